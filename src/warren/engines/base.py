@@ -1,0 +1,88 @@
+"""The engine seam: where sandboxes come from. An engine makes a place and moves bytes; the guest does the work."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Protocol
+
+from warren.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warren.domain import Handle, Limits, SandboxSpec, Usage
+
+ENGINES = {
+    "local": "warren.engines.local.engine:LocalEngine",
+    "bare": "warren.engines.bare:BareEngine",
+}
+
+
+class Channel(Protocol):
+    """A duplex byte stream to one agent."""
+
+    async def send(self, data: bytes) -> None:
+        """Send all of `data`; raises SandboxLost when the sandbox is gone."""
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" when the sandbox is gone."""
+
+    async def aclose(self) -> None:
+        """Close our end. The sandbox lives on. Safe to call twice."""
+
+
+class Engine(Protocol):
+    """Makes, reaches and removes sandboxes. Knows nothing of owners, quotas, expiry, languages or HTTP.
+
+    Methods that take a handle raise SandboxLost when that sandbox does not exist (any more), except `destroy`.
+    """
+
+    name: str
+
+    async def open(self) -> None:
+        """Get ready and adopt what an earlier process left.
+
+        Raises EngineUnavailable, which names the missing layer and the fix.
+        """
+
+    async def close(self) -> None:
+        """Let go of everything. Sandboxes live on."""
+
+    async def create(self, spec: SandboxSpec) -> Handle:
+        """Make a running sandbox whose agent answers.
+
+        Raises Conflict when the id exists, StartFailed (with nothing left behind) when it cannot be made,
+        EngineUnavailable when a layer of isolation cannot be applied.
+        """
+
+    async def connect(self, handle: Handle) -> Channel:
+        """Open one more channel to the agent; any number at once, from any process."""
+
+    async def resize(self, handle: Handle, limits: Limits) -> None:
+        """Apply other limits to a running sandbox. Raises Unsupported where the engine cannot."""
+
+    async def stop(self, handle: Handle) -> None:
+        """End its processes and free its memory; a persistent workspace stays. Stopping a stopped one is fine."""
+
+    async def start(self, handle: Handle, spec: SandboxSpec) -> Handle:
+        """Run a stopped persistent sandbox again, with its workspace. Raises Conflict when it is running."""
+
+    async def destroy(self, handle: Handle) -> None:
+        """Remove it, workspace and all. Idempotent: what is not there counts as removed."""
+
+    async def usage(self, handle: Handle) -> Usage:
+        """Measure it from outside."""
+
+    def handles(self) -> AsyncIterator[Handle]:
+        """List all sandboxes of ours, running, stopped and half-made ones, also an earlier process's."""
+
+
+def load_engine(name: str) -> type[Engine]:
+    """Import the engine class of that name; nothing else of any engine is imported."""
+    target = ENGINES.get(name)
+    if target is None:
+        message = f"unknown engine {name!r}: choose one of {', '.join(sorted(ENGINES))}"
+        raise InvalidRequest(message)
+    module, _, attribute = target.partition(":")
+    engine: type[Engine] = getattr(importlib.import_module(module), attribute)
+    return engine

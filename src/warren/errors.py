@@ -1,0 +1,160 @@
+"""Everything that can go wrong on our side, as one tree.
+
+Error                      never raised directly
+├─ RequestError            the caller can fix it
+│  ├─ InvalidRequest       400
+│  ├─ Unauthenticated      401
+│  ├─ Forbidden            403
+│  ├─ NotFound             404
+│  ├─ Conflict             409
+│  ├─ TooLarge             413
+│  └─ QuotaExceeded        429
+├─ EngineError
+│  ├─ EngineUnavailable    503
+│  ├─ StartFailed          500
+│  ├─ Unsupported          501
+│  └─ SandboxLost          502
+└─ StoreError              503
+ConfigError                start-up only: one sentence, exit code 2
+
+A program's fate is a value (`domain.Cause`), never one of these.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Error(Exception):
+    """Superclass of everything Warren raises. Never raised directly."""
+
+    code: ClassVar[str]
+    status: ClassVar[int]
+    retryable: ClassVar[bool] = False
+
+
+class RequestError(Error):
+    """Superclass of what the caller can fix. Never raised directly."""
+
+
+class InvalidRequest(RequestError):
+    """The request makes no sense as it stands; the message says which part."""
+
+    code = "invalid_request"
+    status = 400
+
+
+class Unauthenticated(RequestError):
+    """No valid credentials came with the request."""
+
+    code = "unauthenticated"
+    status = 401
+
+
+class Forbidden(RequestError):
+    """The credentials are good but do not allow this."""
+
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(RequestError):
+    """There is no such thing, or it is somebody else's."""
+
+    code = "not_found"
+    status = 404
+
+
+class Conflict(RequestError):
+    """The thing is in a state, or is busy, so that this cannot be done now."""
+
+    code = "conflict"
+    status = 409
+
+
+class TooLarge(RequestError):
+    """The request or what it asks for is over a size limit."""
+
+    code = "too_large"
+    status = 413
+
+
+class QuotaExceeded(RequestError):
+    """A quota of the principal is used up; try again later."""
+
+    code = "quota_exceeded"
+    status = 429
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineError(Error):
+    """Superclass of what an engine raises. Never raised directly."""
+
+
+class EngineUnavailable(EngineError):
+    """The engine cannot work on this host; the message names the missing layer and the fix."""
+
+    code = "engine_unavailable"
+    status = 503
+
+
+class StartFailed(EngineError):
+    """A sandbox could not be made; nothing of it is left."""
+
+    code = "start_failed"
+    status = 500
+    retryable = True
+
+
+class Unsupported(EngineError):
+    """This engine cannot do this; another may."""
+
+    code = "unsupported"
+    status = 501
+
+
+class SandboxLost(EngineError):
+    """The sandbox is gone, or broke its protocol and was stopped."""
+
+    code = "sandbox_lost"
+    status = 502
+
+
+class StoreError(Error):
+    """The store did not answer or holds something it should not."""
+
+    code = "store_error"
+    status = 503
+    retryable = True
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message is one sentence, and the exit code is 2."""
+
+
+def by_code(code: str) -> type[Error] | None:
+    """Find the error class for a code that crossed the wire; unknown codes are None."""
+    return _BY_CODE.get(code)
+
+
+_BY_CODE: dict[str, type[Error]] = {
+    cls.code: cls
+    for cls in (
+        InvalidRequest,
+        Unauthenticated,
+        Forbidden,
+        NotFound,
+        Conflict,
+        TooLarge,
+        QuotaExceeded,
+        EngineUnavailable,
+        StartFailed,
+        Unsupported,
+        SandboxLost,
+        StoreError,
+    )
+}

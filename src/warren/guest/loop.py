@@ -1,0 +1,133 @@
+"""The agent's only loop: descriptors, timers and children, in one thread."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import selectors
+import signal
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import resource
+    from collections.abc import Callable
+
+READ = selectors.EVENT_READ
+WRITE = selectors.EVENT_WRITE
+
+
+class Timer:
+    """A call that will be made once, unless cancelled."""
+
+    __slots__ = ("callback", "cancelled")
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Make sure that it is not called; harmless afterwards."""
+        self.cancelled = True
+
+
+class Loop:
+    """Watches descriptors, keeps timers and reaps every child that process 1 inherits."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.EpollSelector()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._soon: list[Callable[[], None]] = []
+        self._children: dict[int, Callable[[int, resource.struct_rusage], None]] = {}
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, _ignore)
+        # A signal interrupts epoll only through this descriptor: Python retries interrupted calls itself.
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self.watch(self._wake_read, READ, self._woken)
+        self._child_died = True
+
+    def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
+        """Call `callback(events)` whenever `fd` is ready; replaces an earlier watch of the same descriptor."""
+        if fd in self._selector.get_map():
+            self._selector.modify(fd, events, callback)
+        else:
+            self._selector.register(fd, events, callback)
+
+    def unwatch(self, fd: int) -> None:
+        """Stop watching `fd`; harmless when it was not watched. Call it before closing the descriptor."""
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call it in the next round, after the descriptors that are ready now."""
+        self._soon.append(callback)
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        """Call it once after `delay_s` seconds."""
+        timer = Timer(callback)
+        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._order), timer))
+        return timer
+
+    def on_exit(self, pid: int, callback: Callable[[int, resource.struct_rusage], None]) -> None:
+        """Call `callback(wait_status, rusage)` once our child `pid` has been reaped."""
+        self._children[pid] = callback
+        self._child_died = True
+
+    def forget_child(self, pid: int) -> None:
+        """Reap `pid` silently when it ends."""
+        self._children.pop(pid, None)
+
+    def run_forever(self) -> None:
+        """Serve until an exception ends the process."""
+        while True:
+            self.run_once()
+
+    def run_once(self) -> None:
+        """Wait for the next thing to happen and handle all that is ready."""
+        if self._child_died:
+            self._reap()
+        for key, events in self._selector.select(self._timeout()):
+            # An earlier callback of this round may have closed this descriptor.
+            if self._selector.get_map().get(key.fd) is key:
+                key.data(events)
+        soon, self._soon = self._soon, []
+        for callback in soon:
+            callback()
+        self._fire_timers()
+
+    def _timeout(self) -> float | None:
+        if self._soon or self._child_died:
+            return 0.0
+        if not self._timers:
+            return None
+        return max(0.0, self._timers[0][0] - time.monotonic())
+
+    def _fire_timers(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            if not timer.cancelled:
+                timer.callback()
+
+    def _woken(self, _events: int) -> None:
+        os.read(self._wake_read, 4096)
+        self._child_died = True
+
+    def _reap(self) -> None:
+        self._child_died = False
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            callback = self._children.pop(pid, None)
+            if callback is not None:
+                callback(status, usage)
+
+
+def _ignore(_signal: int, _frame: object) -> None:
+    """Do nothing: the wake-up descriptor has already been written to."""

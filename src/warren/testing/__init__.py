@@ -1,0 +1,1 @@
+"""Conformance checks for authors of engines and stores."""
