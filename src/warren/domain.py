@@ -107,7 +107,9 @@ class Image:
     root: str = "host"
     """`host`: the host's `/usr`, read-only. Otherwise a host folder that holds a root filesystem."""
     interpreter_prefix: str
-    """Host prefix of the base interpreter, seen as `/opt/python` unless it lies under `/usr`."""
+    """Host prefix of the base interpreter."""
+    interpreter_inside: str = "/opt/python"
+    """Where the sandbox sees that prefix: its own path if under `/usr` or linked to its own libpython."""
     python: str = "/opt/image/bin/python"
     """The interpreter, as a path inside the sandbox."""
     preload: tuple[str, ...] = ()
