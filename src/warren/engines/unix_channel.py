@@ -1,0 +1,137 @@
+"""A Channel over a unix socket: how the engines of this host reach their agents."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from warren.errors import SandboxLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RECEIVE_BYTES = 1 << 20
+BUFFER_BYTES = 1 << 20
+"""Asked of the kernel for each direction; it gives as much as `net.core.wmem_max` allows."""
+CONNECT_RETRY_S = 0.002
+CONNECT_DEADLINE_S = 5.0
+BACKLOG = 128
+_FAIR_SHARE = 4 << 20
+"""Bytes after which a busy channel lets the other tasks run: `sock_recv` does not yield while data is there."""
+
+
+class UnixChannel:
+    """A duplex byte stream to one agent. One task may receive while any number send."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        self._socket = sock
+        self._sending = asyncio.Lock()
+        self._in_use = 0
+        self._closed = False
+        self._since_yield = 0
+
+    async def send(self, data: bytes) -> None:
+        """Send all of `data`; raises SandboxLost when the sandbox is gone."""
+        async with self._sending:
+            if self._closed:
+                raise SandboxLost("the channel to the sandbox is closed")
+            with self._using():
+                try:
+                    await asyncio.get_running_loop().sock_sendall(self._socket, data)
+                except OSError as exc:
+                    raise SandboxLost(f"the sandbox does not take data any more: {exc.strerror}") from exc
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" when the sandbox is gone."""
+        if self._closed:
+            return b""
+        with self._using():
+            try:
+                data = await asyncio.get_running_loop().sock_recv(self._socket, RECEIVE_BYTES)
+            except OSError:
+                return b""
+        self._since_yield += len(data)
+        if self._since_yield >= _FAIR_SHARE:
+            self._since_yield = 0
+            await asyncio.sleep(0)
+        return data
+
+    async def aclose(self) -> None:
+        """Close our end. The sandbox lives on. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        # A descriptor that is closed under a waiting task never wakes it; shutdown does, and the last user closes.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if not self._in_use:
+            self._socket.close()
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[None]:
+        self._in_use += 1
+        try:
+            yield
+        finally:
+            self._in_use -= 1
+            if self._closed and not self._in_use:
+                self._socket.close()
+
+
+async def connect(path: str) -> UnixChannel:
+    """Connect to the agent that listens at `path`. Raises SandboxLost when none does."""
+    deadline = asyncio.get_running_loop().time() + CONNECT_DEADLINE_S
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        while True:
+            try:
+                with short_path(path) as short:
+                    sock.connect(short)
+                return UnixChannel(sock)
+            except BlockingIOError:
+                # The listener's queue is full. Unlike TCP this is not "in progress": nothing tells when to try again.
+                if asyncio.get_running_loop().time() > deadline:
+                    raise SandboxLost(f"the agent takes no connection for {CONNECT_DEADLINE_S:g} seconds") from None
+                await asyncio.sleep(CONNECT_RETRY_S)
+    except OSError as exc:
+        sock.close()
+        raise SandboxLost("no agent listens there: the sandbox is stopped or gone") from exc
+    except BaseException:
+        sock.close()
+        raise
+
+
+def listen(path: str) -> socket.socket:
+    """Make a listening socket at `path`, replacing what a dead one left there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with short_path(path) as short:
+            sock.bind(short)
+        os.chmod(path, 0o600)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+@contextlib.contextmanager
+def short_path(path: str) -> Iterator[str]:
+    """Give a name for `path` that fits the 107 bytes of a socket address, however deep its folder is."""
+    if len(os.fsencode(path)) <= 107:
+        yield path
+        return
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+    finally:
+        os.close(folder)
