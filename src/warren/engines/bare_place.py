@@ -1,0 +1,188 @@
+"""One bare sandbox on this host: its folder, its processes, and how its agent is started."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import warren
+from warren.domain import Usage
+from warren.engines import bare_launch, procfs, unix_channel
+from warren.errors import StartFailed
+from warren.guest.boot import Boot
+
+if TYPE_CHECKING:
+    from warren.domain import SandboxSpec
+
+_MARK = "WARREN_SANDBOX"
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Set before anything is imported: a process with threads cannot be forked from."""
+
+
+class Place:
+    """The folder of one sandbox: its record, its socket, its workspace, and the mark its processes carry."""
+
+    def __init__(self, path: str, sandbox_id: str) -> None:
+        self.path = path
+        self.socket = os.path.join(path, "agent.sock")
+        self.workspace = os.path.join(path, "workspace")
+        self.temporary = os.path.join(path, "tmp")
+        self.log = os.path.join(path, "agent.log")
+        self.mark = f"{_MARK}={sandbox_id}".encode()
+
+    def record(self) -> dict[str, Any]:
+        """Read what was written last; empty for a sandbox that was never finished."""
+        try:
+            with open(os.path.join(self.path, "record.json"), encoding="utf-8") as source:
+                value = json.load(source)
+        except (OSError, ValueError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def write_record(self, value: dict[str, Any]) -> None:
+        """Replace the record whole: a reader sees the old one or the new one."""
+        path = os.path.join(self.path, "record.json")
+        with open(f"{path}.new", "w", encoding="utf-8") as target:
+            json.dump(value, target)
+        os.replace(f"{path}.new", path)
+
+    def is_running(self) -> bool:
+        """Whether the agent that the record names is alive."""
+        record = self.record()
+        process = procfs.read(record.get("pid", 0))
+        return process is not None and process.start == record.get("start")
+
+    def kill(self) -> bool:
+        """End every process of the sandbox; False when some would not."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.socket)
+        return procfs.kill_all(self.mark)
+
+    def empty_workspace(self) -> None:
+        """Throw away what the workspace holds."""
+        for folder in (self.workspace, self.temporary):
+            shutil.rmtree(folder, ignore_errors=True)
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+
+    def remove(self) -> None:
+        """Kill and delete everything."""
+        self.kill()
+        _unlock_folders(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def usage(self) -> Usage:
+        """Measure processes and files."""
+        processes = procfs.find(self.mark)
+        used, inodes = 0, 0
+        for folder, folders, files in os.walk(self.workspace):
+            inodes += len(folders) + len(files)
+            for name in files:
+                with contextlib.suppress(OSError):
+                    used += os.lstat(os.path.join(folder, name)).st_blocks * 512
+        return Usage(
+            memory_bytes=sum(procfs.private_bytes(p.pid) for p in processes),
+            memory_peak_bytes=None,
+            cpu_us=sum(p.cpu_us for p in processes),
+            pids=sum(p.threads for p in processes),
+            disk_bytes=used,
+            disk_inodes=inodes,
+        )
+
+    def last_words(self) -> str:
+        """Give the last line the agent wrote, which is the name of what ended it."""
+        with contextlib.suppress(OSError), open(self.log, encoding="utf-8", errors="replace") as log:
+            lines = log.read()[-4096:].strip().splitlines()
+            if lines:
+                return lines[-1]
+        return "it said nothing"
+
+
+def find_interpreter(spec: SandboxSpec) -> str:
+    """Name the host path of the image's interpreter; ours, for an image without a path."""
+    if not spec.image.path:
+        return sys.executable
+    python = os.path.join(spec.image.path, "venv", "bin", "python")
+    if not os.path.exists(python):
+        raise StartFailed(f"image {spec.image.name} is not built: there is no {python}")
+    return python
+
+
+def start_agent(place: Place, spec: SandboxSpec, python: str, library: str) -> tuple[int, int]:
+    """Start the agent and give its pid and start time. The socket takes connections at once; it answers when ready."""
+    for folder in (place.workspace, place.temporary):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    env = _environment(place, spec, python)
+    boot_fd = os.memfd_create("boot")
+    try:
+        with unix_channel.listen(place.socket) as listener, open(place.log, "wb") as log:
+            boot = _boot(place, spec, env, listener.fileno())
+            os.write(boot_fd, json.dumps(boot.to_json()).encode())
+            os.lseek(boot_fd, 0, os.SEEK_SET)
+            done = subprocess.run(
+                [python, "-I", bare_launch.__file__, library, str(boot_fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                pass_fds=(boot_fd, listener.fileno()),
+                env={**env, **dict.fromkeys(_ONE_THREAD, "1")},
+                cwd=place.workspace,
+                check=False,
+            )
+    except OSError as exc:
+        raise StartFailed(f"{python} cannot be started: {exc.strerror}") from exc
+    finally:
+        os.close(boot_fd)
+    pid = int(done.stdout or 0)
+    process = procfs.read(pid) if pid else None
+    return pid, process.start if process else 0
+
+
+def _boot(place: Place, spec: SandboxSpec, env: dict[str, str], listener_fd: int) -> Boot:
+    return Boot(
+        sandbox_id=spec.id,
+        listener_fd=listener_fd,
+        workspace=place.workspace,
+        env=env,
+        limits=dataclasses.asdict(spec.limits),
+        contained=False,
+        preload=spec.image.preload,
+    )
+
+
+def _environment(place: Place, spec: SandboxSpec, python: str) -> dict[str, str]:
+    return {
+        "PATH": f"{os.path.dirname(python)}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": place.workspace,
+        "TMPDIR": place.temporary,
+        "LANG": "C.UTF-8",
+        **spec.image.env,
+        **spec.env,
+        _MARK: spec.id,
+    }
+
+
+def link_library(home: str) -> str:
+    """Make a folder in which the image's interpreter finds `warren` and nothing else of our environment."""
+    package = os.path.dirname(os.path.abspath(warren.__file__))
+    folder = os.path.join(home, f"library-{hashlib.sha256(os.fsencode(package)).hexdigest()[:12]}")
+    os.makedirs(folder, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.symlink(package, os.path.join(folder, "warren"))
+    return folder
+
+
+def _unlock_folders(path: str) -> None:
+    """Give back the permissions that user code took from its folders, or they could not be emptied."""
+    for parent, folders, _ in os.walk(path):
+        for name in folders:
+            folder = os.path.join(parent, name)
+            if not os.path.islink(folder):
+                with contextlib.suppress(OSError):
+                    os.chmod(folder, 0o700)
