@@ -1,0 +1,139 @@
+"""Engine checks: files, archives, terminals and ports."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.domain import MIB
+from warren.errors import Error, InvalidRequest, NotFound
+from warren.testing.subject import printed, refused, request, run, text_file
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warren.core.link import Link
+    from warren.testing.subject import Subject
+
+_BIG = 64 * MIB
+_ESCAPES = ("../outside", "/etc/passwd", "a/../../outside", "out/passwd", "/proc/self/environ", "loop")
+
+
+async def check_a_big_file_makes_the_round_trip(subject: Subject) -> None:
+    """64 MiB go in and come out the same, and what is inside has the same hash."""
+    block = hashlib.sha256(b"block").digest() * (MIB // 32)
+    expected = hashlib.sha256()
+
+    async def parts() -> AsyncIterator[bytes]:
+        for number in range(_BIG // MIB):
+            part = number.to_bytes(8, "big") + block[8:]
+            expected.update(part)
+            yield part
+
+    async with subject.linked_sandbox() as link:
+        await link.write("big", parts())
+        digest = "import hashlib; print(hashlib.file_digest(open('big', 'rb'), 'sha256').hexdigest())"
+        assert await printed(link, digest) == expected.hexdigest()
+
+        received, size = hashlib.sha256(), 0
+        async for part in link.read("big"):
+            received.update(part)
+            size += len(part)
+        assert (size, received.digest()) == (_BIG, expected.digest())
+
+
+async def check_files_are_written_read_moved_and_deleted(subject: Subject) -> None:
+    """The ordinary operations do what they say, and a cell sees the same files."""
+    async with subject.linked_sandbox() as link:
+        entry = await link.write("sub/a.txt", b"hello")
+        assert (entry.path, entry.type, entry.size) == ("sub/a.txt", "file", 5)
+        assert await printed(link, "print(open('sub/a.txt').read())") == "hello"
+        assert b"".join([part async for part in link.read("sub/a.txt", offset=1, length=3)]) == b"ell"
+
+        await link.move("sub/a.txt", "b.txt")
+        assert sorted(entry.path for entry in (await link.list("."))) == ["b.txt", "sub"]
+        await link.write("full/c", b"")
+        await refused(Error, link.delete("full"))
+        await link.delete("full", recursive=True)
+        await link.delete("b.txt")
+        await refused(NotFound, link.stat("b.txt"))
+
+
+async def check_paths_do_not_leave_the_workspace(subject: Subject) -> None:
+    """No path, with dots, absolute or through a link, reads or writes anything outside."""
+    async with subject.linked_sandbox() as link:
+        await run(link, "import os; os.symlink('/etc', 'out'); os.symlink('loop', 'loop')")
+        for path in _ESCAPES:
+            await refused(Error, link.read_bytes(path))
+            await refused(Error, link.write(path, b"x"))
+
+
+async def check_archives_go_in_and_out(subject: Subject) -> None:
+    """A folder packs into a tar that unpacks to the same files; one that climbs out is refused whole."""
+    async with subject.linked_sandbox() as link:
+        await link.write("tree/a", b"1")
+        await link.write("tree/deep/b", b"22")
+        packed = b"".join([part async for part in link.pack("tree", "tar")])
+        await link.unpack("copy", packed, "tar")
+        assert await text_file(link, "copy/deep/b") == "22"
+
+        evil = io.BytesIO()
+        with tarfile.open(fileobj=evil, mode="w") as archive:
+            archive.addfile(tarfile.TarInfo("../evil"))
+        message = await refused(InvalidRequest, link.unpack("copy", evil.getvalue(), "tar"))
+        assert "../evil" in message
+
+
+async def check_a_terminal_echoes(subject: Subject) -> None:
+    """A terminal is one: it echoes, has a size that can change, and its program's exit code comes back."""
+    async with subject.linked_sandbox() as link:
+        terminal = await link.terminal("t1", argv=["bash", "--norc"], cols=90, rows=30)
+        await terminal.send(b"stty size; echo mar$((40 + 2))ker\n")
+        await _read_until(terminal, b"mar42ker", b"30 90")
+        await terminal.resize(120, 40)
+        await terminal.send(b"stty size; echo again$((1))\n")
+        await _read_until(terminal, b"again1", b"40 120")
+        await terminal.send(b"exit 5\n")
+
+        assert await terminal.wait() == 5
+
+
+async def check_a_port_is_reached(subject: Subject) -> None:
+    """A server inside is reached through the channel; a port where nothing listens is not found."""
+    server = (
+        "import socket\ns = socket.create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\n"
+        "c, _ = s.accept()\nwhile data := c.recv(65536): c.sendall(data.upper())\nc.close()"
+    )
+    async with subject.linked_sandbox() as link:
+        async for event in link.stream(request(server)):
+            if event.kind == "stdout":
+                port = int(event.data)
+                await _talk(link, port)
+            if event.result is not None:
+                assert event.result.ok, event.result
+        await refused(NotFound, link.connect_port(port))
+
+
+async def _talk(link: Link, port: int) -> None:
+    tunnel = await link.connect_port(port)
+    await tunnel.send(b"over the wall")
+    answer = b""
+    while len(answer) < 13:
+        part = await tunnel.receive()
+        assert part, f"the tunnel ended after {answer!r}"
+        answer += part
+    await tunnel.aclose()
+    assert answer == b"OVER THE WALL"
+
+
+async def _read_until(terminal: object, *wanted: bytes) -> None:
+    seen = b""
+    with anyio.fail_after(20):
+        while not all(word in seen for word in wanted):
+            part = await terminal.receive()  # type: ignore[attr-defined]
+            assert part, f"the terminal ended after {seen!r}"
+            seen += part

@@ -1,0 +1,247 @@
+"""Engine checks: making, finding, stopping, losing and removing sandboxes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.domain import MIB, ExecKind, Handle, Image, Limits, Storage, new_id
+from warren.errors import Conflict, Error, InvalidRequest, SandboxLost
+from warren.guest.wire import PROTOCOL_VERSION, Decoder
+from warren.testing.subject import printed, refused, request, run, text_file
+
+if TYPE_CHECKING:
+    from warren.testing.subject import Subject
+
+
+async def check_a_new_sandbox_says_hello_with_its_id(subject: Subject) -> None:
+    """The first frame of a connection is a hello of our protocol version from the sandbox that was asked for."""
+    async with subject.sandbox() as handle:
+        channel = await subject.engine.connect(handle)
+        frames = list(Decoder().feed(await channel.receive()))
+        await channel.aclose()
+
+        assert frames, "nothing came"
+        header, _ = frames[0]
+        assert header["t"] == "hello"
+        assert header["version"] == PROTOCOL_VERSION
+        assert header["sandbox"] == handle.sandbox_id
+
+
+async def check_two_connections_work_at_once(subject: Subject) -> None:
+    """A second connection is answered while the first one stays open and is used."""
+    async with subject.sandbox() as handle, subject.link(handle) as one, subject.link(handle) as two:
+        await run(one, "x = 1")
+
+        assert await printed(two, "x += 1; print(x)") == "2"
+        assert await printed(one, "print(x)") == "2"
+
+
+async def check_an_id_in_use_is_a_conflict(subject: Subject) -> None:
+    """Creating the same id again is refused and does not disturb the one that has it."""
+    spec = subject.make_spec()
+    async with subject.sandbox(id=spec.id) as handle:
+        await refused(Conflict, subject.engine.create(spec))
+
+        async with subject.link(handle) as link:
+            assert await printed(link, "print('here')") == "here"
+
+
+async def check_a_persistent_workspace_outlives_stop(subject: Subject) -> None:
+    """After stop and start the files are there, and the variables, which live in memory, are not."""
+    spec = subject.make_spec(storage=Storage.PERSISTENT)
+    handle = await subject.engine.create(spec)
+    try:
+        async with subject.link(handle) as link:
+            await run(link, "x = 1; open('kept.txt', 'w').write('still here')")
+        await subject.engine.stop(handle)
+        await subject.engine.stop(handle)
+        await refused(SandboxLost, subject.engine.connect(handle))
+        handle = await subject.engine.start(handle, spec)
+
+        async with subject.link(handle) as link:
+            assert await text_file(link, "kept.txt") == "still here"
+            assert await printed(link, "print('x' in globals())") == "False"
+    finally:
+        await subject.engine.destroy(handle)
+
+
+async def check_an_ephemeral_workspace_is_gone_after_stop(subject: Subject) -> None:
+    """Whether or not an engine starts it again, the files of an ephemeral sandbox do not come back."""
+    spec = subject.make_spec(storage=Storage.EPHEMERAL)
+    handle = await subject.engine.create(spec)
+    try:
+        async with subject.link(handle) as link:
+            await run(link, "open('gone.txt', 'w').write('for now')")
+        await subject.engine.stop(handle)
+        try:
+            handle = await subject.engine.start(handle, spec)
+        except Error:
+            return
+        async with subject.link(handle) as link:
+            assert await printed(link, "import os; print(os.path.exists('gone.txt'))") == "False"
+    finally:
+        await subject.engine.destroy(handle)
+
+
+async def check_starting_a_running_sandbox_is_a_conflict(subject: Subject) -> None:
+    """Start is for stopped ones; a running one keeps its variables."""
+    spec = subject.make_spec(storage=Storage.PERSISTENT)
+    async with subject.sandbox(storage=Storage.PERSISTENT, id=spec.id) as handle, subject.link(handle) as link:
+        await run(link, "x = 5")
+        await refused(Conflict, subject.engine.start(handle, spec))
+
+        assert await printed(link, "print(x)") == "5"
+
+
+async def check_destroy_is_idempotent(subject: Subject) -> None:
+    """Destroyed twice, or never made: it is gone, is not listed, and its id can be used again."""
+    spec = subject.make_spec()
+    handle = await subject.engine.create(spec)
+    await subject.engine.destroy(handle)
+    await subject.engine.destroy(handle)
+    await subject.engine.destroy(_unknown(subject))
+
+    assert spec.id not in await subject.listed()
+    await refused(SandboxLost, subject.engine.connect(handle))
+    await subject.engine.destroy(await subject.engine.create(spec))
+
+
+async def check_an_unknown_handle_is_lost(subject: Subject) -> None:
+    """Everything but destroy says that there is no such sandbox."""
+    engine, handle = subject.engine, _unknown(subject)
+
+    await refused(SandboxLost, engine.connect(handle))
+    await refused(SandboxLost, engine.stop(handle))
+    await refused(SandboxLost, engine.usage(handle))
+    await refused(SandboxLost, engine.resize(handle, Limits()))
+    await refused(SandboxLost, engine.start(handle, subject.make_spec(storage=Storage.PERSISTENT)))
+
+
+async def check_handles_lists_running_and_stopped(subject: Subject) -> None:
+    """What exists is listed, running or not, and also by an engine object that made none of it."""
+    async with (
+        subject.sandbox() as running,
+        subject.sandbox(storage=Storage.PERSISTENT) as stopped,
+    ):
+        await subject.engine.stop(stopped)
+        ids = {running.sandbox_id, stopped.sandbox_id}
+        other = subject.make_engine()
+        await other.open()
+        try:
+            assert ids <= await subject.listed()
+            assert ids <= await subject.listed(other)
+        finally:
+            await other.close()
+
+
+async def check_another_engine_adopts_running_sandboxes(subject: Subject) -> None:
+    """A second engine object over the same data connects, and the variables are there."""
+    async with subject.sandbox() as handle:
+        async with subject.link(handle) as link:
+            await run(link, "x = 'adopted'")
+        other = subject.make_engine()
+        await other.open()
+        try:
+            async with subject.link(handle, other) as link:
+                assert await printed(link, "print(x)") == "adopted"
+        finally:
+            await other.close()
+
+        async with subject.link(handle) as link:
+            assert await printed(link, "print(x)") == "adopted"
+
+
+async def check_an_execution_outlives_its_connection(subject: Subject) -> None:
+    """A call that runs while its connection drops is found finished, with its output, by the next one."""
+    asked = request(
+        "import os, time\nprint('first', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.005)\nprint('last')"
+    )
+    async with subject.sandbox() as handle:
+        async with subject.link(handle) as link:
+            async for event in link.stream(asked):
+                if event.kind == "stdout":
+                    break
+        async with subject.link(handle) as link:
+            await link.write("go", b"")
+            results = [event.result async for event in link.attach(asked.id) if event.kind == "result"]
+
+        assert len(results) == 1
+        assert results[0] is not None
+        assert results[0].ok
+        assert results[0].stdout == b"first\nlast\n"
+
+
+async def check_a_dead_agent_ends_its_channels(subject: Subject) -> None:
+    """When the agent dies every channel ends, new connections are SandboxLost, and destroy still removes it."""
+    async with subject.sandbox() as handle:
+        channel = await subject.engine.connect(handle)
+        await channel.receive()
+        await subject.kill_agent(handle)
+        while await channel.receive():
+            pass
+        await channel.aclose()
+
+        await refused(SandboxLost, subject.engine.connect(handle))
+    assert handle.sandbox_id not in await subject.listed()
+
+
+async def check_twenty_are_created_at_once(subject: Subject) -> None:
+    """Concurrent creates all succeed, and each sandbox is its own."""
+    seen: list[str] = []
+
+    async def one() -> None:
+        async with subject.sandbox() as handle, subject.link(handle) as link:
+            result = await run(link, f"me = {handle.sandbox_id!r}; print(me, end='')")
+            assert result.stdout.decode() == handle.sandbox_id
+            seen.append(handle.sandbox_id)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(20):
+            group.start_soon(one)
+
+    assert len(set(seen)) == 20
+
+
+async def check_an_image_that_is_not_there_isrefused(subject: Subject) -> None:
+    """One sentence says which image it is, and nothing of the sandbox is left."""
+    image = Image(name="nowhere", digest="0" * 64, path="/nonexistent/image", interpreter_prefix="/usr")
+    spec = subject.make_spec(image=image)
+    message = await refused(Error, subject.engine.create(spec))
+
+    assert "nowhere" in message
+    assert spec.id not in await subject.listed()
+
+
+async def check_nonsense_limits_arerefused(subject: Subject) -> None:
+    """Limits that no sandbox could live with name the field and its range, and nothing is made."""
+    before = await subject.listed()
+    for fields in ({"memory_bytes": 1}, {"cpus": 0}, {"pids": -1}, {"disk_bytes": 10**30}, {"cpus": float("nan")}):
+        try:
+            subject.make_spec(limits=Limits(**fields))
+        except InvalidRequest as exc:
+            assert next(iter(fields)) in str(exc)
+        else:
+            raise AssertionError(f"{fields} was accepted")
+
+    assert await subject.listed() == before
+
+
+async def check_usage_counts_what_is_used(subject: Subject) -> None:
+    """What the operating system counts agrees with what a cell took, where the engine can count it."""
+    async with subject.sandbox() as handle, subject.link(handle) as link:
+        await run(link, f"held = bytes(range(256)) * {96 * MIB // 256}\nopen('big', 'wb').write(held[:{8 * MIB}])")
+        await run(link, "sync", ExecKind.SHELL)
+        usage = await subject.engine.usage(handle)
+
+        assert usage.memory_bytes is None or 96 * MIB <= usage.memory_bytes <= 512 * MIB
+        assert usage.memory_peak_bytes is None or usage.memory_peak_bytes >= 96 * MIB
+        assert usage.cpu_us is None or 0 < usage.cpu_us < 600_000_000
+        assert usage.pids is None or 1 <= usage.pids <= 64
+        assert usage.disk_bytes is None or 8 * MIB <= usage.disk_bytes <= 64 * MIB
+        assert usage.disk_inodes is None or usage.disk_inodes >= 1
+
+
+def _unknown(subject: Subject) -> Handle:
+    return Handle(subject.engine.name, new_id("sbx"), "")

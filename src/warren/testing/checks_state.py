@@ -1,0 +1,192 @@
+"""Engine checks: what interrupts, kills and limits do to a program, and that they do not cost its variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.domain import MIB, Cause, Limits, State
+from warren.errors import Conflict, Unsupported
+from warren.testing.subject import printed, refused, request, run
+
+if TYPE_CHECKING:
+    from warren.core.link import Link
+    from warren.domain import ExecRequest, ExecResult
+    from warren.testing.subject import Subject
+
+_SPIN = "print('ready', flush=True)\nwhile True: pass"
+_STUBBORN = (
+    "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nx = 'spoilt'\nprint('ready', flush=True)\n"
+    "while True: pass"
+)
+
+
+async def check_a_timeout_keeps_variables(subject: Subject) -> None:
+    """A cell that listens to the interrupt ends on time, with its partial output and all variables."""
+    async with subject.linked_sandbox() as link:
+        await run(link, "x = 41")
+        result = await run(link, f"x += 1\n{_SPIN}", timeout_s=0.3)
+
+        assert (result.cause, result.state) == (Cause.TIMEOUT, State.KEPT)
+        assert result.limit == 300
+        assert 300 <= result.duration_ms < 5000
+        assert result.stdout == b"ready\n"
+        assert result.hint
+        assert await printed(link, "print(x)") == "42"
+
+
+async def check_a_timeout_ends_what_does_not_listen(subject: Subject) -> None:
+    """A cell that ignores the interrupt is killed after the grace, and the variables are as before it."""
+    async with subject.linked_sandbox() as link:
+        await run(link, "x = 'good'")
+        result = await run(link, _STUBBORN, timeout_s=0.3, grace_s=0.2)
+
+        assert (result.cause, result.state) == (Cause.TIMEOUT, State.ROLLED_BACK)
+        assert await printed(link, "print(x)") == "good"
+
+
+async def check_silence_can_time_out(subject: Subject) -> None:
+    """An idle timeout counts from the last output."""
+    async with subject.linked_sandbox() as link:
+        result = await run(link, _SPIN, idle_timeout_s=0.3)
+
+        assert result.cause is Cause.TIMEOUT
+        assert result.stdout == b"ready\n"
+
+
+async def check_an_interrupt_keeps_variables(subject: Subject) -> None:
+    """Interrupted from outside, a cell ends with that cause and the kernel lives on."""
+    async with subject.linked_sandbox() as link:
+        await run(link, "x = 1")
+        result = await _disturb(link, request(f"x += 1\n{_SPIN}"), how="interrupt")
+
+        assert (result.cause, result.state) == (Cause.INTERRUPTED, State.KEPT)
+        assert await printed(link, "print(x)") == "2"
+
+
+async def check_a_kill_rolls_back(subject: Subject) -> None:
+    """Killed from outside, a cell is gone and the variables are as before it."""
+    async with subject.linked_sandbox() as link:
+        await run(link, "x = 1")
+        result = await _disturb(link, request(f"x += 1\n{_SPIN}"), how="kill")
+
+        assert (result.cause, result.state) == (Cause.KILLED, State.ROLLED_BACK)
+        assert await printed(link, "print(x)") == "1"
+
+
+async def check_os_exit_rolls_back(subject: Subject) -> None:
+    """`os._exit` ends the kernel; the code is reported and the variables are as before the cell."""
+    result = await _crash(subject, "import os; os._exit(3)")
+
+    assert result.exit_code == 3
+
+
+async def check_a_segfault_rolls_back(subject: Subject) -> None:
+    """So does a crash of the interpreter; the exit code is minus the signal."""
+    result = await _crash(subject, "import ctypes; ctypes.string_at(0)")
+
+    assert result.exit_code == -11
+
+
+async def check_a_suicide_rolls_back(subject: Subject) -> None:
+    """So does SIGKILL that a cell sends to itself."""
+    result = await _crash(subject, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+
+    assert result.exit_code == -9
+
+
+async def check_out_of_memory_rolls_back(subject: Subject) -> None:
+    """A cell that takes more than the limit is killed with cause oom, limit and peak, and the variables stay."""
+    limit = 128 * MIB
+    async with subject.linked_sandbox(limits=Limits(memory_bytes=limit)) as link:
+        await run(link, "x = 'kept'")
+        result = await run(link, "hog = [bytearray(8 << 20) for _ in range(100)]", timeout_s=60)
+
+        assert (result.cause, result.state) == (Cause.OOM, State.ROLLED_BACK)
+        assert result.limit == limit
+        assert result.peak is not None
+        assert result.peak >= limit * 0.9
+        assert result.hint
+        assert await printed(link, "print(x)") == "kept"
+
+
+async def check_resize_applies(subject: Subject) -> None:
+    """Another memory limit holds from then on, or the engine says that it cannot."""
+    small, large = Limits(memory_bytes=128 * MIB), Limits(memory_bytes=512 * MIB)
+    take = f"len(bytearray({256 * MIB}))"
+    async with subject.sandbox(limits=small) as handle, subject.link(handle) as link:
+        try:
+            await subject.engine.resize(handle, large)
+        except Unsupported as exc:
+            assert str(exc)
+            return
+        assert (await run(link, take)).ok
+        await subject.engine.resize(handle, small)
+        assert (await run(link, take, timeout_s=60)).cause is Cause.OOM
+
+
+async def check_kernels_are_apart(subject: Subject) -> None:
+    """Each kernel has its own variables; one can be made, forked, restarted and deleted by name."""
+    async with subject.linked_sandbox() as link:
+        await link.create_kernel("other")
+        await refused(Conflict, link.create_kernel("other"))
+        await run(link, "x = 'main'")
+        await run(link, "x = 'other'", kernel="other")
+        assert await printed(link, "print(x)") == "main"
+
+        await link.fork_kernel("main", "copy")
+        copied = await run(link, "x += '!'; print(x)", kernel="copy")
+        assert copied.stdout == b"main!\n"
+        assert await printed(link, "print(x)") == "main"
+
+        await link.restart_kernel("main")
+        assert await printed(link, "print('x' in globals())") == "False"
+        await link.delete_kernel("copy")
+        assert {kernel["name"] for kernel in await link.kernels()} == {"main", "other"}
+
+
+async def check_rollback_undoes_a_cell(subject: Subject) -> None:
+    """Rolled back by one, the variables are as before the last cell; further than kept is a conflict."""
+    async with subject.linked_sandbox() as link:
+        await run(link, "x = 1")
+        await run(link, "x = 2")
+        await link.rollback_kernel("main", 1)
+
+        assert await printed(link, "print(x)") == "1"
+        await refused(Conflict, link.rollback_kernel("main", 8))
+
+
+async def check_a_restart_ends_a_running_cell(subject: Subject) -> None:
+    """A cell that runs while its kernel is restarted ends as interrupted, its variables lost."""
+    async with subject.linked_sandbox() as link:
+        asked = request(_STUBBORN)
+        result = None
+        async for event in link.stream(asked):
+            if event.kind == "stdout":
+                await link.restart_kernel("main")
+            result = event.result or result
+
+        assert result is not None
+        assert (result.cause, result.state) == (Cause.INTERRUPTED, State.LOST)
+        assert await printed(link, "print('x' in globals())") == "False"
+
+
+async def _disturb(link: Link, asked: ExecRequest, *, how: str) -> ExecResult:
+    """Run it, interrupt or kill it when it has said that it is ready, and give its result."""
+    async for event in link.stream(asked):
+        if event.kind == "stdout":
+            await (link.interrupt(asked.id) if how == "interrupt" else link.kill(asked.id))
+        if event.result is not None:
+            return event.result
+    raise AssertionError("the stream ended without a result")
+
+
+async def _crash(subject: Subject, code: str) -> ExecResult:
+    async with subject.linked_sandbox() as link:
+        await run(link, "x = 'good'")
+        result = await run(link, f"x = 'spoilt'\nprint('partial', flush=True)\n{code}", timeout_s=60)
+
+        assert (result.cause, result.state) == (Cause.KILLED, State.ROLLED_BACK)
+        assert result.stdout == b"partial\n"
+        assert result.hint
+        assert await printed(link, "print(x)") == "good"
+        return result

@@ -1,0 +1,100 @@
+"""What an engine check works on: an open engine, the specs to make with it, and short words for common steps."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from warren.core.link import Link
+from warren.domain import ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, new_id
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from warren.engines.base import Engine
+    from warren.errors import Error
+
+DEADLINE_S = 30.0
+"""For anything that should take milliseconds; it is only ever reached by a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The engine under check and what only its author knows."""
+
+    engine: Engine
+    """Open; the checks never close it."""
+    make_spec: Callable[..., SandboxSpec]
+    """Build a spec with a new id; takes `limits`, `storage`, `env`, `image` and `id` to differ from the plain one."""
+    make_engine: Callable[[], Engine]
+    """Build another engine object over the same data, not yet open: what a restarted service would have."""
+    kill_agent: Callable[[Handle], Awaitable[None]]
+    """End the agent from outside, without a word to the engine, as the out-of-memory killer might."""
+
+    @contextlib.asynccontextmanager
+    async def sandbox(self, **overrides: Any) -> AsyncIterator[Handle]:
+        """Create a sandbox for the length of a block."""
+        handle = await self.engine.create(self.make_spec(**overrides))
+        try:
+            yield handle
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.engine.destroy(handle)
+
+    @contextlib.asynccontextmanager
+    async def link(self, handle: Handle, engine: Engine | None = None) -> AsyncIterator[Link]:
+        """Connect to a sandbox for the length of a block."""
+        channel = await (engine or self.engine).connect(handle)
+        try:
+            async with Link(channel) as link:
+                yield link
+        finally:
+            with anyio.CancelScope(shield=True):
+                await channel.aclose()
+
+    @contextlib.asynccontextmanager
+    async def linked_sandbox(self, **overrides: Any) -> AsyncIterator[Link]:
+        """Create a sandbox and connect to it, for the length of a block."""
+        async with self.sandbox(**overrides) as handle, self.link(handle) as link:
+            yield link
+
+    async def listed(self, engine: Engine | None = None) -> set[str]:
+        """Collect the ids that `handles` lists."""
+        return {handle.sandbox_id async for handle in (engine or self.engine).handles()}
+
+
+def request(code: str, kind: ExecKind = ExecKind.CELL, **fields: Any) -> ExecRequest:
+    """Build an execution with an id of its own."""
+    return ExecRequest(id=new_id("exe"), kind=kind, code=code, **fields)
+
+
+async def run(link: Link, code: str, kind: ExecKind = ExecKind.CELL, **fields: Any) -> ExecResult:
+    """Run code, a cell unless told otherwise, with nothing on standard input."""
+    return await link.run(request(code, kind, **fields))
+
+
+async def printed(link: Link, code: str) -> str:
+    """Run a cell that must end well, and give what it printed."""
+    result = await run(link, code)
+    assert result.ok, f"{code!r} ended with {result.cause}: {result.error or result.stderr!r}"
+    return result.stdout.decode().strip()
+
+
+async def text_file(link: Link, path: str) -> str:
+    """Read a small file of the workspace."""
+    return (await link.read_bytes(path)).decode()
+
+
+async def refused(error: type[Error], attempt: Awaitable[object]) -> str:
+    """Await something that must fail in this way, with one sentence, and give the sentence."""
+    try:
+        await attempt
+    except error as exc:
+        message = str(exc)
+        assert message, "the error says nothing"
+        assert "\n" not in message, f"more than one line: {message!r}"
+        return message
+    raise AssertionError(f"expected {error.__name__}, but it was done")
