@@ -1,0 +1,186 @@
+"""The embedded engine, as the seam sees it. The work is the keeper's; this starts it, finds it again, and asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from warren.domain import Handle, Usage
+from warren.engines import unix_channel
+from warren.engines.local import snapshot
+from warren.engines.local.client import KeeperClient
+from warren.errors import EngineUnavailable, SandboxLost, StartFailed, by_code
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from warren.domain import Limits, SandboxSpec
+    from warren.engines.base import Channel
+
+_START_TIMEOUT_S = 60.0
+
+
+class LocalEngine:
+    """Sandboxes on this host, from namespaces and a process that forks. Needs nothing but a Linux kernel."""
+
+    name = "local"
+
+    def __init__(self, data_dir: str, *, optional_layers: Iterable[str] = (), debug: bool = False) -> None:
+        self._folder = os.path.join(os.path.abspath(data_dir), "local")
+        self._config = {"optional_layers": sorted(optional_layers), "debug": debug}
+        self._client: KeeperClient | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers of isolation in force, once the engine is open."""
+        return tuple(self._client.hello["layers"]) if self._client is not None else ()
+
+    async def open(self) -> None:
+        """Connect to the keeper, starting one if there is none or if it is of another version."""
+        await self._keeper()
+
+    async def close(self) -> None:
+        """Disconnect. Keeper, zygotes and sandboxes live on."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def retire(self) -> None:
+        """End keeper and zygotes; running sandboxes live on and are found by the next keeper."""
+        with contextlib.suppress(OSError):
+            client = await KeeperClient.connect(self._socket)
+            await _retire(client)
+        await self.close()
+
+    async def create(self, spec: SandboxSpec) -> Handle:
+        """Make a running sandbox whose agent answers."""
+        await self._call("create", **_spec_params(spec))
+        return Handle(self.name, spec.id)
+
+    async def connect(self, handle: Handle) -> Channel:
+        """Open one more channel to the agent."""
+        return await unix_channel.connect(os.path.join(self._folder, "sandboxes", handle.sandbox_id, "agent.sock"))
+
+    async def resize(self, handle: Handle, limits: Limits) -> None:
+        """Apply other limits to a running sandbox; its disk keeps its size."""
+        await self._call("resize", id=handle.sandbox_id, limits=asdict(limits))
+
+    async def stop(self, handle: Handle) -> None:
+        """End its processes; a persistent workspace stays."""
+        await self._call("stop", id=handle.sandbox_id)
+
+    async def start(self, handle: Handle, spec: SandboxSpec) -> Handle:
+        """Run a stopped persistent sandbox again, with its workspace."""
+        if spec.id != handle.sandbox_id:
+            raise SandboxLost(f"the spec is of {spec.id}, the handle of {handle.sandbox_id}")
+        await self._call("start", **_spec_params(spec))
+        return handle
+
+    async def destroy(self, handle: Handle) -> None:
+        """Remove it, workspace and all."""
+        await self._call("destroy", id=handle.sandbox_id)
+
+    async def usage(self, handle: Handle) -> Usage:
+        """Measure it from outside."""
+        return Usage(**(await self._call("usage", id=handle.sandbox_id))["usage"])
+
+    async def handles(self) -> AsyncIterator[Handle]:
+        """List all sandboxes of this data folder."""
+        for entry in (await self._call("list")).get("body", ()):
+            yield Handle(self.name, entry["id"])
+
+    @property
+    def _socket(self) -> str:
+        return os.path.join(self._folder, "keeper.sock")
+
+    async def _call(self, op: str, **params: Any) -> dict[str, Any]:
+        return await (await self._keeper()).call(op, **params)
+
+    async def _keeper(self) -> KeeperClient:
+        if self._client is not None and self._client.is_open:
+            return self._client
+        async with self._opening:
+            if self._client is None or not self._client.is_open:
+                self._client = await self._connect()
+            return self._client
+
+    async def _connect(self) -> KeeperClient:
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        version = await asyncio.to_thread(snapshot.compute_digest)
+        with await _locked(os.path.join(self._folder, "keeper.lock")):
+            with contextlib.suppress(OSError):
+                client = await KeeperClient.connect(self._socket)
+                if client.hello.get("version") == version:
+                    return client
+                await _retire(client)
+            return await self._start()
+
+    async def _start(self) -> KeeperClient:
+        log_path = os.path.join(self._folder, "keeper.log")
+        with open(log_path, "wb") as log:
+            process = subprocess.Popen(  # noqa: ASYNC220  (returns at once; the keeper outlives us, so nobody awaits it)
+                [sys.executable, "-I", "-m", "warren.engines.local.keeper", self._folder],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+            )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(self._config).encode())
+        process.stdin.close()
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                client = await KeeperClient.connect(self._socket)
+                process.returncode = 0  # It outlives us; Popen must not complain that it is still running.
+                return client
+            if process.poll() is not None:
+                raise _last_words(log_path)
+            await asyncio.sleep(0.01)
+        process.kill()
+        raise EngineUnavailable(f"the keeper did not answer within {_START_TIMEOUT_S:.0f} s; see {log_path}")
+
+
+async def _retire(client: KeeperClient) -> None:
+    with contextlib.suppress(EngineUnavailable):
+        await client.call("retire")
+        while client.is_open:
+            await asyncio.sleep(0.01)
+    await client.aclose()
+
+
+async def _locked(path: str) -> contextlib.closing[Any]:
+    """Hold a file lock, so that two engines never start two keepers."""
+    file = open(path, "w", encoding="utf-8")  # noqa: SIM115  (closing it is what unlocks)
+    await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
+    return contextlib.closing(file)
+
+
+def _last_words(log_path: str) -> Exception:
+    with open(log_path, encoding="utf-8", errors="replace") as log:
+        lines = [line for line in log.read().splitlines() if line.strip()]
+    try:
+        said = json.loads(lines[-1])
+        return (by_code(said["code"]) or StartFailed)(said["message"])
+    except (IndexError, ValueError, KeyError, TypeError):
+        return EngineUnavailable(f"the keeper ended at once: {lines[-1] if lines else 'it said nothing'}")
+
+
+def _spec_params(spec: SandboxSpec) -> dict[str, Any]:
+    return {
+        "id": spec.id,
+        "image": {**asdict(spec.image), "env": dict(spec.image.env)},
+        "limits": asdict(spec.limits),
+        "storage": spec.storage.value,
+        "env": dict(spec.env),
+    }

@@ -1,0 +1,137 @@
+"""The keeper: the only privileged process. Makes roots, control groups, id maps and workspaces; runs nobody's code.
+
+Started by the engine as `python -I -m warren.engines.local.keeper DATA_DIR`, outlives it, and is found again by the
+next one. It speaks the wire's frames on a socket that only its own user can reach, and imports nothing of an image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from warren.engines import unix_channel
+from warren.engines.local.nest import Nest
+from warren.errors import Error, InvalidRequest
+from warren.guest.wire import CHUNK, Decoder, ProtocolError, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from warren.guest.wire import Header
+
+IDLE_S = 600.0
+"""A keeper without sandboxes and without a connection ends itself after so long, zygotes and all."""
+
+
+class Keeper:
+    """Serves engines over a unix socket; the work is the nest's."""
+
+    def __init__(self, nest: Nest) -> None:
+        self._nest = nest
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections = 0
+        self._ended = asyncio.Event()
+        self._operations: dict[str, Callable[[Header], Awaitable[Header]]] = {
+            "create": self._nest.create,
+            "start": self._nest.start,
+            "stop": self._nest.stop,
+            "destroy": self._nest.destroy,
+            "resize": self._nest.resize,
+            "usage": self._nest.usage,
+            "list": self._nest.list_all,
+            "retire": self._retire,
+        }
+
+    async def serve(self, path: str) -> None:
+        """Serve until retired or idle for long."""
+        await self._nest.open()
+        listener = unix_channel.listen(path)
+        server = await asyncio.start_unix_server(self._connected, sock=listener, limit=CHUNK)
+        async with server:
+            idle = asyncio.create_task(self._watch_idle())
+            await self._ended.wait()
+            idle.cancel()
+        # WHY: whoever finds the socket gone starts a new keeper, so nothing of ours may be under way by then.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+        await self._nest.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        decoder = Decoder()
+        _send(writer, {"t": "hello", **self._nest.describe(), "pid": os.getpid()})
+        try:
+            while data := await reader.read(CHUNK):
+                for header, payload in decoder.feed(data):
+                    task = asyncio.create_task(self._answer(writer, header, payload))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+        except (OSError, ProtocolError):
+            pass
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    async def _answer(self, writer: asyncio.StreamWriter, header: Header, payload: bytes) -> None:
+        answer: Header = {"t": "ok", "id": header.get("id")}
+        try:
+            operation = self._operations.get(str(header.get("op")))
+            if operation is None:
+                raise InvalidRequest(f"the keeper knows no operation {header.get('op')!r}")
+            answer |= await operation(json.loads(payload) if payload else {})
+        except Error as error:
+            answer |= {"t": "err", "code": error.code, "message": str(error)}
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            answer |= {"t": "err", "code": "start_failed", "message": f"{type(error).__name__}: {error}"}
+        if not writer.is_closing():
+            _send(writer, answer)
+
+    async def _retire(self, _params: Header) -> Header:
+        """End the keeper and its zygotes, not the sandboxes: a keeper of another version takes over."""
+        asyncio.get_running_loop().call_soon(self._ended.set)
+        return {}
+
+    async def _watch_idle(self) -> None:
+        idle = 0.0
+        while idle < IDLE_S:
+            await asyncio.sleep(IDLE_S / 20)
+            busy = self._connections or self._nest.is_busy
+            idle = 0.0 if busy else idle + IDLE_S / 20
+        self._ended.set()
+
+
+def _send(writer: asyncio.StreamWriter, header: Header) -> None:
+    # What does not fit in a header goes as payload: only `list` grows with the number of sandboxes.
+    body = header.pop("body", None)
+    payload = b"" if body is None else json.dumps(body).encode()
+    with contextlib.suppress(OSError):
+        writer.writelines(bytes(part) for part in encode(header, payload))
+
+
+def main(argv: list[str]) -> int:
+    """Run the keeper of the data folder in `argv`; the configuration comes as JSON on standard input."""
+    os.umask(0o077)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    config: dict[str, Any] = json.loads(sys.stdin.read() or "{}")
+    try:
+        nest = Nest(
+            argv[1], optional_layers=frozenset(config.get("optional_layers", ())), debug=bool(config.get("debug"))
+        )
+        asyncio.run(Keeper(nest).serve(os.path.join(argv[1], "keeper.sock")))
+    except Error as error:
+        # The engine that started us reads the last line and raises it.
+        print(json.dumps({"code": error.code, "message": str(error)}), flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,361 @@
+"""All sandboxes of one data folder: made, found again, measured and removed. Runs inside the keeper."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from warren.domain import Limits, Storage
+from warren.engines import unix_channel
+from warren.engines.local import fds, plan, probe, records, snapshot, uids
+from warren.engines.local.cgroups import Cgroups, GroupLimits
+from warren.engines.local.launch import ID_COUNT, Launch
+from warren.engines.local.records import Record
+from warren.engines.local.workspaces import Workspaces
+from warren.engines.local.zygotes import Newborn, Zygote
+from warren.errors import Conflict, EngineUnavailable, QuotaExceeded, SandboxLost, StartFailed
+
+if TYPE_CHECKING:
+    from warren.engines.local.cgroups import Group
+    from warren.guest.wire import Header
+
+BOOT_TIMEOUT_S = 20.0
+OVERHEAD_BYTES = 24 << 20
+"""Memory of the agent and the nursery, on top of what a sandbox was promised."""
+WITHOUT_ASKING = frozenset({"landlock", "uid"})
+"""Layers that not every kernel or user has, on top of others that hold: used where they can be, and recorded."""
+
+
+class Nest:
+    """The sandboxes of one data folder, and the zygotes they come from."""
+
+    def __init__(self, folder: str, *, optional_layers: frozenset[str], debug: bool = False) -> None:
+        self._folder = folder
+        self._optional = optional_layers
+        self._debug = debug
+        self._records: dict[str, Record] = {}
+        self._watched: dict[str, int] = {}
+        """Descriptor of each running sandbox's process 1, by sandbox id."""
+        self._ended: dict[str, asyncio.Event] = {}
+        self._zygotes: dict[str, Zygote] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._layers: frozenset[str] = frozenset()
+        self._base_uid: int | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any sandbox is running."""
+        return bool(self._watched)
+
+    async def open(self) -> None:
+        """Check the layers and take over what an earlier keeper left. Raises EngineUnavailable."""
+        for name in ("sandboxes", "zygotes"):
+            os.makedirs(os.path.join(self._folder, name), mode=0o700, exist_ok=True)
+        self._layers = _check_layers(self._optional)
+        self._cgroups = Cgroups.detect(f"warren-{os.stat(self._folder).st_ino:x}")
+        if "uid" in self._layers:
+            self._base_uid = uids.claim(self._folder)
+        self._guest_path = snapshot.take_snapshot(os.path.join(self._folder, "guest"))
+        self._version = os.path.basename(self._guest_path)
+        self._workspaces = Workspaces(
+            os.path.join(self._folder, "templates"),
+            as_images=self._base_uid is not None and "disk" in self._layers,
+            can_mount=self._base_uid is not None,
+        )
+        for record in records.load_records(os.path.join(self._folder, "sandboxes")):
+            self._records[record.id] = record
+            self._adopt(record)
+        self._remove_stray_groups()
+
+    async def close(self) -> None:
+        """Let go of the sandboxes and end the zygotes."""
+        for zygote in self._zygotes.values():
+            await zygote.close(kill=True)
+        loop = asyncio.get_running_loop()
+        for fd in self._watched.values():
+            loop.remove_reader(fd)
+            os.close(fd)
+
+    def describe(self) -> Header:
+        """Say what an engine wants to know when it connects."""
+        return {"version": self._version, "layers": sorted(self._layers)}
+
+    async def create(self, params: Header) -> Header:
+        """Make a running sandbox."""
+        limits = Limits(**params["limits"])
+        storage = Storage(params["storage"])
+        self._check_storage(storage)
+        record = self._new_record(params["id"], limits, storage, params["image"]["digest"])
+        try:
+            await self._boot(record, params, limits)
+        except BaseException:
+            await self._end(record)
+            self._forget(record)
+            raise
+        return {}
+
+    async def start(self, params: Header) -> Header:
+        """Run a stopped sandbox again."""
+        record = self._find(params["id"])
+        if record.state == records.RUNNING:
+            raise Conflict("the sandbox is running")
+        if record.storage != Storage.PERSISTENT:
+            raise SandboxLost("an ephemeral sandbox cannot be started again: its workspace went when it stopped")
+        limits = Limits(**params["limits"])
+        record.limits, record.image = asdict(limits), params["image"]["digest"]
+        record.state = records.MAKING
+        record.save()
+        try:
+            await self._boot(record, params, limits)
+        except BaseException:
+            await self._end(record)
+            raise
+        return {}
+
+    async def stop(self, params: Header) -> Header:
+        """End its processes; a persistent workspace stays."""
+        await self._end(self._find(params["id"]))
+        return {}
+
+    async def destroy(self, params: Header) -> Header:
+        """Remove it, workspace and all."""
+        record = self._records.get(params["id"])
+        if record is not None:
+            await self._end(record)
+            self._forget(record)
+        return {}
+
+    async def resize(self, params: Header) -> Header:
+        """Apply other limits to a running sandbox."""
+        record = self._find(params["id"], running=True)
+        limits = Limits(**params["limits"])
+        if (limits.disk_bytes, limits.disk_inodes) != (record.limits["disk_bytes"], record.limits["disk_inodes"]):
+            raise Conflict("the disk of a sandbox cannot be resized while it exists; create it with the size it needs")
+        self._cgroups.group(record.group).resize(_group_limits(limits))
+        record.limits = asdict(limits)
+        record.save()
+        return {}
+
+    async def usage(self, params: Header) -> Header:
+        """Measure a running sandbox from outside."""
+        record = self._find(params["id"], running=True)
+        usage: Header = asdict(self._cgroups.group(record.group).usage())
+        usage |= {"disk_bytes": None, "disk_inodes": None}
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(f"/proc/{record.pid}/root{plan.WORKSPACE}")
+            usage["disk_bytes"] = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+            usage["disk_inodes"] = disk.f_files - disk.f_ffree
+        return {"usage": usage}
+
+    async def list_all(self, _params: Header) -> Header:
+        """List all sandboxes, whatever their state."""
+        return {"body": [{"id": r.id, "state": r.state, "layers": r.layers} for r in self._records.values()]}
+
+    async def _boot(self, record: Record, params: Header, limits: Limits) -> None:
+        """Have the zygote make a process, tell it how to contain itself, and wait until it says that it is ready."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        receiver = fds.Receiver(ours)
+        with contextlib.ExitStack() as stack:
+            stack.callback(receiver.close)
+            try:
+                with theirs:
+                    group, newborn = await self._spawn(record, params["image"], theirs, _group_limits(limits))
+                workspace, mount_fd = await self._workspaces.attach(record, limits, self._owner(record))
+                facts = group.facts()
+                passed = [*facts.values(), *([mount_fd] if mount_fd >= 0 else [])]
+                for fd in passed:
+                    stack.callback(os.close, fd)
+                self._born(record, await newborn)
+                listener = stack.enter_context(unix_channel.listen(record.socket))
+                message = self._boot_message(record, params, limits, workspace, list(facts))
+                fds.send(ours, message, [listener.fileno(), *passed])
+                async with asyncio.timeout(BOOT_TIMEOUT_S):
+                    answer = await receiver.receive_async()
+            except (EOFError, OSError, TimeoutError) as error:
+                raise StartFailed(f"the sandbox did not start: {str(error) or type(error).__name__}") from error
+        if answer["t"] != "ready":
+            raise EngineUnavailable(f"a layer of isolation could not be applied: {answer.get('message')}")
+        record.state = records.RUNNING
+        record.layers = sorted(self._layers)
+        record.save()
+
+    async def _spawn(
+        self, record: Record, image: dict[str, Any], boot: socket.socket, limits: GroupLimits
+    ) -> tuple[Group, asyncio.Future[Newborn]]:
+        zygote = await self._zygote(image)
+        outside = 0 if self._base_uid is None else record.uid_index
+        group, newborn = zygote.spawn(record.id, outside, boot, limits)
+        # Written before the process can do anything, so that whoever follows us finds its group and ends it.
+        record.group = group.name
+        record.save()
+        return group, newborn
+
+    def _owner(self, record: Record) -> int:
+        return os.getuid() if self._base_uid is None else self._base_uid + record.uid_index
+
+    def _boot_message(self, record: Record, params: Header, limits: Limits, workspace: str, facts: list[str]) -> Header:
+        request = plan.SandboxRequest(
+            memory_bytes=limits.memory_bytes,
+            open_files=limits.open_files,
+            pids=limits.pids,
+            workspace=workspace,
+            disk_bytes=limits.disk_bytes,
+            disk_inodes=limits.disk_inodes,
+            layers=self._layers,
+        )
+        boot = {
+            "sandbox_id": record.id,
+            "workspace": plan.WORKSPACE,
+            "env": plan.build_environment(params["image"]["env"], params["env"]),
+            "limits": asdict(limits),
+            "preload": params["image"]["preload"],
+        }
+        steps = [(step.act, dict(step.args)) for step in plan.build_sandbox_plan(request)]
+        return {
+            "t": "boot",
+            "plan": steps,
+            "boot": boot,
+            "facts": facts,
+            "mount": workspace == "attach",
+            "debug": self._debug,
+        }
+
+    async def _zygote(self, image: dict[str, Any]) -> Zygote:
+        """Return the zygote of that image, starting one if there is none."""
+        key = image["digest"]
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            zygote = self._zygotes.get(key)
+            if zygote is None or not zygote.is_ready:
+                if zygote is not None:
+                    await zygote.close(kill=True)
+                zygote = Zygote(os.path.join(self._folder, "zygotes", key), self._cgroups)
+                shared = None if self._base_uid is not None else os.path.join(self._folder, "sandboxes")
+                await zygote.open(
+                    Launch(
+                        image=image,
+                        guest_path=self._guest_path,
+                        version=self._version,
+                        base_uid=self._base_uid,
+                        shared_path=shared,
+                    )
+                )
+                self._zygotes[key] = zygote
+            return zygote
+
+    def _born(self, record: Record, newborn: Newborn) -> None:
+        record.pid = newborn.pid
+        record.start_time = records.process_start_time(newborn.pid) or 0
+        record.save()
+        self._watch(record, newborn.pidfd)
+
+    def _watch(self, record: Record, pidfd: int) -> None:
+        self._watched[record.id] = pidfd
+        self._ended[record.id] = asyncio.Event()
+        asyncio.get_running_loop().add_reader(pidfd, self._died, record)
+
+    def _died(self, record: Record) -> None:
+        pidfd = self._watched.pop(record.id)
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+        self._ended.pop(record.id).set()
+        if record.state == records.RUNNING:
+            self._clean_up(record)
+
+    async def _end(self, record: Record) -> None:
+        """Kill process 1, and with it everything in the sandbox, and wait until it is gone."""
+        record.state = records.STOPPED if record.state == records.RUNNING else record.state
+        ended = self._ended.get(record.id)
+        if ended is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._watched[record.id], signal.SIGKILL)
+            await ended.wait()
+        self._clean_up(record)
+
+    def _clean_up(self, record: Record) -> None:
+        """Remove what a sandbox without processes does not need: group, socket, an ephemeral workspace."""
+        if record.group:
+            group = self._cgroups.group(record.group)
+            group.kill()
+            group.remove()
+            record.group = ""
+        record.drop_runtime()
+        if record.storage == Storage.EPHEMERAL:
+            record.drop_workspace()
+        record.state = records.STOPPED
+        if os.path.isdir(record.folder):
+            record.save()
+
+    def _forget(self, record: Record) -> None:
+        self._records.pop(record.id, None)
+        record.erase()
+
+    def _adopt(self, record: Record) -> None:
+        """Take over a sandbox of an earlier keeper, or clean up after one that did not live to see us."""
+        if record.state == records.RUNNING and record.is_alive():
+            self._watch(record, os.pidfd_open(record.pid))
+            return
+        if record.is_alive():
+            os.kill(record.pid, signal.SIGKILL)
+        self._clean_up(record)
+
+    def _remove_stray_groups(self) -> None:
+        known = {record.group for record in self._records.values()}
+        for name in self._cgroups.names():
+            if name not in known:
+                group = self._cgroups.group(name)
+                group.kill()
+                group.remove()
+
+    def _new_record(self, sandbox_id: str, limits: Limits, storage: Storage, digest: str) -> Record:
+        folder = os.path.join(self._folder, "sandboxes", sandbox_id)
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            raise Conflict(f"sandbox {sandbox_id} exists already") from None
+        record = Record(id=sandbox_id, folder=folder, storage=storage, image=digest, uid_index=self._free_index())
+        record.limits = asdict(limits)
+        record.save()
+        self._records[sandbox_id] = record
+        return record
+
+    def _free_index(self) -> int:
+        used = {record.uid_index for record in self._records.values()}
+        for index in range(1, ID_COUNT):
+            if index not in used:
+                return index
+        raise QuotaExceeded(f"all {ID_COUNT - 1} host ids of this data folder are in use; destroy some sandboxes")
+
+    def _check_storage(self, storage: Storage) -> None:
+        if storage == Storage.PERSISTENT and self._base_uid is None and "disk" not in self._optional:
+            raise EngineUnavailable(
+                "a persistent workspace has no disk quota without root; "
+                "run as root, or name the layer `disk` in optional_layers to accept that"
+            )
+
+    def _find(self, sandbox_id: str, *, running: bool = False) -> Record:
+        record = self._records.get(sandbox_id)
+        if record is None:
+            raise SandboxLost(f"there is no sandbox {sandbox_id}")
+        if running and record.state != records.RUNNING:
+            raise SandboxLost("the sandbox is not running")
+        return record
+
+
+def _check_layers(optional: frozenset[str]) -> frozenset[str]:
+    layers = probe.probe()
+    for layer in layers:
+        if not layer.holds and layer.name not in optional | WITHOUT_ASKING:
+            raise EngineUnavailable(f"layer {layer.name} does not hold here: {layer.detail}; {layer.fix}")
+    return frozenset(layer.name for layer in layers if layer.holds)
+
+
+def _group_limits(limits: Limits) -> GroupLimits:
+    # WHY: the kernel's checkpoints are ours, not the program's: a program that fits its limit is not killed by them.
+    copies = limits.checkpoint_bytes * limits.checkpoints
+    return GroupLimits(memory_bytes=limits.memory_bytes + copies + OVERHEAD_BYTES, cpus=limits.cpus, pids=limits.pids)

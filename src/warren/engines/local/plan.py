@@ -1,0 +1,209 @@
+"""What will be done to contain a sandbox, as a list that can be printed, reviewed and tested without root.
+
+Two plans. The *root plan* is performed once an image, by a child of the keeper, and makes the read-only root in
+which the zygote lives. The *sandbox plan* is performed once a sandbox, by the process that becomes its agent, and
+takes away everything that the zygote's root still allows. `contain.py` performs both, step by step, in this order.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SANDBOX_ID = 1000
+"""User and group id of everything in a sandbox, as seen inside."""
+WORKSPACE = "/workspace"
+GUEST = "/opt/warren"
+SHARED = "/run/warren"
+"""Where a rootless zygote sees the persistent workspaces; hidden in every sandbox."""
+
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/config.gz",
+    "/proc/interrupts",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/mtrr",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/sysrq-trigger",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/vmallocinfo",
+)
+READ_ONLY = ("/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/sys")
+HOST_ETC = (
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+)
+USERS = "sandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
+GROUPS = "sandbox:x:1000:\nnogroup:x:65534:\n"
+HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost\n"
+NSSWITCH = "passwd: files\ngroup: files\nhosts: files dns\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One act of containment: the name of a function in contain.py and its arguments."""
+
+    act: str
+    args: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return " ".join((self.act, *(f"{key}={value}" for key, value in self.args.items())))
+
+
+def step(act: str, **args: Any) -> Step:
+    """Write a step the way it reads."""
+    return Step(act, args)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootRequest:
+    """What the root plan depends on."""
+
+    root: str
+    """`host`, or a folder with a root filesystem."""
+    image_path: str
+    guest_path: str
+    interpreter_prefix: str
+    interpreter_inside: str
+    proc: str = "mount"
+    """`mount` a /proc that hides others (root), or `bind` the host's (rootless: only that is allowed)."""
+    shared_path: str | None = None
+
+
+def build_root_plan(request: RootRequest, *, exists: Iterable[str]) -> tuple[Step, ...]:
+    """Plan the root in which a zygote lives; `exists` lists those of HOST_ETC and other host paths that are there."""
+    there = frozenset(exists)
+    steps = [step("make_root")]
+    if request.root == "host":
+        steps += _host_root_steps(there)
+    else:
+        steps += [step("bind", source=f"{request.root}/{name}", target=f"/{name}") for name in _ROOT_FOLDERS]
+    steps += [step("bind", source=os.path.join(request.image_path, "venv"), target="/opt/image")]
+    if not request.interpreter_inside.startswith("/usr"):
+        steps += [step("bind", source=request.interpreter_prefix, target=request.interpreter_inside)]
+    steps += [step("bind", source=request.guest_path, target=GUEST)]
+    steps += [step("write", path=path, text=text) for path, text in _ETC_FILES]
+    steps += [step("make_devices", names=DEVICES)]
+    steps += [step("make_folder", path=path) for path in ("/proc", "/tmp", "/home", WORKSPACE)]
+    steps += [step("link", path="/home/sandbox", target=WORKSPACE)]
+    if request.shared_path is not None:
+        steps += [step("bind", source=request.shared_path, target=SHARED, readonly=False)]
+    steps += [step("root_proc", how=request.proc)]
+    steps += [step("tmpfs", target="/tmp", size_bytes=64 << 20, inodes=4096)]
+    steps += [step("enter_root")]
+    return tuple(steps)
+
+
+_ROOT_FOLDERS = ("bin", "lib", "lib64", "sbin", "usr")
+_ETC_FILES = (
+    ("/etc/passwd", USERS),
+    ("/etc/group", GROUPS),
+    ("/etc/hosts", HOSTS),
+    ("/etc/nsswitch.conf", NSSWITCH),
+    ("/etc/resolv.conf", ""),
+    ("/etc/hostname", "sandbox\n"),
+)
+
+
+def _host_root_steps(there: frozenset[str]) -> list[Step]:
+    steps = [step("bind", source="/usr", target="/usr")]
+    steps += [step("link", path=f"/{name}", target=f"usr/{name}") for name in _ROOT_FOLDERS if name != "usr"]
+    steps += [step("bind", source=path, target=path) for path in HOST_ETC if path in there]
+    return steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxRequest:
+    """What the sandbox plan depends on."""
+
+    memory_bytes: int
+    open_files: int
+    pids: int
+    workspace: str
+    """`attach` a mount that the keeper made, `tmpfs`, or the name of a folder below SHARED."""
+    disk_bytes: int
+    disk_inodes: int
+    layers: frozenset[str]
+    """The layers in force; a step of a layer that is not named here is left out."""
+
+
+def build_sandbox_plan(request: SandboxRequest) -> tuple[Step, ...]:
+    """Plan one sandbox.
+
+    The order is the security argument: mounts need privilege, so they come first; capabilities go
+    before the system-call filter, which is last because the steps before it need what it forbids.
+    """
+    # Half of the memory at most can be eaten by files in memory, so that filling them up never kills the agent.
+    tmpfs_bytes = request.memory_bytes // 4
+    steps = [
+        step("become", uid=SANDBOX_ID, gid=SANDBOX_ID),
+        step("proc", target="/proc"),
+        step("mask", paths=MASKED),
+        step("make_read_only", paths=READ_ONLY),
+        step("tmpfs", target="/tmp", size_bytes=tmpfs_bytes, inodes=request.disk_inodes),
+        step("tmpfs", target="/dev/shm", size_bytes=tmpfs_bytes, inodes=request.disk_inodes),
+        step("devpts", target="/dev/pts"),
+        _workspace_step(request),
+        step("hide", path=SHARED),
+        step("hostname", name="sandbox"),
+        step("loopback"),
+        step("limit", resource="NOFILE", value=request.open_files),
+        step("limit", resource="CORE", value=0),
+        step("limit", resource="MEMLOCK", value=8 << 20),
+    ]
+    if "uid" not in request.layers:
+        # All sandboxes share one host uid then, and only a limit set inside the namespace counts by sandbox.
+        steps += [step("limit", resource="NPROC", value=request.pids)]
+    steps += [step("enter", path=WORKSPACE)]
+    if "landlock" in request.layers:
+        steps += [step("landlock", writable=("/workspace", "/tmp", "/dev", "/proc"))]
+    steps += [step("drop_capabilities"), step("seccomp"), step("check_sealed", uid=SANDBOX_ID)]
+    return tuple(steps)
+
+
+def _workspace_step(request: SandboxRequest) -> Step:
+    if request.workspace == "attach":
+        return step("attach", target=WORKSPACE)
+    if request.workspace == "tmpfs":
+        return step("tmpfs", target=WORKSPACE, size_bytes=request.disk_bytes, inodes=request.disk_inodes)
+    return step("bind_again", source=f"{SHARED}/{request.workspace}", target=WORKSPACE)
+
+
+def build_environment(image: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Build the whole environment of user code: nothing of the host's, then the image's, then the sandbox's own."""
+    return {
+        "PATH": "/opt/image/bin:/usr/local/bin:/usr/bin:/bin",
+        "HOME": "/home/sandbox",
+        "USER": "sandbox",
+        "LOGNAME": "sandbox",
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/tmp",
+        "XDG_CACHE_HOME": "/tmp/.cache",
+        "MPLCONFIGDIR": "/tmp/.matplotlib",
+        **image,
+        **own,
+    }

@@ -1,0 +1,114 @@
+"""What the keeper knows of each sandbox, on disk, so that a keeper that was killed can be followed by another."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAKING, RUNNING, STOPPED, BROKEN = "making", "running", "stopped", "broken"
+
+
+@dataclass(kw_only=True)
+class Record:
+    """One sandbox. Written before anything is made and after every change; `save` is atomic."""
+
+    id: str
+    folder: str
+    state: str = MAKING
+    storage: str = "ephemeral"
+    image: str = ""
+    """Digest of the image it is made from."""
+    uid_index: int = 0
+    """Which id of the keeper's block is its own."""
+    group: str = ""
+    """Name of its control group."""
+    pid: int = 0
+    start_time: int = 0
+    """With the pid, what makes the process unmistakable."""
+    limits: dict[str, float] = field(default_factory=dict)
+    layers: list[str] = field(default_factory=list)
+
+    @property
+    def socket(self) -> str:
+        """Where its agent listens."""
+        return os.path.join(self.folder, "agent.sock")
+
+    @property
+    def disk(self) -> str:
+        """Its workspace, as a disk image."""
+        return os.path.join(self.folder, "workspace.ext4")
+
+    @property
+    def directory(self) -> str:
+        """Its workspace, as a folder: rootless, and only if the operator gave up the disk layer."""
+        return os.path.join(self.folder, "workspace")
+
+    def save(self) -> None:
+        """Write it to its folder."""
+        value = dataclasses.asdict(self)
+        del value["folder"]
+        path = os.path.join(self.folder, "record.json")
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(value, file)
+        os.replace(path + ".new", path)
+
+    def is_alive(self) -> bool:
+        """Whether its process 1 still runs."""
+        return self.pid > 0 and process_start_time(self.pid) == self.start_time
+
+    def drop_runtime(self) -> None:
+        """Forget process and socket; what stays can be started again."""
+        self.pid = self.start_time = 0
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.socket)
+
+    def drop_workspace(self) -> None:
+        """Remove the workspace."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.disk)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def erase(self) -> None:
+        """Remove every file; the name goes first, so that a half-erased sandbox is never found again."""
+        grave = os.path.join(os.path.dirname(self.folder), f".erased-{self.id}")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.folder, grave)
+        shutil.rmtree(grave, ignore_errors=True)
+
+
+def load_records(folder: str) -> Iterator[Record]:
+    """Read all records below `folder`; finishes erasing what an earlier keeper had begun to erase."""
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if name.startswith(".erased-"):
+            shutil.rmtree(path, ignore_errors=True)
+            continue
+        yield _load(path, name)
+
+
+def _load(path: str, name: str) -> Record:
+    try:
+        with open(os.path.join(path, "record.json"), encoding="utf-8") as file:
+            value: dict[str, Any] = json.load(file)
+        return Record(folder=path, **value)
+    except (OSError, ValueError, TypeError):
+        # Killed between making the folder and writing the first record: there is nothing in it yet.
+        return Record(id=name, folder=path, state=BROKEN)
+
+
+def process_start_time(pid: int) -> int | None:
+    """Return when the process began, in clock ticks since boot, or None when it is gone or only waits to be reaped."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in b"ZX" else int(fields[19])

@@ -1,0 +1,77 @@
+"""Where a workspace's bytes are: a disk image of its own as root; rootless in memory, or a plain folder if allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+from typing import TYPE_CHECKING
+
+from warren.domain import Storage
+from warren.engines.local import quota, syscalls
+from warren.errors import StartFailed
+
+if TYPE_CHECKING:
+    from warren.domain import Limits
+    from warren.engines.local.records import Record
+
+_DETACH_TIMEOUT_S = 10.0
+
+
+class Workspaces:
+    """Makes and attaches the workspaces of one data folder."""
+
+    def __init__(self, templates: str, *, as_images: bool, can_mount: bool) -> None:
+        self._templates = templates
+        self._as_images = as_images
+        self._can_mount = can_mount
+        os.makedirs(templates, mode=0o700, exist_ok=True)
+
+    async def attach(self, record: Record, limits: Limits, owner: int) -> tuple[str, int]:
+        """Make it if it is not there; returns what plan.py calls it, and the detached mount or -1."""
+        if self._as_images:
+            return "attach", await self._attach_image(record, limits, owner)
+        if record.storage == Storage.EPHEMERAL:
+            return "tmpfs", -1
+        os.makedirs(record.directory, mode=0o755, exist_ok=True)
+        if not self._can_mount:
+            return f"{record.id}/workspace", -1
+        os.chown(record.directory, owner, owner)
+        tree = syscalls.open_tree(syscalls.AT_FDCWD, record.directory, syscalls.OPEN_TREE_CLONE)
+        syscalls.mount_setattr(tree, "", syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV)
+        return "attach", tree
+
+    async def _attach_image(self, record: Record, limits: Limits, owner: int) -> int:
+        image = quota.DiskImage(record.disk)
+        if os.path.exists(record.disk):
+            await _wait_until_detached(record.disk)
+            image.check()
+        else:
+            image.create(self._template(limits, journal=record.storage == Storage.PERSISTENT))
+        try:
+            return image.attach(owner, owner)
+        except OSError as error:
+            raise StartFailed(f"the workspace cannot be attached: {error}") from error
+
+    def _template(self, limits: Limits, *, journal: bool) -> str:
+        name = f"{limits.disk_bytes}-{limits.disk_inodes}{'-journal' if journal else ''}.ext4"
+        path = os.path.join(self._templates, name)
+        if not os.path.exists(path):
+            quota.make_template(path, limits.disk_bytes, limits.disk_inodes, journal)
+        return path
+
+
+async def _wait_until_detached(path: str) -> None:
+    """Wait until the kernel has let go of a disk image. Two mounts of one image would destroy it."""
+    wanted = os.path.realpath(path)
+    async with asyncio.timeout(_DETACH_TIMEOUT_S):
+        while any(_backing(file) == wanted for file in glob.glob("/sys/block/loop*/loop/backing_file")):
+            await asyncio.sleep(0.005)
+
+
+def _backing(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read().rstrip("\n")
+    except OSError:
+        return ""

@@ -1,0 +1,138 @@
+"""The process that has everything imported and is copied for each sandbox. One an image.
+
+It runs the image's interpreter and the image's code, so it is not trusted: it lives in a read-only root, in a user
+namespace, without any capability on the host. It never sees a byte from a client or from a sandbox; only the keeper
+talks to it. Its children do not need it: a zygote that dies is replaced, and the sandboxes it made run on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from warren.engines.local import contain, fds, namespaces, seccomp
+from warren.engines.local.hugepages import collapse_heap
+from warren.guest import agent, forking, kernel
+from warren.guest.boot import Boot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def main(listener_fd: int, preload: list[str], version: str) -> NoReturn:
+    """Import everything once, then make sandboxes for whichever keeper is connected."""
+    listener = socket.socket(fileno=listener_fd)
+    ready = _prepare(preload)
+    program = seccomp.build_filter()
+    # WHY: children are never waited for here; whoever needs to know of their end holds a pidfd.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        keeper, _address = listener.accept()
+        receiver = fds.Receiver(keeper)
+        with contextlib.suppress(EOFError, OSError):
+            fds.send(keeper, {"t": "ready", "version": version, **ready})
+            while ready["error"] is None:
+                _serve(keeper, receiver, program)
+        receiver.close()
+        if ready["error"] is not None:
+            sys.exit(1)
+
+
+def _prepare(preload: Iterable[str]) -> dict[str, Any]:
+    """Import what the image wants preloaded; says what went wrong instead of raising."""
+    for name in preload:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001  (image code raises anything)
+            return {"error": f"module {name!r} cannot be imported: {type(error).__name__}: {error}"[:2000]}
+    kernel.prepare()
+    tasks = forking.task_count()
+    if tasks != 1:
+        return {"error": f"preloading left {tasks} threads running; only a single-threaded process can be copied"}
+    gc.collect()
+    gc.freeze()
+    return {"error": None, "huge_pages": collapse_heap()}
+
+
+def _serve(keeper: socket.socket, receiver: fds.Receiver, program: bytes) -> None:
+    request = receiver.receive()
+    if request["t"] == "park":
+        # WHY: on cgroup v1 a process that joins a group later waits for an RCU grace period, about 17 ms on an idle
+        # machine. So we wait inside the next sandbox's group, and the child is born there.
+        for _ in range(request["count"]):
+            fd = receiver.take_fd()
+            os.write(fd, b"0")
+            os.close(fd)
+        fds.send(keeper, {"t": "parked"})
+    elif request["t"] == "spawn":
+        _spawn(keeper, receiver, request, program)
+
+
+def _spawn(keeper: socket.socket, receiver: fds.Receiver, request: dict[str, Any], program: bytes) -> None:
+    boot_fd = receiver.take_fd()
+    cgroup_fd = receiver.take_fd() if request["cgroup"] else None
+    mapped, done_mapping = os.pipe()
+    try:
+        pid, pidfd = forking.clone(namespaces.ALL, cgroup_fd)
+        if pid == 0:
+            _be_born(boot_fd, mapped, program)
+        try:
+            namespaces.write_id_maps(pid, request["inside"], request["outside"])
+        except OSError:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            raise
+        fds.send(keeper, {"t": "spawned", "id": request["id"], "pid": pid}, [pidfd])
+        os.close(pidfd)
+    except OSError as error:
+        fds.send(keeper, {"t": "failed", "id": request["id"], "error": f"{type(error).__name__}: {error}"})
+    finally:
+        for fd in (boot_fd, mapped, done_mapping, *(() if cgroup_fd is None else (cgroup_fd,))):
+            os.close(fd)
+
+
+def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
+    """Contain ourselves, then be the agent. Never returns: whatever goes wrong ends the process."""
+    sock = None
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        forking.close_all_but((2, boot_fd, mapped))
+        sock = socket.socket(fileno=boot_fd)
+        os.setsid()
+        os.read(mapped, 1)  # End of file: our ids are mapped.
+        os.close(mapped)
+        boot = _contain(sock, program)
+        fds.send(sock, {"t": "ready"})
+        sock.close()
+        agent.main(boot)
+    except BaseException as error:  # noqa: BLE001  (process 1 must not go on half-contained)
+        with contextlib.suppress(OSError):
+            if sock is not None and sock.fileno() >= 0:
+                fds.send(sock, {"t": "error", "message": str(error) or type(error).__name__})
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _contain(sock: socket.socket, program: bytes) -> Boot:
+    receiver = fds.Receiver(sock)
+    message = receiver.receive()
+    context = contain.Context(filter=program)
+    boot = message["boot"]
+    boot["listener_fd"] = receiver.take_fd()
+    boot["facts"] = {name: receiver.take_fd() for name in message["facts"]}
+    if message["mount"]:
+        context.mount_fd = receiver.take_fd()
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1, 2) if not message["debug"] else (0, 1):
+        os.dup2(null, fd)
+    os.close(null)
+    contain.perform(message["plan"], context)
+    return Boot.from_json(boot)

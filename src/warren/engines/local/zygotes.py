@@ -1,0 +1,199 @@
+"""The keeper's side of a zygote: start it in its own root, or find it again, and ask it for sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warren.engines import unix_channel
+from warren.engines.local import fds, plan
+from warren.engines.local.cgroups import GroupLimits
+from warren.engines.local.launch import Launch, become_zygote
+from warren.engines.local.records import process_start_time
+from warren.errors import StartFailed
+
+if TYPE_CHECKING:
+    from warren.engines.local.cgroups import Cgroups, Group
+
+START_TIMEOUT_S = 120.0
+"""Importing a data stack for the first time, from a cold disk, may take long."""
+_WAITING_LIMITS = GroupLimits(memory_bytes=4 << 30, cpus=64, pids=4096)
+"""Of a group in which only the zygote waits; the sandbox's own are set when it is claimed."""
+
+
+@dataclass(frozen=True)
+class Newborn:
+    """A process that waits to be told how to contain itself."""
+
+    pid: int
+    pidfd: int
+
+
+class Zygote:
+    """One image's zygote."""
+
+    def __init__(self, folder: str, cgroups: Cgroups) -> None:
+        self._folder = folder
+        self._cgroups = cgroups
+        self._receiver: fds.Receiver | None = None
+        self._socket: socket.socket | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._waiting: dict[str, asyncio.Future[Newborn]] = {}
+        self._next: Group | None = None
+        self._pid = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be asked for a sandbox."""
+        return self._reader is not None and not self._reader.done()
+
+    @property
+    def next_group(self) -> str | None:
+        """Name of the control group in which it waits, if any."""
+        return self._next.name if self._next is not None else None
+
+    async def open(self, launch: Launch) -> None:
+        """Connect to the one that is running, if it is of our version; otherwise start one. Raises StartFailed."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        if not await self._adopt(launch.version):
+            self._start(launch)
+            await self._connect(launch.version)
+        self._reader = asyncio.create_task(self._read())
+        self._park()
+
+    def spawn(
+        self, sandbox_id: str, outside_id: int, boot: socket.socket, limits: GroupLimits
+    ) -> tuple[Group, asyncio.Future[Newborn]]:
+        """Ask for one more sandbox; returns its control group at once, and the process when it is there."""
+        if self._socket is None or self._next is None:
+            raise StartFailed("the zygote of this image is not running")
+        group, self._next = self._next, None
+        group.resize(limits)
+        directory = group.directory_fd()
+        message = {"t": "spawn", "id": sandbox_id, "inside": plan.SANDBOX_ID, "outside": outside_id}
+        message["cgroup"] = directory is not None
+        passed = [boot.fileno(), *(() if directory is None else (directory,))]
+        newborn: asyncio.Future[Newborn] = asyncio.get_running_loop().create_future()
+        self._waiting[sandbox_id] = newborn
+        fds.send(self._socket, message, passed)
+        if directory is not None:
+            os.close(directory)
+        self._park()
+        return group, newborn
+
+    async def close(self, *, kill: bool) -> None:
+        """Let go of it; with `kill` also end it. The sandboxes it made run on."""
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait([self._reader])
+        if self._receiver is not None:
+            self._receiver.close()
+        if kill and self._pid and process_start_time(self._pid) == self._load_start_time():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+        if kill and self._next is not None:
+            self._next.kill()
+            self._next.remove()
+
+    def _park(self) -> None:
+        """Have it wait inside the control group of the next sandbox; see zygote.py for why."""
+        assert self._socket is not None
+        group = self._cgroups.make(f"g{secrets.token_hex(6)}", _WAITING_LIMITS)
+        procs = group.procs_fds()
+        try:
+            fds.send(self._socket, {"t": "park", "count": len(procs)}, procs)
+        finally:
+            for fd in procs:
+                os.close(fd)
+        self._next = group
+
+    async def _adopt(self, version: str) -> bool:
+        try:
+            await self._connect(version)
+        except StartFailed:
+            return False
+        return True
+
+    async def _connect(self, version: str) -> None:
+        path = os.path.join(self._folder, "control.sock")
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with unix_channel.short_path(path) as short:
+                sock.connect(short)
+        except OSError as error:
+            sock.close()
+            raise StartFailed("no zygote is running for this image") from error
+        sock.setblocking(False)
+        receiver = fds.Receiver(sock)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                ready = await receiver.receive_async()
+        except (EOFError, OSError, TimeoutError) as error:
+            receiver.close()
+            raise StartFailed(f"the zygote of this image ended before it was ready: {self._last_words()}") from error
+        if ready.get("error") or ready.get("version") != version:
+            receiver.close()
+            raise StartFailed(str(ready.get("error") or "the zygote is of another version"))
+        self._socket, self._receiver = sock, receiver
+        self._pid = self._load_pid()
+
+    async def _read(self) -> None:
+        assert self._receiver is not None
+        try:
+            while True:
+                reply = await self._receiver.receive_async()
+                waiting = self._waiting.pop(str(reply.get("id")), None)
+                if reply["t"] == "spawned":
+                    newborn = Newborn(reply["pid"], self._receiver.take_fd())
+                    if waiting is None or waiting.done():
+                        os.close(newborn.pidfd)
+                    else:
+                        waiting.set_result(newborn)
+                elif reply["t"] == "failed" and waiting is not None and not waiting.done():
+                    waiting.set_exception(StartFailed(f"the zygote could not make a sandbox: {reply.get('error')}"))
+        except (EOFError, OSError):
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(StartFailed("the zygote of this image ended; try again"))
+
+    def _start(self, launch: Launch) -> None:
+        listener = unix_channel.listen(os.path.join(self._folder, "control.sock"))
+        log = os.open(os.path.join(self._folder, "zygote.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        staging = os.path.join(self._folder, "root")
+        os.makedirs(staging, exist_ok=True)
+        pid = os.fork()
+        if pid == 0:
+            become_zygote(launch, listener.fileno(), log, staging)
+        listener.close()
+        os.close(log)
+        with open(os.path.join(self._folder, "zygote.json"), "w", encoding="utf-8") as file:
+            json.dump({"pid": pid, "start_time": process_start_time(pid)}, file)
+
+    def _load_pid(self) -> int:
+        return int(self._load().get("pid", 0))
+
+    def _load_start_time(self) -> int:
+        return int(self._load().get("start_time") or 0)
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            with open(os.path.join(self._folder, "zygote.json"), encoding="utf-8") as file:
+                value: dict[str, Any] = json.load(file)
+        except (OSError, ValueError):
+            return {}
+        return value
+
+    def _last_words(self) -> str:
+        try:
+            with open(os.path.join(self._folder, "zygote.log"), encoding="utf-8", errors="replace") as file:
+                lines = [line.strip() for line in file.read()[-4000:].splitlines() if line.strip()]
+        except OSError:
+            lines = []
+        return lines[-1] if lines else "it said nothing"
