@@ -1,0 +1,306 @@
+"""Control groups: memory, processor time and number of tasks of one sandbox, limited and counted by the kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from warren.engines.local import hierarchies
+
+_PERIOD_US = 100_000
+_KILL_TIMEOUT_S = 5.0
+_REMOVE_TIMEOUT_S = 1.0
+_PAUSE_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """What the tasks of a group may use together."""
+
+    memory_bytes: int
+    cpus: float
+    pids: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUsage:
+    """What they use; None where this host does not count it."""
+
+    memory_bytes: int | None
+    memory_peak_bytes: int | None
+    cpu_us: int | None
+    pids: int | None
+
+
+class Group:
+    """The control group of one sandbox: one folder in each hierarchy that holds one of our controllers."""
+
+    def __init__(self, name: str, places: dict[str, hierarchies.Place], cpus_max: float) -> None:
+        self.name = name
+        self._folders = {controller: f"{place.folder}/{name}" for controller, place in places.items()}
+        self._unified = {controller for controller, place in places.items() if place.unified}
+        self._cpus_max = cpus_max
+
+    def make(self, limits: GroupLimits) -> None:
+        """Make its folders, with the limits. Raises FileExistsError when it is there already."""
+        for folder in self._all_folders():
+            os.mkdir(folder)
+        self.resize(limits)
+
+    def resize(self, limits: GroupLimits) -> None:
+        """Set other limits. Raises OSError when more memory is in use than the new limit, and cannot be freed."""
+        if "memory" in self._folders:
+            self._set_memory(self._folders["memory"], limits.memory_bytes)
+        if "cpu" in self._folders:
+            folder = self._folders["cpu"]
+            quota = max(1000, int(min(limits.cpus, self._cpus_max) * _PERIOD_US))
+            if "cpu" in self._unified:
+                _write(f"{folder}/cpu.max", f"{quota} {_PERIOD_US}")
+            else:
+                _write(f"{folder}/cpu.cfs_quota_us", str(quota))
+        if "pids" in self._folders:
+            _write(f"{self._folders['pids']}/pids.max", str(limits.pids))
+
+    def _set_memory(self, folder: str, memory_bytes: int) -> None:
+        amount = str(memory_bytes)
+        if "memory" in self._unified:
+            _write(f"{folder}/memory.max", amount)
+            _write_if_there(f"{folder}/memory.swap.max", "0")
+            return
+        limit, with_swap = f"{folder}/memory.limit_in_bytes", f"{folder}/memory.memsw.limit_in_bytes"
+        try:
+            _write(limit, amount)
+        except OSError as exc:
+            # WHY: memory alone may never be allowed more than memory and swap together, so growing goes the other
+            # way round. Equal limits mean no swap.
+            if exc.errno != errno.EINVAL:
+                raise
+            _write(with_swap, amount)
+            _write(limit, amount)
+        _write_if_there(with_swap, amount)
+
+    def usage(self) -> GroupUsage:
+        """Read the counters."""
+        return GroupUsage(
+            memory_bytes=self._count("memory_now"),
+            memory_peak_bytes=self._count("memory_peak"),
+            cpu_us=self._cpu_us(),
+            pids=self._count("pids_now"),
+        )
+
+    def facts(self) -> dict[str, int]:
+        """Open the counters that guest/facts.py reads, read-only, by its names; the caller closes them."""
+        opened: dict[str, int] = {}
+        for fact in _FACT_FILES:
+            path = self._fact_path(fact)
+            if path is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    opened[fact] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return opened
+
+    def procs_fds(self) -> list[int]:
+        """Open `cgroup.procs` of each hierarchy; who writes "0" to them waits in this group. The caller closes them.
+
+        The kernel goes by the rights of the opener, so a process without any can be handed them: on v2 as on v1.
+        """
+        return [os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for folder in self._all_folders()]
+
+    def directory_fd(self) -> int | None:
+        """Open the v2 folder for CLONE_INTO_CGROUP, or None where that call would be refused.
+
+        It goes by the rights of the caller: as root our callers have their own uid and none, and wait in the group.
+        """
+        unified = self._unified_folder()
+        if unified is None or os.geteuid() == 0:
+            return None
+        return os.open(unified, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def pids(self) -> list[int]:
+        """List the processes in it, in any of its hierarchies."""
+        found: set[int] = set()
+        for folder in self._all_folders():
+            with contextlib.suppress(FileNotFoundError):
+                found.update(int(line) for line in _read(f"{folder}/cgroup.procs").split())
+        return sorted(found - {0})
+
+    def kill(self) -> None:
+        """Kill everything in it and wait until it is empty. Raises TimeoutError when something will not die."""
+        if "pids" in self._folders:
+            # WHY: against something that forks faster than we kill.
+            _write_if_there(f"{self._folders['pids']}/pids.max", "0")
+        unified = self._unified_folder()
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
+        while pids := self.pids():
+            if time.monotonic() > deadline:
+                raise TimeoutError(errno.ETIMEDOUT, f"processes {pids} of the control group {self.name} do not die")
+            if unified is not None:
+                _write_if_there(f"{unified}/cgroup.kill", "1")
+            self._kill_each(pids)
+            time.sleep(_PAUSE_S)
+
+    def _kill_each(self, pids: list[int]) -> None:
+        handles = {}
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                handles[pid] = os.pidfd_open(pid)
+        # WHY: between reading a pid and opening it, it may have become somebody else's. One that is listed again after
+        # it was opened is the process that we hold.
+        still = set(self.pids())
+        for pid, handle in handles.items():
+            try:
+                if pid in still:
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            finally:
+                os.close(handle)
+
+    def remove(self) -> None:
+        """Remove its folders; those that are not there count as removed. Raises OSError when it is not empty."""
+        deadline = time.monotonic() + _REMOVE_TIMEOUT_S
+        for folder in self._all_folders():
+            while True:
+                try:
+                    os.rmdir(folder)
+                except FileNotFoundError:
+                    break
+                except OSError as exc:
+                    # WHY: a process that was just killed leaves its group a moment after it can be waited for.
+                    if exc.errno != errno.EBUSY or time.monotonic() > deadline:
+                        raise
+                    time.sleep(_PAUSE_S)
+                else:
+                    break
+
+    def _all_folders(self) -> list[str]:
+        return list(dict.fromkeys(self._folders.values()))
+
+    def _unified_folder(self) -> str | None:
+        return next((self._folders[controller] for controller in sorted(self._unified)), None)
+
+    def _fact_path(self, fact: str) -> str | None:
+        controller, v1, v2 = _FACT_FILES[fact]
+        folder = self._folders.get(controller)
+        return folder and f"{folder}/{v2 if controller in self._unified else v1}"
+
+    def _count(self, fact: str) -> int | None:
+        path = self._fact_path(fact)
+        if path is None:
+            return None
+        try:
+            return int(_read(path))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _cpu_us(self) -> int | None:
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            if "cpuacct" in self._folders:
+                return int(_read(f"{self._folders['cpuacct']}/cpuacct.usage")) // 1000
+            unified = self._unified_folder()
+            if unified is not None:
+                words = _read(f"{unified}/cpu.stat").split()
+                return int(words[words.index("usage_usec") + 1])
+        return None
+
+
+_FACT_FILES = {
+    "memory_oom": ("memory", "memory.oom_control", "memory.events"),
+    "memory_peak": ("memory", "memory.max_usage_in_bytes", "memory.peak"),
+    "memory_now": ("memory", "memory.usage_in_bytes", "memory.current"),
+    "pids_events": ("pids", "pids.events", "pids.events"),
+    "pids_now": ("pids", "pids.current", "pids.current"),
+}
+"""By guest/facts.py's name: controller, file on v1, file on v2."""
+
+
+class Cgroups:
+    """All groups of ours on this host."""
+
+    def __init__(self, places: dict[str, hierarchies.Place], missing: dict[str, str]) -> None:
+        self._places = places
+        self.missing = missing
+        """Why a layer (memory, cpu, pids) cannot be limited here; empty when all can."""
+        cpu = places.get("cpu")
+        self._cpus_max = float("inf") if cpu is None or cpu.unified else _load_cpus_max(cpu.folder)
+
+    @classmethod
+    def detect(cls, name: str = "warren") -> Self:
+        """Find, controller by controller, where groups can be made, and make the folder `name` for them there."""
+        return cls(*hierarchies.find(name))
+
+    def make(self, group_name: str, limits: GroupLimits) -> Group:
+        """Make a group. Raises FileExistsError when it is there already; a group that fails half-way is removed."""
+        group = self.group(group_name)
+        try:
+            group.make(limits)
+        except FileExistsError:
+            raise
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def group(self, name: str) -> Group:
+        """Return the group of that name, whether it exists or not."""
+        return Group(name, self._places, self._cpus_max)
+
+    def names(self) -> list[str]:
+        """List all groups there are, also those that exist in only some hierarchies."""
+        found: set[str] = set()
+        for folder in self._folders():
+            with contextlib.suppress(FileNotFoundError):
+                found.update(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+        return sorted(found)
+
+    def remove_all(self) -> None:
+        """Kill and remove every group, and the folder that holds them."""
+        for name in self.names():
+            group = self.group(name)
+            group.kill()
+            group.remove()
+        for folder in self._folders():
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(folder)
+
+    def _folders(self) -> list[str]:
+        return list(dict.fromkeys(place.folder for place in self._places.values()))
+
+
+def _load_cpus_max(folder: str) -> float:
+    """Return how many processors the groups above allow. v1 refuses a group that asks for more than its parent has."""
+    lowest = float("inf")
+    while os.path.exists(f"{folder}/cpu.cfs_quota_us"):
+        quota = int(_read(f"{folder}/cpu.cfs_quota_us"))
+        if quota > 0:
+            lowest = min(lowest, quota / int(_read(f"{folder}/cpu.cfs_period_us")))
+        folder = os.path.dirname(folder)
+    return lowest
+
+
+def _read(path: str) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # WHY: a long list of processes comes in several pieces, whatever the size of the buffer.
+        return b"".join(iter(lambda: os.read(descriptor, 1 << 16), b"")).decode()
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    except OSError as exc:
+        raise OSError(exc.errno, f"write {text} to {path}: {exc.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _write_if_there(path: str, text: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        _write(path, text)
