@@ -12,6 +12,7 @@ Error                      never raised directly
 ├─ EngineError
 │  ├─ EngineUnavailable    503
 │  ├─ StartFailed          500
+│  ├─ BuildFailed          500
 │  ├─ Unsupported          501
 │  └─ SandboxLost          502
 └─ StoreError              503
@@ -110,6 +111,14 @@ class StartFailed(EngineError):
     retryable = True
 
 
+class BuildFailed(EngineError):
+    """An image could not be built; nothing of it is left."""
+
+    code = "build_failed"
+    status = 500
+    retryable = True
+
+
 class Unsupported(EngineError):
     """This engine cannot do this; another may."""
 
@@ -153,6 +162,7 @@ _BY_CODE: dict[str, type[Error]] = {
         QuotaExceeded,
         EngineUnavailable,
         StartFailed,
+        BuildFailed,
         Unsupported,
         SandboxLost,
         StoreError,

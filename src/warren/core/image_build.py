@@ -1,0 +1,267 @@
+"""Makes the folder of one image with uv.
+
+Rule 1: no code of a package runs here. Wheels only, and preloads are looked up, not imported: a build may run as root.
+Rule 2: nothing in the folder names a host path, except `image.json`: sandboxes see the folder elsewhere.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warren.errors import BuildFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from warren.core.image_spec import ImageSpec, Interpreter
+
+VENV_INSIDE = "/opt/image"
+LOCK_FILE = "requirements.lock"
+
+_RESOLVED = re.compile(r"Resolved (\d+) packages?")
+_STARTED = re.compile(r"Downloading (\S+)(?: \(([\d.]+ ?\w+)\))?")
+_FINISHED = re.compile(r"\s*Downloaded (\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildStep:
+    """Where a build has got to, for a progress display."""
+
+    phase: str
+    """`waiting`, `resolving`, `downloading`, `installing`, `compiling`, `finishing` or `done`, in this order."""
+    detail: str = ""
+    done: int = 0
+    total: int = 0
+    """0 when it is not known how much there is to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One build: what, on what, where."""
+
+    spec: ImageSpec
+    interpreter: Interpreter
+    folder: str
+    progress: Callable[[BuildStep], None]
+    lock_fd: int
+    """Inherited by the programs a build runs, so that the lock outlives a killed builder as long as they do."""
+
+
+def build_folder(job: Job) -> None:
+    """Fill an empty folder with the image's `venv` and its lock.
+
+    Raises BuildFailed; whoever made the folder removes it.
+    """
+    venv = f"{job.folder}/venv"
+    job.progress(BuildStep("resolving", f"{len(job.spec.packages)} packages"))
+    _run(job, [_uv(), "venv", "--no-project", "--python", job.interpreter.executable, venv])
+    _write_lock(job)
+    _install(job)
+    job.progress(BuildStep("compiling", "bytecode"))
+    _compile(job)
+    job.progress(BuildStep("finishing"))
+    _move_inside(job.interpreter, venv)
+    check_preload(job.spec, job.interpreter, venv)
+    _open_to_all(job.folder)
+
+
+def check_preload(spec: ImageSpec, interpreter: Interpreter, venv: str) -> None:
+    """Raise BuildFailed when a module of the preload list is neither in the image nor in the standard library."""
+    library = f"lib/{interpreter.name}"
+    path = [f"{venv}/{library}/site-packages", f"{interpreter.prefix}/{library}"]
+    path.append(f"{path[1]}/lib-dynload")
+    for module in spec.preload:
+        if not _is_there(module, path):
+            raise BuildFailed(
+                f"image {spec.name} preloads {module}, but none of its packages holds that: correct {spec.path}"
+            )
+
+
+def _is_there(module: str, path: list[str]) -> bool:
+    if module in sys.builtin_module_names:
+        return True
+    name = ""
+    search: list[str] | None = path
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        if search is None:
+            return False
+        found = importlib.machinery.PathFinder.find_spec(name, search)
+        if found is None:
+            return False
+        search = None if found.submodule_search_locations is None else list(found.submodule_search_locations)
+    return True
+
+
+def _write_lock(job: Job) -> None:
+    lock = f"{job.folder}/{LOCK_FILE}"
+    if job.spec.lock is not None:
+        with open(lock, "w", encoding="utf-8") as file:
+            file.write(job.spec.lock)
+        return
+    wanted = f"{job.folder}/requirements.in"
+    with open(wanted, "w", encoding="utf-8") as file:
+        file.write("\n".join(job.spec.packages))
+    command = [_uv(), "pip", "compile", "--quiet", "--generate-hashes", "--no-emit-index-url", "--no-header"]
+    _run(job, [*command, "--no-annotate", "--python", job.interpreter.executable, wanted, "-o", lock])
+    os.unlink(wanted)
+
+
+def _install(job: Job) -> None:
+    total, started, finished = 0, 0, 0
+
+    def on_line(line: str) -> None:
+        nonlocal total, started, finished
+        if match := _RESOLVED.match(line):
+            total = int(match[1])
+            job.progress(BuildStep("downloading", f"{total} packages"))
+        elif match := _STARTED.match(line):
+            started += 1
+            job.progress(BuildStep("downloading", " ".join(filter(None, match.groups())), finished, started))
+        elif match := _FINISHED.match(line):
+            finished += 1
+            job.progress(BuildStep("downloading", match[1], finished, started))
+        elif line.startswith("Prepared"):
+            job.progress(BuildStep("installing", f"{total} packages", 0, total))
+        elif line.startswith("Installed"):
+            job.progress(BuildStep("installing", f"{total} packages", total, total))
+
+    # WHY: copies, because a file shared with uv's cache would change when the cache does.
+    command = [
+        _uv(),
+        "pip",
+        "install",
+        "--python",
+        f"{job.folder}/venv",
+        "--link-mode",
+        "copy",
+        "--only-binary",
+        ":all:",
+    ]
+    _run(job, [*command, "--require-hashes", "-r", f"{job.folder}/{LOCK_FILE}"], on_line)
+
+
+def _run(job: Job, command: Sequence[str], on_line: Callable[[str], None] | None = None) -> None:
+    last: deque[str] = deque(maxlen=200)
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        pass_fds=(job.lock_fd,),
+    ) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                last.append(line.rstrip())
+                if on_line is not None:
+                    on_line(line)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise BuildFailed(f"image {job.spec.name} could not be built: {_reason(last)}")
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """Join what uv said to one sentence, without the lists of hashes."""
+    said = [line.strip() for line in lines]
+    start = next((at for at, line in enumerate(said) if line.startswith("error:")), max(0, len(said) - 3))
+    parts = [re.sub(r"^(error|cause|hint|caused by):\s*", "", line, flags=re.IGNORECASE) for line in said[start:]]
+    kept = [part.rstrip(".") for part in parts if part and not part.startswith("sha256:") and not part.endswith(":")]
+    reason = "; ".join(dict.fromkeys(kept))[:600] or "uv gave no reason"
+    if re.search(r"connect|dns|timed out|network|fetch", reason, re.IGNORECASE):
+        return f"{reason}. Check the network, or name a package index in UV_DEFAULT_INDEX"
+    return reason
+
+
+def _compile(job: Job) -> None:
+    """Compile every module as if it lay where sandboxes see it, so that no host path is baked in."""
+    venv = f"{job.folder}/venv"
+    command = [
+        job.interpreter.executable,
+        "-I",
+        "-m",
+        "compileall",
+        "-q",
+        "-j",
+        "0",
+        "-f",
+        "-s",
+        venv,
+        "-p",
+        VENV_INSIDE,
+    ]
+    # WHY: packages ship files that are not valid for this Python on purpose; they stay uncompiled, as with pip.
+    subprocess.run(  # noqa: PLW1510
+        [*command, "--invalidation-mode", "unchecked-hash", f"{venv}/lib"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(job.lock_fd,),
+    )
+
+
+def _move_inside(interpreter: Interpreter, venv: str) -> None:
+    """Make the environment name the paths that sandboxes see."""
+    with open(f"{venv}/pyvenv.cfg", "w", encoding="utf-8") as file:
+        file.write(f"home = {interpreter.inside}/bin\ninclude-system-site-packages = false\n")
+        file.write(f"version = {interpreter.version}\n")
+    for name in (".gitignore", ".lock", "CACHEDIR.TAG"):
+        if os.path.exists(f"{venv}/{name}"):
+            os.unlink(f"{venv}/{name}")
+    for entry in list(os.scandir(f"{venv}/bin")):
+        if entry.name.startswith("python"):
+            os.unlink(entry.path)
+        elif entry.is_file(follow_symlinks=False):
+            _move_script_inside(entry.path, venv)
+    os.symlink(interpreter.executable_inside, f"{venv}/bin/python")
+    for name in ("python3", interpreter.name):
+        os.symlink("python", f"{venv}/bin/{name}")
+
+
+def _move_script_inside(path: str, venv: str) -> None:
+    with open(path, "rb") as file:
+        content = file.read()
+    if not os.access(path, os.X_OK):
+        os.unlink(path)  # activate scripts: nobody activates an environment that is always on
+        return
+    moved = re.sub(
+        rb"\A#!/bin/sh\n'''exec' '?" + re.escape(venv.encode()) + rb"/bin/python[\d.]*'? \"\$0\" \"\$@\"\n' '''\n",
+        f"#!{VENV_INSIDE}/bin/python\n".encode(),
+        content,
+    ).replace(f"#!{venv}/bin/".encode(), f"#!{VENV_INSIDE}/bin/".encode(), 1)
+    if moved != content:
+        with open(path, "wb") as file:
+            file.write(moved)
+
+
+def _open_to_all(folder: str) -> None:
+    """Let any uid read it and none but ours write it: sandboxes run as users of their own."""
+    os.chmod(folder, 0o755)  # noqa: S103 - see above
+    for parent, folders, files in os.walk(folder):
+        for name in folders:
+            path = os.path.join(parent, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o755)  # noqa: S103 - see above
+        for name in files:
+            path = os.path.join(parent, name)
+            mode = os.lstat(path).st_mode
+            if stat.S_ISREG(mode):
+                os.chmod(path, 0o755 if mode & 0o100 else 0o644)
+
+
+def _uv() -> str:
+    import uv
+
+    return str(uv.find_uv_bin())

@@ -1,0 +1,235 @@
+"""The catalog: which images there are, which of them are built, and building them once, atomically.
+
+<data>/images/<digest>/        a built image: `venv/`, `requirements.lock`, `image.json`
+<data>/images/.build-…/        one that is being built, or was when its builder was killed
+<data>/images/.lock            held by whoever builds or removes
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import warren
+from warren.core.image_build import BuildStep, Job, build_folder
+from warren.core.image_spec import ImageSpec, Interpreter, load_spec, suggest
+from warren.domain import Image
+from warren.errors import BuildFailed, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["BuildStep", "Catalog", "ImageSpec", "ImageStatus", "bundled_spec_dir"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageStatus:
+    """Whether an image is built, and what it takes."""
+
+    name: str
+    digest: str
+    built: bool
+    size_bytes: int = 0
+    built_at: float | None = None
+    """Seconds since the epoch."""
+    stale: tuple[str, ...] = ()
+    """Digests of builds of earlier specs, locks or interpreters, still on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    image: Image
+    size_bytes: int
+    built_at: float
+
+
+def _quiet(_step: BuildStep) -> None:
+    """Show no progress."""
+
+
+class Catalog:
+    """The images of some folders of specs, built under one data folder. Of two specs with one name the first counts."""
+
+    def __init__(self, data_dir: str, spec_dirs: Sequence[str] | None = None) -> None:
+        self._folder = os.path.join(data_dir, "images")
+        self._spec_dirs = tuple(spec_dirs) if spec_dirs is not None else (bundled_spec_dir(),)
+        self._interpreter = Interpreter.running()
+
+    def specs(self) -> tuple[ImageSpec, ...]:
+        """Return every spec, by name. Raises InvalidRequest for the first that is wrong."""
+        return tuple(load_spec(path) for _, path in sorted(self._paths().items()))
+
+    def spec(self, name: str) -> ImageSpec:
+        """Return one spec. Raises NotFound, with the nearest name, or InvalidRequest."""
+        paths = self._paths()
+        if name not in paths:
+            raise NotFound(f"there is no image {name!r}{suggest(name, paths)}")
+        return load_spec(paths[name])
+
+    def status(self, name: str) -> ImageStatus:
+        """Say whether the image is built from the spec as it is now."""
+        digest = self.spec(name).digest(self._interpreter)
+        built = {found.image.digest: found for found in self._built() if found.image.name == name}
+        current = built.pop(digest, None)
+        return ImageStatus(
+            name=name,
+            digest=digest,
+            built=current is not None,
+            size_bytes=0 if current is None else current.size_bytes,
+            built_at=None if current is None else current.built_at,
+            stale=tuple(sorted(built)),
+        )
+
+    def get(self, name: str) -> Image:
+        """Return a built image. Raises NotFound, with the command that builds it."""
+        digest = self.spec(name).digest(self._interpreter)
+        found = self._load(digest)
+        if found is None:
+            raise NotFound(f"image {name} is not built yet: run `warren image build {name}`")
+        return found.image
+
+    def build(self, name: str, progress: Callable[[BuildStep], None] = _quiet, *, force: bool = False) -> Image:
+        """Build an image, unless it is built already; whoever comes second waits for the first and builds nothing.
+
+        Raises BuildFailed, with nothing changed, InvalidRequest or NotFound.
+        """
+        spec = self.spec(name)
+        spec.check_interpreter(self._interpreter)
+        digest = spec.digest(self._interpreter)
+        if not force and (found := self._load(digest)) is not None:
+            return found.image
+        with self._lock(progress) as lock_fd:
+            # SAFE BECAUSE: builders hold the lock, so what is there now belongs to a dead one.
+            self._sweep()
+            if not force and (found := self._load(digest)) is not None:
+                return found.image
+            return self._build(spec, digest, progress, lock_fd)
+
+    def remove(self, name: str, *, stale_only: bool = False) -> int:
+        """Delete all builds of an image, or only the stale ones, and return the bytes freed; its spec stays.
+
+        Sandboxes made from them that still live can import nothing more.
+        """
+        current = self.spec(name).digest(self._interpreter)
+        with self._lock(_quiet):
+            self._sweep()
+            doomed = [found for found in self._built() if found.image.name == name]
+            doomed = [found for found in doomed if not (stale_only and found.image.digest == current)]
+            for found in doomed:
+                self._discard(found.image.path)
+        return sum(found.size_bytes for found in doomed)
+
+    def _paths(self) -> dict[str, str]:
+        paths: dict[str, str] = {}
+        for folder in self._spec_dirs:
+            for file in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+                if file.endswith(".toml"):
+                    paths.setdefault(file.removesuffix(".toml"), os.path.join(folder, file))
+        return paths
+
+    def _build(self, spec: ImageSpec, digest: str, progress: Callable[[BuildStep], None], lock_fd: int) -> Image:
+        target = os.path.join(self._folder, digest)
+        work = os.path.join(self._folder, f".build-{digest}-{os.getpid()}")
+        image = Image(
+            name=spec.name,
+            digest=digest,
+            path=target,
+            root=spec.root,
+            interpreter_prefix=self._interpreter.prefix,
+            interpreter_inside=self._interpreter.inside,
+            preload=spec.preload,
+            env=dict(spec.env),
+        )
+        try:
+            os.mkdir(work, 0o755)
+            build_folder(Job(spec=spec, interpreter=self._interpreter, folder=work, progress=progress, lock_fd=lock_fd))
+            _write_record(work, _Built(image, _size(work), time.time()))
+            # WHY: the rename must not reach the disk before the files it promises.
+            os.sync()
+            self._discard(target)
+            os.rename(work, target)
+        except OSError as exc:
+            why = "the disk is full: make room" if exc.errno == errno.ENOSPC else f"{exc.strerror}: {exc.filename}"
+            raise BuildFailed(f"image {spec.name} could not be built: {why}") from exc
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        progress(BuildStep("done", digest))
+        return image
+
+    def _built(self) -> Iterator[_Built]:
+        names = sorted(os.listdir(self._folder)) if os.path.isdir(self._folder) else []
+        for name in names:
+            found = None if name.startswith(".") else self._load(name)
+            if found is not None:
+                yield found
+
+    def _load(self, digest: str) -> _Built | None:
+        path = os.path.join(self._folder, digest)
+        try:
+            with open(os.path.join(path, "image.json"), encoding="utf-8") as file:
+                values: dict[str, Any] = json.load(file)
+            image = Image(**{**values["image"], "path": path, "preload": tuple(values["image"]["preload"])})
+            return _Built(image, values["size_bytes"], values["built_at"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @contextlib.contextmanager
+    def _lock(self, progress: Callable[[BuildStep], None]) -> Iterator[int]:
+        try:
+            os.makedirs(self._folder, 0o755, exist_ok=True)
+            lock = os.open(os.path.join(self._folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as exc:
+            raise BuildFailed(
+                f"{self._folder} cannot be written: {exc.strerror}. Set WARREN_DATA_DIR to a folder that can"
+            ) from exc
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                progress(BuildStep("waiting", "for another build"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield lock
+        finally:
+            os.close(lock)
+
+    def _sweep(self) -> None:
+        for name in os.listdir(self._folder):
+            if name.startswith((".build-", ".old-")):
+                shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
+
+    def _discard(self, path: str) -> None:
+        """Take a build away in one step: one that is half deleted must not look built."""
+        old = os.path.join(self._folder, f".old-{os.path.basename(path)}-{os.getpid()}")
+        try:
+            os.rename(path, old)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def bundled_spec_dir() -> str:
+    """Return the folder of the specs that come with Warren: in the wheel, or beside the source."""
+    package = os.path.dirname(os.path.abspath(warren.__file__))
+    packed = os.path.join(package, "catalog")
+    return packed if os.path.isdir(packed) else os.path.normpath(os.path.join(package, "..", "..", "images"))
+
+
+def _write_record(folder: str, built: _Built) -> None:
+    values = {"image": dataclasses.asdict(built.image), "size_bytes": built.size_bytes, "built_at": built.built_at}
+    with open(os.path.join(folder, "image.json"), "w", encoding="utf-8") as file:
+        json.dump(values, file, indent=2)
+    os.chmod(file.name, 0o644)
+
+
+def _size(folder: str) -> int:
+    return sum(
+        os.lstat(os.path.join(parent, name)).st_blocks * 512 for parent, _, files in os.walk(folder) for name in files
+    )
