@@ -1,0 +1,165 @@
+"""Which files changed: one scan of the workspace against the one before it, within a budget of entries and time.
+
+Large workspaces are looked at from the top down. A folder that the budget did not reach keeps what was known of it,
+and the scan says that it is not complete; it never reports what it did not see. A file's mark holds its change time,
+which, unlike its modification time, no program can set: what an execution did to a file cannot be hidden.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import deque
+from typing import Any
+
+MAX_ENTRIES = 20_000
+MAX_SECONDS = 0.040
+MAX_CHANGES = 1000
+_TICK_NS = 20_000_000
+"""The kernel stamps files with a clock that may be this much behind."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_Mark = tuple[int, int, int]
+_Folder = dict[str, _Mark]
+
+
+class Changes:
+    """Remembers the files of a workspace; `scan` says what is different since the last time."""
+
+    def __init__(self, workspace_path: str) -> None:
+        self._root = workspace_path
+        self._folders: dict[str, _Folder] = {}
+        self._complete = True
+        self._scanned_ns = 0
+        self.ignored: set[str] = set()
+        """Names of the agent's own temporary files, which no execution made."""
+        self.scan()
+
+    def scan(self) -> tuple[list[dict[str, Any]], bool]:
+        """Look once; return the files created, modified or deleted since the last scan, and whether that is all."""
+        started_ns = time.time_ns()
+        look = _Look(self._root, "", self.ignored)
+        changes: list[dict[str, Any]] = []
+        for path, files in look.folders.items():
+            self._compare(path, files, changes)
+        if look.cut is not None:
+            changes += self._recent(*look.cut)
+        for path in self._gone(look):
+            changes += [_change(path, name, "deleted") for name in self._folders.pop(path)]
+        self._folders.update(look.folders)
+        self._complete = look.complete
+        self._scanned_ns = started_ns
+        changes.sort(key=lambda change: str(change["path"]))
+        return changes[:MAX_CHANGES], look.complete and len(changes) <= MAX_CHANGES
+
+    def adopt(self, path: str) -> None:
+        """Take what is at `path` now as known: a gateway put it there, or took it away, not an execution."""
+        path = "" if path == "." else path
+        folder, _, name = path.rpartition("/")
+        for known in [known for known in self._folders if not path or f"{known}/".startswith(f"{path}/")]:
+            del self._folders[known]
+        files = self._folders.get(folder, {})
+        try:
+            info = os.lstat(os.path.join(self._root, path))
+        except OSError:
+            files.pop(name, None)
+            return
+        if stat.S_ISDIR(info.st_mode):
+            look = _Look(self._root, path, self.ignored)
+            self._folders.update(look.folders)
+            self._complete = self._complete and look.complete
+        else:
+            files[name] = (info.st_ctime_ns, info.st_size, info.st_ino)
+
+    def _compare(self, path: str, files: _Folder, changes: list[dict[str, Any]]) -> None:
+        known = self._folders.get(path)
+        if known == files:
+            return
+        if known is None and not self._complete:
+            changes += self._recent(path, files)
+            return
+        known = known or {}
+        for name, mark in files.items():
+            before = known.get(name)
+            if before != mark:
+                changes.append(_change(path, name, "created" if before is None else "modified", mark[1]))
+        changes += [_change(path, name, "deleted") for name in known.keys() - files.keys()]
+
+    def _recent(self, path: str, files: _Folder) -> list[dict[str, Any]]:
+        """Let the clock decide, where an earlier scan may not have come, or this one was cut short."""
+        since = self._scanned_ns - _TICK_NS
+        return [_change(path, name, "modified", mark[1]) for name, mark in files.items() if mark[0] >= since]
+
+    def _gone(self, look: _Look) -> list[str]:
+        """List known folders that are gone, not only out of the budget's reach: the folder above has been read."""
+        gone: set[str] = set()
+        for path in sorted(self._folders.keys() - look.found):
+            above = path.rpartition("/")[0]
+            if above in look.folders or above in gone:
+                gone.add(path)
+        return sorted(gone - {""})
+
+
+class _Look:
+    """One look at a folder and everything below it, breadth first, until the budget is spent."""
+
+    def __init__(self, root: str, start: str, ignored: set[str]) -> None:
+        self.folders: dict[str, _Folder] = {}
+        """Those that were read to their end."""
+        self.found = {start}
+        self.complete = True
+        self.cut: tuple[str, _Folder] | None = None
+        """The folder at which the budget ran out, and what of it was read."""
+        self._ignored = ignored
+        self._left = MAX_ENTRIES
+        self._deadline = time.monotonic() + MAX_SECONDS
+        self._queue = deque([start])
+        while self._queue and self.complete:
+            if time.monotonic() > self._deadline:
+                self.complete = False
+                return
+            self._open(root, self._queue.popleft())
+
+    def _open(self, root: str, path: str) -> None:
+        try:
+            # SAFE BECAUSE: only names and sizes are read, as the same user that could swap a folder for a link.
+            place = os.open(os.path.join(root, path), _FOLDER)
+        except OSError:
+            return
+        try:
+            files: _Folder = {}
+            self._read(place, f"{path}/" if path else "", files)
+        except OSError:
+            return
+        finally:
+            os.close(place)
+        if self.complete:
+            self.folders[path] = files
+        else:
+            self.cut = (path, files)
+
+    def _read(self, place: int, prefix: str, files: _Folder) -> None:
+        ignored = self._ignored
+        with os.scandir(place) as entries:
+            for entry in entries:
+                self._left -= 1
+                if not self._left & 0xFF and (self._left <= 0 or time.monotonic() > self._deadline):
+                    self.complete = False
+                    return
+                name = entry.name
+                if name in ignored:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    self.found.add(prefix + name)
+                    self._queue.append(prefix + name)
+                    continue
+                try:
+                    info = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                files[name] = (info.st_ctime_ns, info.st_size, info.st_ino)
+
+
+def _change(folder: str, name: str, action: str, size: int = 0) -> dict[str, Any]:
+    return {"path": f"{folder}/{name}" if folder else name, "action": action, "size": size}
