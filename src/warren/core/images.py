@@ -56,11 +56,14 @@ def _quiet(_step: BuildStep) -> None:
 
 
 class Catalog:
-    """The images of some folders of specs, built under one data folder. Of two specs with one name the first counts."""
+    """The images of some folders of specs and of Warren's own, built under one data folder.
 
-    def __init__(self, data_dir: str, spec_dirs: Sequence[str] | None = None) -> None:
-        self._folder = os.path.join(data_dir, "images")
-        self._spec_dirs = tuple(spec_dirs) if spec_dirs is not None else (bundled_spec_dir(),)
+    Of two specs with one name the first counts.
+    """
+
+    def __init__(self, data_dir: str, spec_dirs: Sequence[str] = ()) -> None:
+        self._folder = os.path.join(os.path.abspath(data_dir), "images")
+        self._spec_dirs = (*spec_dirs, bundled_spec_dir())
         self._interpreter = Interpreter.running()
 
     def specs(self) -> tuple[ImageSpec, ...]:
