@@ -1,0 +1,87 @@
+"""Run the benchmarks: `python -m benchmarks [--quick] [NAME…]`. Exit code 1 when a promise is missed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import anyio
+
+from benchmarks import machine
+from benchmarks.bench import Bench, Row
+from warren.core.images import Catalog
+from warren.engines.local.engine import LocalEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warren.domain import Image
+
+NAMES = ("create", "warm", "burst", "memory", "files", "workspace")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure what was asked for, print the table, write the JSON."""
+    options = _parse(argv)
+    image = Catalog(options.data).build("data", lambda step: print(f"building the image: {step.phase} {step.detail}"))
+    facts = machine.describe()
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.data) as folder:
+        rows = anyio.run(_measure, options.names or NAMES, image, folder, options.quick)
+    print(_table(rows))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": facts, "rows": [_as_json(row) for row in rows]}, file, indent=1)
+            file.write("\n")
+    return 0 if all(row.kept for row in rows) else 1
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME", help=f"of: {' '.join(NAMES)}")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions: an impression, not a number")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows and the machine's facts there")
+    parser.add_argument("--data", metavar="DIR", default=_default_data(), help="where images are built and kept")
+    return parser.parse_args(argv)
+
+
+def _default_data() -> str:
+    return os.path.expanduser("~/.cache/warren-bench")
+
+
+async def _measure(names: Sequence[str], image: Image, folder: str, quick: bool) -> list[Row]:
+    engine = LocalEngine(folder)
+    await engine.open()
+    bench = Bench(engine, image, folder, quick)
+    try:
+        for name in names:
+            print(f"measuring {name} …", flush=True)
+            await importlib.import_module(f"benchmarks.{name}").measure(bench)
+    finally:
+        async for handle in engine.handles():
+            await engine.destroy(handle)
+        await engine.retire()
+    return bench.rows
+
+
+def _table(rows: Sequence[Row]) -> str:
+    lines = [f"{'':58} {'measured':>10} {'promised':>13} {'margin':>7}"]
+    for row in rows:
+        target = "" if row.target is None else f"{'>=' if row.higher_is_better else '<='} {row.target:.1f} {row.unit}"
+        margin = "" if row.margin is None else f"{row.margin:.2f}x"
+        verdict = "" if row.target is None else "ok" if row.kept else "MISSED"
+        lines.append(f"{row.promise:58} {row.measured:7.2f} {row.unit:4} {target:>11} {margin:>7}  {verdict}")
+    return "\n".join(lines)
+
+
+def _as_json(row: Row) -> dict[str, object]:
+    return {**asdict(row), "measured": round(row.measured, 3), "kept": row.kept}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
