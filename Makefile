@@ -1,0 +1,78 @@
+# One command each; `make` alone lists them. Nothing but Python 3.11 or later, with pip and venv, has to be there.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--custom-compile-command "make lock"
+TOOLS := mkfs.ext4 bwrap
+
+.PHONY: help setup tools check format test security bench serve lock docs clean
+.DEFAULT_GOAL := help
+
+help: ## list the commands
+	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## make .venv with everything in it, and .venv/bin/warren
+
+$(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Warren needs Python 3.11 or later: run 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "This Python has no venv module: on Debian and Ubuntu, 'apt-get install python3-venv' brings it" >&2; exit 1; }
+	test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/setup.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+tools: # what the tests run beside Python: mkfs.ext4 for disk quotas, bubblewrap to compare with
+	@missing=; for tool in $(TOOLS); do \
+		PATH="$$PATH:/usr/sbin:/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get install --quiet=2 --yes e2fsprogs bubblewrap >/dev/null || \
+		{ apt-get update --quiet=2 && apt-get install --quiet=2 --yes e2fsprogs bubblewrap >/dev/null; } && exit 0; \
+	fi; \
+	echo "not installed:$$missing. Tests that need them say so and are skipped; the packages are e2fsprogs and bubblewrap" >&2
+
+check: setup ## lint, formatting, types, layers, file lengths
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest --quiet tests/house/test_files.py
+
+format: setup ## write the code as ruff likes it
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+test: check tools ## check, then every test
+	$(BIN)/pytest tests
+
+security: setup tools ## the attacks only
+	$(BIN)/pytest tests/security
+
+bench: setup tools ## the numbers of SPECIFICATION.md
+	$(BIN)/warren bench
+
+serve: # comes with the service
+	@echo "There is no service yet in this version: try '.venv/bin/warren run -c \"print(1 + 1)\"'" >&2; exit 2
+
+lock: setup ## choose package versions anew: ours, and those of the images
+	echo uv | $(LOCK) --upgrade --no-annotate - -o requirements/setup.lock
+	$(LOCK) --upgrade pyproject.toml -o requirements/base.lock
+	$(LOCK) --upgrade pyproject.toml --extra dev --extra bench -c requirements/setup.lock -o requirements/dev.lock
+	for spec in images/*.toml; do \
+		$(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(sys.stdin.buffer)["packages"], sep="\n")' < $$spec | \
+		$(LOCK) --upgrade - -o $${spec%.toml}.lock || exit 1; \
+	done
+
+docs: setup ## write the reference pages that come from the code
+	$(BIN)/python tests/house/settings_page.py docs/reference/settings.md
+
+clean: ## remove what setup and the tools made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
