@@ -49,7 +49,7 @@ def _start(group: Group, code: str) -> subprocess.Popen[bytes]:
     """Start Python in the group; it has written one line when this returns."""
     process = subprocess.Popen(
         [sys.executable, "-c", f"print(flush=True)\n{code}"],
-        preexec_fn=lambda: _join(group),
+        preexec_fn=lambda: _join(group),  # noqa: PLW1509 - there is one thread
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None

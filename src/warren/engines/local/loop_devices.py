@@ -1,0 +1,59 @@
+"""Loop devices: a file seen as a disk. Each lets go of its file by itself when its last user is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import struct
+
+_CONTROL = "/dev/loop-control"
+_CTL_GET_FREE = 0x4C82
+_CONFIGURE = 0x4C0A
+_AUTOCLEAR = 4
+_ATTEMPTS = 256
+_MAJOR = 7
+
+
+def attach(file: int) -> tuple[int, str]:
+    """Attach an open file; returns a descriptor of the device, and its path.
+
+    The device is freed when the last descriptor and the last mount of it are gone, also after kill -9.
+    """
+    try:
+        control = os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as exc:
+        raise OSError(exc.errno, f"open {_CONTROL}: {exc.strerror}; `modprobe loop` brings it") from None
+    try:
+        for _ in range(_ATTEMPTS):
+            path = _device(fcntl.ioctl(control, _CTL_GET_FREE))
+            device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(device, _CONFIGURE, _configuration(file))
+            except OSError as exc:
+                os.close(device)
+                # WHY: "free" is only so until somebody else has it; another process was faster.
+                if exc.errno != errno.EBUSY:
+                    raise OSError(exc.errno, f"attach a disk image to {path}: {exc.strerror}") from None
+            else:
+                return device, path
+        raise OSError(errno.EBUSY, "no loop device could be had: others took each before us")
+    finally:
+        os.close(control)
+
+
+def _device(number: int) -> str:
+    path = f"/dev/loop{number}"
+    if not os.path.exists(path):
+        # WHY: in a container /dev is a plain tmpfs, in which a new device does not appear by itself.
+        with contextlib.suppress(FileExistsError):
+            os.mknod(path, stat.S_IFBLK | 0o600, os.makedev(_MAJOR, number))
+    return path
+
+
+def _configuration(file: int) -> bytes:
+    """Build struct loop_config: the file, then struct loop_info64 with nothing but the flags."""
+    info = bytes(40) + struct.pack("4I", 0, 0, 0, _AUTOCLEAR) + bytes(64 + 64 + 32 + 16)
+    return struct.pack("II", file, 0) + info + bytes(64)
