@@ -23,7 +23,11 @@ A program's fate is a value (`domain.Cause`), never one of these.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Error(Exception):
@@ -143,6 +147,18 @@ class StoreError(Error):
 
 class ConfigError(Exception):
     """The configuration cannot be used; the message is one sentence, and the exit code is 2."""
+
+
+def suggest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """Return the end of a sentence about an unknown word: the nearest known one, and all if they are few.
+
+    What all words begin with says nothing about which is meant, so it is not compared.
+    """
+    words = sorted(each.removeprefix(prefix) for each in known)
+    near = get_close_matches(word.removeprefix(prefix), words, n=1)
+    nearest = f": did you mean {prefix}{near[0]}?" if near else ":"
+    listed = ", ".join(prefix + each for each in words) or "nothing"
+    return f"{nearest} There is {listed}" if not near or len(words) <= 8 else nearest
 
 
 def by_code(code: str) -> type[Error] | None:

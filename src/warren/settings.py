@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from warren.domain import GIB, KIB, MIB, Limits
-from warren.errors import ConfigError, InvalidRequest
+from warren.errors import ConfigError, InvalidRequest, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -115,7 +114,7 @@ class Settings(BaseModel):
         known = {variable_of(name): name for name in names()}
         for variable in sorted(set(environ) - set(known) - _OURS_INSIDE):
             if variable.startswith(PREFIX):
-                raise ConfigError(f"{variable} is not a setting{_suggest(variable, list(known))}")
+                raise ConfigError(f"{variable} is not a setting{suggest(variable, known, prefix=PREFIX)}")
         for variable, name in known.items():
             if environ.get(variable):
                 group, _, leaf = name.rpartition(".")
@@ -163,14 +162,9 @@ def _sentence(exc: ValidationError, environ: Mapping[str, str], path: str) -> st
     error = exc.errors()[0]
     name = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"{path}: {name} is not a setting{_suggest(name, list(names()))}"
+        return f"{path}: {name} is not a setting{suggest(name, names())}"
     source = next(
         (v for v in map(variable_of, names()) if environ.get(v) and variable_of(name) == v), f"{path}: {name}"
     )
     what = error["msg"].removeprefix("Value error, ")
     return f"{source} cannot be {error['input']!r}: {what[0].lower()}{what[1:]}"
-
-
-def _suggest(word: str, known: list[str]) -> str:
-    near = get_close_matches(word, known, n=1)
-    return f": did you mean {near[0]}?" if near else f": there is {', '.join(sorted(known))}"

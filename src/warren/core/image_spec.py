@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import operator
@@ -15,10 +14,10 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import InvalidRequest
+from warren.errors import InvalidRequest, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 BUILDER_VERSION = 1
 """Part of every digest: raise it when the same spec would be built differently."""
@@ -162,13 +161,6 @@ def parse_spec(values: Mapping[str, Any], *, path: str, lock: str | None = None)
     if lock is not None:
         _check_lock(spec, lock)
     return spec
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return the end of an error's sentence: the nearest known word, and all of them."""
-    words = sorted(known)
-    near = difflib.get_close_matches(word, words, n=1)
-    return (f": did you mean {near[0]!r}?" if near else ":") + f" There is {', '.join(words) or 'nothing'}"
 
 
 def locked_versions(lock: str) -> dict[str, set[str]]:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import warren
 from warren.core.image_build import BuildStep, Job, build_folder
-from warren.core.image_spec import ImageSpec, Interpreter, load_spec, suggest
+from warren.core.image_spec import ImageSpec, Interpreter, load_spec
 from warren.domain import Image
-from warren.errors import BuildFailed, NotFound
+from warren.errors import BuildFailed, NotFound, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

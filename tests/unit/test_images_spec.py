@@ -1,0 +1,148 @@
+"""Image specs: what is refused, with which words, and what changes the content address."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from warren.core.image_spec import ImageSpec, Interpreter, load_spec, locked_versions, parse_spec
+from warren.core.images import Catalog
+from warren.errors import InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PYTHON = Interpreter(prefix="/opt/py", inside="/opt/python", version="3.12.4")
+SPEC = ImageSpec(name="tiny", packages=("a==1", "b==2"), preload=("a",), env={"X": "1"}, path="tiny.toml")
+
+
+def write(folder: Path, text: str, name: str = "tiny") -> str:
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name = 'tiny'\npackages = []\npreloads = []", ["unknown key 'preloads'", "did you mean preload?"]),
+        ("name = 'tiny'\npackages = []\nzzz = 1", ["unknown key 'zzz'", "description, env, name"]),
+        ("packages = []", ["name is missing"]),
+        ("name = 'tiny'", ["packages is missing"]),
+        ("name = 'tiny'\npackages = 'numpy'", ["packages must be a list of strings", "numpy"]),
+        ("name = 'tiny'\npackages = [1]", ["packages must be a list of strings"]),
+        ("name = 'tiny'\npackages = []\nenv = {A = 1}", ["env must be a table of strings"]),
+        ("name = 'tiny'\npackages = []\nenv = {'A=B' = ''}", ["'A=B' is not the name of an environment variable"]),
+        ("name = 3\npackages = []", ["name must be a string, not 3"]),
+        ("name = 'Tiny Image'\npackages = []", ["'Tiny Image' must be lower-case"]),
+        ("name = 'other'\npackages = []", ["'other'", "name the file other.toml"]),
+        ("name = 'tiny'\npackages = ['-r /etc/passwd']", ["'-r /etc/passwd'", "numpy=="]),
+        ("name = 'tiny'\npackages = ['a @ file:///x']", ["'a @ file:///x'"]),
+        ("name = 'tiny'\npackages = []\npreload = ['os; x']", ["'os; x' is not the name of a module"]),
+        ("name = 'tiny'\npackages = []\npython = '3'", ["python '3'", "'>=3.11'"]),
+        ("name = 'tiny'\npackages = []\nroot = 'relative'", ["root 'relative'", "absolute"]),
+        ("name = 'tiny'\npackages = []\nroot = '/does/not/exist'", ["'/does/not/exist'", "exists"]),
+        ("name =", ["not valid TOML"]),
+    ],
+)
+def test_a_wrong_spec_is_one_sentence_with_the_file_and_the_part(tmp_path: Path, text: str, words: list[str]) -> None:
+    path = write(tmp_path, text)
+
+    with pytest.raises(InvalidRequest) as caught:
+        load_spec(path)
+
+    message = str(caught.value)
+    assert all(word in message for word in [path, *words]), message
+    assert "\n" not in message
+
+
+def test_a_spec_that_its_lock_does_not_fit_is_refused() -> None:
+    values: dict[str, Any] = {"name": "tiny", "packages": ["Foo_Bar==2"]}
+
+    assert parse_spec(values, path="tiny.toml", lock="foo-bar==2 \\\n    --hash=sha256:0\n").lock
+
+    for lock in ("foo-bar==1 \\\n", "other==2\n", ""):
+        with pytest.raises(InvalidRequest, match="lock does not hold that"):
+            parse_spec(values, path="tiny.toml", lock=lock)
+
+
+def test_a_lock_may_pin_two_versions_for_two_pythons() -> None:
+    lock = "a==1 ; python_full_version < '3.12' \\\n    --hash=sha256:0\na==2 ; python_full_version >= '3.12' \\\n"
+
+    assert locked_versions(lock) == {"a": {"1", "2"}}
+
+
+def test_the_address_is_the_same_for_the_same_inputs_in_any_order() -> None:
+    assert SPEC.digest(PYTHON) == replace(SPEC, packages=("b==2", "a==1"), description="words").digest(PYTHON)
+
+
+def test_comments_of_a_lock_do_not_change_the_address() -> None:
+    assert replace(SPEC, lock="# by me\na==1\n\n").digest(PYTHON) == replace(SPEC, lock="a==1\n    # via b\n").digest(
+        PYTHON
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(SPEC, name="tiny2"),
+        replace(SPEC, packages=("a==1", "b==3")),
+        replace(SPEC, preload=("b",)),
+        replace(SPEC, env={"X": "2"}),
+        replace(SPEC, lock="a==1"),
+    ],
+)
+def test_whatever_changes_the_image_changes_its_address(other: ImageSpec) -> None:
+    assert other.digest(PYTHON) != SPEC.digest(PYTHON)
+
+
+def test_another_interpreter_means_another_address() -> None:
+    assert SPEC.digest(PYTHON) != SPEC.digest(replace(PYTHON, version="3.12.5"))
+    assert SPEC.digest(PYTHON) != SPEC.digest(replace(PYTHON, inside="/opt/py"))
+
+
+def test_a_python_that_does_not_fit_is_refused_before_anything_is_made() -> None:
+    replace(SPEC, python=">=3.11,<3.13").check_interpreter(PYTHON)
+
+    with pytest.raises(InvalidRequest, match=r"needs Python >=3.13, but Warren runs on 3\.12\.4"):
+        replace(SPEC, python=">=3.13").check_interpreter(PYTHON)
+
+
+def test_a_root_of_its_own_needs_an_interpreter_that_it_does_not_hide() -> None:
+    replace(SPEC, root="/").check_interpreter(PYTHON)
+
+    with pytest.raises(InvalidRequest, match="outside /usr"):
+        replace(SPEC, root="/").check_interpreter(replace(PYTHON, prefix="/usr", inside="/usr"))
+
+
+def test_an_unknown_image_is_answered_with_the_nearest_and_all_names(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+
+    with pytest.raises(NotFound, match=r"no image 'dta': did you mean data\? There is data, python"):
+        catalog.get("dta")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_image_that_is_not_built_says_how_to_build_it(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+
+    assert not catalog.status("data").built
+    with pytest.raises(NotFound, match="run `warren image build data`"):
+        catalog.get("data")
+
+
+def test_an_own_spec_comes_before_one_of_the_same_name_that_came_with_warren(tmp_path: Path) -> None:
+    write(tmp_path, "name = 'data'\ndescription = 'mine'\npackages = []", name="data")
+
+    catalog = Catalog(str(tmp_path / "data"), [str(tmp_path), str(tmp_path / "missing")])
+
+    assert next((spec.name, spec.description) for spec in catalog.specs()) == ("data", "mine")
+
+
+def test_the_specs_that_come_with_warren_are_pinned_and_locked(tmp_path: Path) -> None:
+    for spec in Catalog(str(tmp_path)).specs():
+        assert spec.lock is not None, spec.name
+        assert spec.description
+        assert all("==" in package for package in spec.packages), spec.name
