@@ -1,0 +1,93 @@
+"""A frozen copy of a kernel, made in the idle gap after a cell: it wakes up with the variables as they were then.
+
+What comes back is Python memory only. Files, their offsets, child processes, sockets and threads are shared with, or
+died with, the kernel that was copied. The state of `random` comes back too: it is a variable like any other.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import socket
+from typing import TYPE_CHECKING
+
+from warren.guest import forking, process, reseed
+from warren.guest.wire import ProtocolError
+
+if TYPE_CHECKING:
+    from warren.guest.control import Control
+    from warren.guest.wire import Header
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes() -> int:
+    """Return the anonymous memory of this process, also what it still shares with its parent by copy-on-write."""
+    with open("/proc/self/statm", "rb") as file:
+        fields = file.read().split()
+    return (int(fields[1]) - int(fields[2])) * _PAGE
+
+
+def find_obstacle(private_bytes: int, limit_bytes: int | None) -> str | None:
+    """Say why no copy can be made now; None when it can."""
+    tasks = forking.task_count()
+    if tasks > 1:
+        return f"{tasks} threads are running, and a copy would have only one"
+    if limit_bytes is not None and private_bytes > limit_bytes:
+        return f"{private_bytes >> 20} MiB of memory are in use, more than the {limit_bytes >> 20} MiB that are copied"
+    return None
+
+
+def freeze(control: Control, header: Header, *, renew: bool) -> Header | None:
+    """Make a frozen copy and hand it to the agent with `header`.
+
+    Returns None in the kernel that goes on, and the `wake` frame's header in the copy, once it is woken: `control` is
+    then the copy's own. With `renew` the copy draws its own random values. Raises OSError when there is no room for
+    another process or socket.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Python reseeds `random` after every fork; the copy's must be as it was.
+    state = random.getstate()
+    try:
+        pid = forking.fork_sibling()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
+    if pid:
+        theirs.close()
+        with ours:
+            control.send({**header, "t": "frozen", "pid": pid}, fds=[ours.fileno()])
+        return None
+    ours.close()
+    wake = _sleep(control, theirs)
+    if renew:
+        reseed.renew_randomness()
+    else:
+        random.setstate(state)
+    return wake
+
+
+def _sleep(control: Control, own: socket.socket) -> Header:
+    """Be frozen: hold memory, run nothing. Returns when the agent says `wake`."""
+    # A group of its own: interrupting or killing the live kernel and its children must not reach its copy.
+    os.setsid()
+    os.dup2(own.fileno(), control.fileno(), inheritable=False)
+    own.close()
+    collecting = gc.isenabled()
+    # A collection would write to every object, and so copy every page that is shared with the live kernel.
+    gc.disable()
+    process.settle()
+    process.set_oom_score(process.FROZEN_OOM_SCORE)
+    try:
+        frame = control.receive()
+        control.take_fds(0)
+    except (OSError, ProtocolError):
+        frame = None
+    if frame is None or frame[0]["t"] != "wake":
+        os._exit(0)
+    process.set_oom_score(process.LIVE_OOM_SCORE)
+    if collecting:
+        gc.enable()
+    return frame[0]

@@ -1,0 +1,46 @@
+"""Kernels and scripts that start by exec instead of by fork: slower, with nothing imported before."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from warren.guest import packages
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# Not -m: that would make this module, and not the user's, `__main__`. -P: nothing in the current folder is ours.
+_CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from warren.guest import cold; cold.main()"
+
+
+def find_reason(env: dict[str, str]) -> str | None:
+    """Say why a fork of the warm imports would be wrong in this environment; None when it is right."""
+    shadowed = packages.find_shadowed(packages.search_path(env))
+    if shadowed is None:
+        return None
+    return f"the sandbox has its own {shadowed}, in place of the one that is imported already"
+
+
+def build_argv(what: str, *arguments: str) -> list[str]:
+    """Build the command of a cold start: `kernel WHY` with its control socket as 3, or `script SOURCE_FD ARGS`."""
+    return [sys.executable, "-P", "-c", _CODE, _ROOT, what, *arguments]
+
+
+def restart(env: dict[str, str], what: str, *arguments: str, keep_fd: int) -> NoReturn:
+    """Become a cold start of `what`, in this process."""
+    os.set_inheritable(keep_fd, True)
+    os.execve(sys.executable, build_argv(what, *arguments), env)  # noqa: S606  # our own interpreter, no shell
+
+
+def main() -> NoReturn:
+    """Serve after the exec; the command line is that of `build_argv`."""
+    sys.path.pop(0)
+    _, what, *arguments = sys.argv
+    sys.argv = [""]
+    if what == "script":
+        from warren.guest import script  # a script needs nothing of a kernel
+
+        script.start_cold(int(arguments[0]), arguments[1:])
+    from warren.guest import kernel  # as above
+
+    kernel.start_cold(arguments[0])

@@ -1,0 +1,96 @@
+"""An exception of user code as text: the traceback a Python user knows, bounded, whatever the exception does."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+TRACEBACK_CHARS = 64 << 10
+_CLAIM_BYTES = 56 << 10
+"""What a claim may take in a frame's header, which holds 64 KiB."""
+_OURS = os.path.dirname(__file__) + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a cell ended: a claim that goes to the agent."""
+
+    status: str
+    exit_code: int = 0
+    error: dict[str, str] | None = None
+
+
+def describe(error: BaseException, *, hidden: Callable[[str], bool] | None = None) -> dict[str, str]:
+    """Build `{name, value, traceback}`. Frames at the top that are ours, or `hidden` by file name, are left out."""
+    try:
+        start = _skip(error.__traceback__, hidden or _is_ours)
+        if isinstance(error, SyntaxError) and _is_whole_cell(error, start):
+            start = None
+        lines = traceback.format_exception(type(error), error, start)
+        text, value = "".join(lines), str(error)
+        name = str(type(error).__name__)
+    except BaseException as second:  # its __str__ may raise anything, KeyboardInterrupt too
+        name, value = _safe_name(error), "<no text: its __str__ failed>"
+        text = f"{name}: {value}\n({_safe_name(second)} while formatting it)\n"
+    return {"name": cut(name, 256), "value": cut(value, 8192), "traceback": cut(text, TRACEBACK_CHARS)}
+
+
+def fit_claim(error: dict[str, str]) -> dict[str, str]:
+    """Cut the description until it fits a frame's header as JSON."""
+    room = TRACEBACK_CHARS
+    while len(json.dumps(error, ensure_ascii=False).encode("utf-8", "surrogatepass")) > _CLAIM_BYTES:
+        room //= 2
+        error = {key: cut(text, room) for key, text in error.items()}
+    return error
+
+
+def exit_code(error: SystemExit, say: Callable[[str], None]) -> int:
+    """Return the status that Python would exit with; a message instead of a number is said, and is 1."""
+    code = error.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return int(code) & 0xFF
+    try:
+        say(f"{code}\n")
+    except Exception:
+        say("<an exit code that cannot be printed>\n")
+    return 1
+
+
+def cut(text: str, room: int) -> str:
+    """Keep the first and the last of a text that is too long."""
+    if len(text) <= room:
+        return text
+    half = max(0, room // 2 - 20)
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[len(text) - half :]}"
+
+
+def _skip(start: TracebackType | None, hidden: Callable[[str], bool]) -> TracebackType | None:
+    tb = start
+    while tb is not None and hidden(tb.tb_frame.f_code.co_filename):
+        tb = tb.tb_next
+    return tb
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(_OURS)
+
+
+def _is_whole_cell(error: SyntaxError, start: TracebackType | None) -> bool:
+    """Whether the cell itself did not compile: then there is no place in it that was running."""
+    return start is None or (error.filename is not None and start.tb_frame.f_code.co_filename.endswith("codeop.py"))
+
+
+def _safe_name(error: BaseException) -> str:
+    try:
+        return str(type(error).__name__)
+    except BaseException:  # a metaclass may do anything
+        return "Exception"

@@ -1,0 +1,110 @@
+"""A matplotlib backend: open figures become PNG displays at the end of a cell and on `plt.show()`, then close.
+
+Named to matplotlib as `module://warren.guest.figures`. It imports nothing of matplotlib until matplotlib asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import io
+import sys
+from typing import TYPE_CHECKING, Any
+
+from warren.guest.display import screen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+BACKEND = "module://warren.guest.figures"
+
+
+def install() -> None:
+    """Make this the backend of matplotlib: now if it is imported, otherwise when it will be."""
+    # Not by the variable MPLBACKEND: programs that a cell starts inherit it, and may not have this module.
+    if "matplotlib" in sys.modules:
+        _choose(BACKEND)
+    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def uninstall(backend: str) -> None:
+    """Leave the choice to the environment, which names `backend`."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+    if "matplotlib" in sys.modules:
+        _choose(backend)
+
+
+def show(*_: object, **__: object) -> None:
+    """Show every open figure and close it; nothing when another backend is in use."""
+    pyplot: Any = sys.modules.get("matplotlib.pyplot")
+    if pyplot is None or not pyplot.get_fignums() or sys.modules["matplotlib"].get_backend() != BACKEND:
+        return
+    try:
+        for number in pyplot.get_fignums():
+            figure = pyplot.figure(number)
+            # A figure without anything in it was opened for its side effect.
+            if figure.axes or figure.lines or figure.images or figure.texts or figure.patches:
+                screen.show("display", _render(figure))
+    finally:
+        pyplot.close("all")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "FigureCanvas":
+        raise AttributeError(name)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # only where the image has it
+
+    return FigureCanvasAgg
+
+
+def _render(figure: Any) -> dict[str, Any]:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", bbox_inches="tight")
+    return {"text/plain": repr(figure), "image/png": buffer.getvalue()}
+
+
+def _choose(backend: str) -> None:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.switch_backend(backend)
+    else:
+        # The backend is loaded when a figure is first made.
+        sys.modules["matplotlib"].rcParams["backend"] = backend
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Waits for `import matplotlib`, lets it happen, and sets the backend."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002  # the protocol's
+        target: ModuleType | None = None,  # noqa: ARG002  # the protocol's
+    ) -> ModuleSpec | None:
+        if fullname != "matplotlib":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__.loader = module.__loader__ = self._loader  # type: ignore[union-attr]
+        self._loader.exec_module(module)
+        module.rcParams["backend"] = BACKEND

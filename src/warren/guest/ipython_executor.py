@@ -1,0 +1,218 @@
+"""Cells with IPython's InteractiveShell: magics, `!cmd`, rich display, await. Imported only where it is installed."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import subprocess
+import sys
+from typing import Any
+
+import IPython
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.text import LSString, SList
+from traitlets import Any as AnyTrait
+from traitlets import Type
+from traitlets.config import Config
+
+from warren.guest import stdio
+from warren.guest.display import screen
+from warren.guest.executor import conclude
+from warren.guest.failure import Outcome, describe
+from warren.guest.plain_executor import cell_name, ends_quietly, leave
+
+_HIDDEN = tuple(os.path.dirname(path) + os.sep for path in (IPython.__file__, asyncio.__file__, __file__))
+
+
+class IPythonExecutor:
+    """One shell, made before kernels are forked, so that each gets it for nothing."""
+
+    name = "ipython"
+
+    def __init__(self) -> None:
+        config = Config()
+        # The history would start a thread and an SQLite file.
+        config.HistoryManager.enabled = False
+        config.HistoryManager.hist_file = ":memory:"
+        config.InteractiveShell.colors = "nocolor"
+        self._shell = _Shell.instance(config=config)
+        # Kernels leave by os._exit; in a script process this would run at exit and expect a terminal session.
+        atexit.unregister(self._shell.atexit_operations)
+        self._shell.run_cell("pass", store_history=False)
+        self._shell.cells = 0
+
+    def run(self, code: str, echo: str) -> Outcome:
+        """Run one cell."""
+        shell = self._shell
+        shell.code, shell.echo, shell.shown = code, echo, None
+        error: BaseException | None
+        try:
+            result = shell.run_cell(code, store_history=False)
+            error = result.error_before_exec or result.error_in_exec
+        except BaseException as raised:  # an interrupt inside the shell's own code
+            error = raised
+        finally:
+            shell.code = ""
+        if error is None:
+            return Outcome("ok")
+        return conclude(error, shell.explain(error))
+
+    def warm(self) -> None:
+        """Run an empty cell, unless user code would notice."""
+        if not any(self._shell.events.callbacks.get(name) for name in ("pre_execute", "post_execute")):
+            cells = self._shell.cells
+            self._shell.run_cell("pass", store_history=False, silent=True)
+            self._shell.cells = cells
+
+
+class _Compiler(CachingCompiler):  # type: ignore[misc]  # IPython is not typed here
+    def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:  # noqa: ARG002
+        shell = _Shell.instance()
+        shell.cells += 1
+        return cell_name(shell.cells)
+
+
+class _DisplayHook(DisplayHook):  # type: ignore[misc]
+    """Takes the value of the last expression; no prompt, no numbered output cache that would hold memory."""
+
+    _: Any
+    __: Any
+
+    def quiet(self) -> bool:
+        return ends_quietly(self.shell.code)
+
+    def write_output_prompt(self) -> None:
+        pass
+
+    def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        if self.shell.echo == "none":
+            return {}, {}
+        data: tuple[dict[str, Any], dict[str, Any]] = super().compute_format_data(result)
+        return data
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
+        if self.shell.echo == "stdout":
+            print(format_dict.get("text/plain", ""))
+        else:
+            screen.show("result", format_dict, md_dict)
+
+    def update_user_ns(self, result: object) -> None:
+        names = self.shell.user_ns
+        # Somebody's own `_` (gettext's, a loop variable) is theirs.
+        if names.get("_", self._) is self._:
+            self._, self.__, self.___ = result, self._, self.__
+            names.update({"_": self._, "__": self.__, "___": self.___})
+
+    def log_output(self, format_dict: dict[str, Any]) -> None:
+        pass
+
+    def finish_displayhook(self) -> None:
+        self._is_active = False
+
+
+class _DisplayPublisher(DisplayPublisher):  # type: ignore[misc]
+    def publish(self, data: dict[str, Any], metadata: dict[str, Any] | None = None, *_: object, **__: object) -> None:
+        screen.show("display", data, metadata)
+
+    def clear_output(self, wait: bool = False) -> None:
+        """Do nothing: what was shown has been sent."""
+
+
+class _Shell(InteractiveShell):  # type: ignore[misc]
+    """IPython's shell without a terminal, a profile folder, history, colours or its own tracebacks."""
+
+    displayhook_class = Type(_DisplayHook)
+    display_pub_class = Type(_DisplayPublisher)
+    compiler_class = Type(_Compiler)
+    profile_dir = AnyTrait(None, allow_none=True)
+    cells = 0
+    code = ""
+    echo = "none"
+    shown: BaseException | None = None
+
+    def init_ipython_dir(self, ipython_dir: object) -> None:
+        """Make none: the folder would be made in the home of the process that preloads."""
+
+    def init_profile_dir(self, profile_dir: object) -> None:
+        """Make none, as above."""
+
+    @property
+    def db(self) -> dict[str, Any]:
+        """What `%cd` and `%bookmark` remember, for the life of the kernel."""
+        remembered: dict[str, Any] = self.__dict__.setdefault("_remembered", {})
+        return remembered
+
+    @db.setter
+    def db(self, value: object) -> None:
+        pass
+
+    def init_virtualenv(self) -> None:
+        """Leave the module path alone."""
+
+    def init_user_ns(self) -> None:
+        super().init_user_ns()
+        self.user_ns.update(exit=leave, quit=leave)
+
+    async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
+        """Run compiled code; what it raises is kept, and shown once, by whoever started the cell."""
+        try:
+            if async_:
+                await eval(code_obj, self.user_global_ns, self.user_ns)  # noqa: S307
+            else:
+                exec(code_obj, self.user_global_ns, self.user_ns)
+        except BaseException as error:  # whatever user code raises is an outcome
+            if result is None:
+                self._show(error)
+            else:
+                result.error_in_exec = error
+            return True
+        return False
+
+    def explain(self, error: BaseException) -> dict[str, str] | None:
+        """Describe what ended a cell if it has been shown already; show it otherwise. None for an exit."""
+        if isinstance(error, SystemExit):
+            return None
+        return _describe(error) if self.shown is error else self._show(error)
+
+    def showtraceback(self, exc_tuple: Any = None, *_: object, **__: object) -> None:
+        """Show an exception that the shell caught: in a formatter, a magic, or before the cell could run."""
+        error = (exc_tuple or sys.exc_info())[1]
+        if isinstance(error, BaseException):
+            self._show(error)
+
+    def showsyntaxerror(self, *_: object, **__: object) -> None:
+        """Show that a cell does not compile."""
+        self.showtraceback()
+
+    def showindentationerror(self) -> None:
+        """Show that a cell does not compile."""
+        self.showtraceback()
+
+    def system(self, cmd: str) -> None:
+        """Run `!cmd` on the cell's own descriptors."""
+        self.system_raw(cmd)
+
+    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
+        """Run `x = !cmd`, without the pseudo-terminal that IPython would want."""
+        command = self.var_expand(cmd, depth=depth + 1)
+        done = subprocess.run(command, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S602
+        self.user_ns["_exit_code"] = done.returncode
+        text = done.stdout.decode("utf-8", "replace")
+        return SList(text.splitlines()) if split else LSString(text)
+
+    def _show(self, error: BaseException) -> dict[str, str]:
+        self.shown = error
+        described = _describe(error)
+        stdio.write_error(described["traceback"])
+        return described
+
+
+def _describe(error: BaseException) -> dict[str, str]:
+    if isinstance(error, UsageError):
+        error = error.with_traceback(None)
+    return describe(error, hidden=lambda filename: filename.startswith(_HIDDEN))

@@ -1,0 +1,125 @@
+"""The nursery: forked from the agent before it reads its first byte, it forks kernels and scripts that never saw one.
+
+Rules for whoever changes this file:
+1. It does not read requests. The child that it forks for a request does, so that nothing from outside is ever in its
+   memory, and thus in the memory of a later child.
+2. Its children are the agent's (CLONE_PARENT): it reaps nothing and knows of none of them.
+3. It runs as the user of the sandbox, who may kill it. The agent then sees end of file on its socket, and can start
+   nothing more: NURSERY_DIED is what it says.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from warren.guest import cold, forking, kernel, process, script
+from warren.guest.control import Control
+from warren.guest.wire import encode
+
+if TYPE_CHECKING:
+    from warren.guest.boot import Boot
+    from warren.guest.wire import Header
+
+NURSERY_DIED = "the process that starts kernels has died; stop and start the sandbox"
+
+
+def start(boot: Boot) -> tuple[socket.socket, int]:
+    """Fork the nursery; returns the agent's end of its socket, and its pid. Call it before anything is accepted."""
+    kernel.prepare()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return ours, pid
+    try:
+        _serve(theirs, boot.workspace)
+    finally:
+        os._exit(1)
+
+
+def _serve(sock: socket.socket, workspace: str) -> NoReturn:
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        try:
+            signal.signal(number, signal.SIG_IGN)
+        except (OSError, ValueError):
+            continue
+    # The handler of SIGCHLD must be the default: a child would inherit an ignored one, and lose its exit statuses.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    forking.close_all_but([0, 1, 2, sock.fileno()])
+    forking.set_dumpable(False)
+    # What is imported never becomes garbage: a collection in a kernel must not write to its pages.
+    gc.freeze()
+    ready = select.poll()
+    ready.register(sock, select.POLLIN)
+    while True:
+        ready.poll()
+        if not sock.recv(1, socket.MSG_PEEK):
+            os._exit(0)
+        _answer(sock, workspace)
+
+
+def _answer(sock: socket.socket, workspace: str) -> None:
+    """Fork a child that reads the request; wait until it has, then tell the agent its pid."""
+    read, write = os.pipe()
+    try:
+        pid = forking.fork_sibling()
+    except OSError as error:
+        os.close(read)
+        os.close(write)
+        _refuse(sock, error)
+        return
+    if pid == 0:
+        os.close(read)
+        try:
+            _be_born(sock, write, workspace)
+        finally:
+            os._exit(1)
+    os.close(write)
+    with open(read, "rb") as file:
+        # Ends when the child has what is its own, or has died.
+        note = file.read().decode("utf-8", "replace")
+    _send(sock, {"t": "spawned", "pid": pid, **({"note": note} if note else {})})
+
+
+def _refuse(sock: socket.socket, error: OSError) -> None:
+    """Take the request off the socket and say that it cannot be granted."""
+    # No child could be made to read it, so rule 1 gives way: it is dropped here, and nothing of it is kept.
+    control = Control(os.dup(sock.fileno()))
+    control.receive()
+    control.take_fds(0)
+    control.close()
+    _send(sock, {"t": "failed", "why": f"no process could be made: {error.strerror}"})
+
+
+def _send(sock: socket.socket, header: Header) -> None:
+    sock.sendall(b"".join(encode(header)))
+
+
+def _be_born(sock: socket.socket, write: int, workspace: str) -> NoReturn:
+    """Read the request and become what it asks for."""
+    control = Control(sock.detach())
+    frame = control.receive()
+    if frame is None:
+        os._exit(1)
+    header, payload = frame
+    live, *standard = control.take_fds(4)
+    control.detach()
+    env = {str(name): str(value) for name, value in header.get("env", {}).items()}
+    cold_because = cold.find_reason(env)
+    os.write(write, f"Started cold: {cold_because}.".encode() if cold_because else b"")
+    os.close(write)
+    cwd = os.path.join(workspace, str(header.get("cwd") or "."))
+    if header.get("mode") == "script":
+        process.become(env, cwd, standard)
+        script.start(env, payload, [str(word) for word in header.get("argv", [])], cold_because)
+    process.become(env, cwd, [*standard, live])
+    kernel.start(env, cold_because)

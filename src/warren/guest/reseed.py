@@ -1,0 +1,107 @@
+"""What a process forked from warm imports must forget: its parent's randomness, and its parent's surroundings.
+
+Forks of one parent may even have the same process id (each in its own namespace), so nothing here asks for it.
+What cannot be renewed is shared by all of them: the hash seed and the layout of the address space.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from typing import Any
+
+
+def renew_randomness() -> None:
+    """Make everything that draws random values draw its own."""
+    for name, renew in _RENEW.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            _attempt(renew, module)
+
+
+def renew_surroundings(search: list[str]) -> None:
+    """Read again what the environment and the current folder decide; `search` comes first on the module path."""
+    time.tzset()
+    for name, refresh in _REFRESH.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            _attempt(refresh, module)
+    sys.path[:] = ["", *search, *(entry for entry in sys.path if entry and entry not in search)]
+    importlib.invalidate_caches()
+
+
+def _attempt(renew: Any, module: Any) -> None:
+    # These reach into other people's modules: one that has changed must not keep a kernel from starting.
+    try:
+        renew(module)
+    except Exception as error:
+        sys.stderr.write(f"warren: {module.__name__} could not be reset after a fork: {error}\n")
+
+
+def _random(module: Any) -> None:
+    module.seed()
+
+
+def _tempfile(module: Any) -> None:
+    module.tempdir = None
+    module._name_sequence = None  # noqa: SLF001  # no public way
+
+
+def _uuid(module: Any) -> None:
+    module._node = None  # noqa: SLF001
+    module._last_timestamp = None  # noqa: SLF001
+
+
+def _ssl(module: Any) -> None:
+    module.RAND_add(os.urandom(32), 32.0)
+
+
+def _mp_process(module: Any) -> None:
+    # The key that proves one process of a program to another: shared, a sibling's key would be known.
+    module.current_process().authkey = os.urandom(32)
+    module.ORIGINAL_DIR = os.getcwd()
+
+
+def _mp_synchronize(module: Any) -> None:
+    import tempfile  # loaded already by the module in hand
+
+    module.SemLock._rand = tempfile._RandomNameSequence()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _locale(module: Any) -> None:
+    try:
+        module.setlocale(module.LC_CTYPE, "")
+    except module.Error:
+        module.setlocale(module.LC_CTYPE, "C.UTF-8")
+
+
+def _site(module: Any) -> None:
+    module.USER_BASE = module.USER_SITE = None
+    module.getusersitepackages()
+
+
+def _matplotlib(module: Any) -> None:
+    # The folders are found once, from HOME and MPLCONFIGDIR, and remembered in a closure.
+    for function in (module.get_configdir, module.get_cachedir):
+        variables = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        for name, cell in variables:
+            if name == "called":
+                cell.cell_contents = False
+
+
+_RENEW = {
+    "random": _random,
+    "numpy.random": _random,
+    "tempfile": _tempfile,
+    "uuid": _uuid,
+    "ssl": _ssl,
+    "multiprocessing.process": _mp_process,
+    "multiprocessing.synchronize": _mp_synchronize,
+}
+_REFRESH = {
+    "locale": _locale,
+    "site": _site,
+    "matplotlib": _matplotlib,
+}

@@ -1,0 +1,120 @@
+"""A script: source run as `__main__` in a fork of the warm imports, ending as Python ends, with its exit status."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import types
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from warren.guest import cold, failure, figures, packages, process, reseed, stdio
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_OURS = os.path.dirname(__file__) + os.sep
+_OUTPUT_LOST = 120
+"""What Python exits with when its output could not be flushed."""
+
+
+def start(env: dict[str, str], source: bytes, argv: list[str], cold_because: str | None) -> NoReturn:
+    """Run it after `process.become`: as a fork of the warm imports, or cold when those would be the wrong ones."""
+    if cold_because is not None:
+        memory = os.memfd_create("script")
+        with open(memory, "wb", closefd=False) as file:
+            file.write(source)
+        cold.restart(env, "script", str(memory), *argv, keep_fd=memory)
+    figures.uninstall(env.get("MPLBACKEND", "agg"))
+    _leave_ipython()
+    run(source, argv)
+
+
+def start_cold(source_fd: int, argv: list[str]) -> NoReturn:
+    """Run it after an exec. Never returns."""
+    with open(source_fd, "rb") as file:
+        file.seek(0)
+        source = file.read()
+    process.settle()
+    stdio.open_outputs()
+    reseed.renew_surroundings(packages.search_path(dict(os.environ)))
+    run(source, argv)
+
+
+def run(source: bytes, argv: list[str]) -> NoReturn:
+    """Run `source` as the main program and end the process as Python would."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    pid = os.getpid()
+    folder, path = _save(source)
+    status, interrupted = 0, False
+    try:
+        _execute(source, path, argv)
+    except SystemExit as error:
+        status = failure.exit_code(error, stdio.write_error)
+    except BaseException as error:  # as the interpreter itself does
+        status, interrupted = 1, isinstance(error, KeyboardInterrupt)
+        _report(error)
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001  # waits for threads, as Python does at exit
+        atexit._run_exitfuncs()  # noqa: SLF001  # no public way to run them without leaving through the interpreter
+    except KeyboardInterrupt as error:
+        interrupted = True
+        _report(error)
+    if not stdio.flush():
+        status = status or _OUTPUT_LOST
+    # A child that the script forked and that ran off its end comes here too.
+    if folder and os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
+    if interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status)
+
+
+def _execute(source: bytes, path: str, argv: list[str]) -> None:
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
+    if os.path.isabs(path):
+        main.__file__ = path
+    sys.modules["__main__"] = main
+    sys.argv = [path, *argv]
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def _save(source: bytes) -> tuple[str, str]:
+    """Put the source into a file: tracebacks show its lines, and multiprocessing's children import it."""
+    try:
+        folder = tempfile.mkdtemp(prefix="script_")
+        path = os.path.join(folder, "main.py")
+        with open(path, "wb") as file:
+            file.write(source)
+        return folder, path
+    except OSError:
+        # The disk is full: the program may still run, and may be the one that empties it.
+        return "", "<script>"
+
+
+def _report(error: BaseException) -> None:
+    """Print the traceback through `sys.excepthook`, without our frames."""
+    start: TracebackType | None = error.__traceback__
+    while start is not None and start.tb_frame.f_code.co_filename.startswith(_OURS):
+        start = start.tb_next
+    try:
+        sys.excepthook(type(error), error.with_traceback(start), start)
+    except BaseException:  # a broken hook, or an exception that breaks while it is printed
+        stdio.write_error(failure.describe(error)["traceback"])
+
+
+def _leave_ipython() -> None:
+    """Undo what preparing a kernel did: a script is not a notebook, and libraries ask."""
+    shell: Any = sys.modules.get("IPython.core.interactiveshell")
+    if shell is not None:
+        shell.InteractiveShell.clear_instance()
+    for name in ("display", "__IPYTHON__"):
+        builtins.__dict__.pop(name, None)
+    sys.excepthook, sys.displayhook = sys.__excepthook__, sys.__displayhook__

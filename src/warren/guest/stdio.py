@@ -1,0 +1,95 @@
+"""Descriptors 0, 1 and 2 of a process that runs user code, and the Python files on top of them."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def attach(fds: Sequence[int]) -> None:
+    """Put `fds` in the place of 0, 1 and 2 and close them; standard input starts afresh."""
+    for target, fd in enumerate(fds):
+        os.dup2(fd, target, inheritable=True)
+    for fd in fds:
+        if fd > 2:
+            os.close(fd)
+    # A new file each time: the old one remembers an end of file, and bytes read ahead of the program.
+    sys.stdin = sys.__stdin__ = _open_input()  # type: ignore[misc]
+    for name in ("stdout", "stderr"):
+        _revive(name)
+
+
+def detach() -> None:
+    """Flush, then point 0, 1 and 2 at nothing, so that the pipes of a finished cell are held by nobody here."""
+    flush()
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for target in range(3):
+        os.dup2(null, target, inheritable=True)
+    os.close(null)
+    # What could not be written (descriptor 1 was closed, its reader gone) must not turn up in the next cell.
+    flush()
+
+
+def flush() -> bool:
+    """Flush what user code may have written to, whatever it has put there; say whether all of it went out."""
+    complete = True
+    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
+        stream: Any = getattr(sys, name, None)
+        try:
+            if not _is_closed(stream):
+                stream.flush()
+        except Exception:
+            complete = False
+    return complete
+
+
+def write_error(text: str) -> None:
+    """Write to standard error as the program sees it, or else to descriptor 2; never raises."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except Exception:
+        try:
+            os.write(2, text.encode("utf-8", "backslashreplace"))
+        except OSError:
+            return
+
+
+def open_outputs() -> None:
+    """Give this process output files of its own; those it was forked with may hold their parent's text."""
+    for name in ("stdout", "stderr"):
+        stream = _open_output(name)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _revive(name: str) -> None:
+    # User code keeps references to sys.stdout (a logging handler does), so the object stays the same over cells, and
+    # what user code put in its place stays too, unless it was closed.
+    if _is_closed(getattr(sys, f"__{name}__", None)):
+        setattr(sys, f"__{name}__", _open_output(name))
+    if _is_closed(getattr(sys, name, None)):
+        setattr(sys, name, getattr(sys, f"__{name}__"))
+
+
+def _is_closed(stream: Any) -> bool:
+    try:
+        return stream is None or bool(getattr(stream, "closed", False))
+    except Exception:
+        return True
+
+
+def _open_input() -> io.TextIOWrapper:
+    return open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+
+
+def _open_output(name: str) -> io.TextIOWrapper:
+    fd = 1 if name == "stdout" else 2
+    raw = open(fd, "wb", closefd=False)
+    errors = "surrogateescape" if fd == 1 else "backslashreplace"
+    return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, line_buffering=True, write_through=True)
