@@ -1,0 +1,276 @@
+"""Our end of the wire to one sandbox: run code, follow it, handle kernels, terminals, ports and files."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+from warren.core.link_files import FileLink
+from warren.core.link_values import Kernel, get_int, get_objects, get_signed, get_str, parse_event, parse_kernel
+from warren.guest.wire import CHUNK, WINDOW, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+
+    from warren.core.link_streams import LinkStream
+    from warren.domain import Display, Event, ExecRequest, ExecResult
+    from warren.engines.base import Channel
+    from warren.guest.wire import Header
+
+
+class ByteStream:
+    """Bytes both ways through the sandbox's link: a connection to a port, or one that a program inside made."""
+
+    def __init__(self, stream: LinkStream) -> None:
+        self._stream = stream
+        self._answer: Header | None = None
+        self._ended = False
+
+    async def send(self, data: bytes) -> None:
+        """Send all of `data`; what the other end no longer takes is dropped."""
+        await self._stream.send(data)
+
+    def send_eof(self) -> None:
+        """Say that no more follows from us; receiving goes on."""
+        self._stream.send_eof()
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" when no more follow. Raises Conflict when the connection broke."""
+        while not self._ended:
+            header, payload = await self._stream.next()
+            if header["t"] == "data":
+                return payload
+            if header["t"] in {"eof", "ok"}:
+                self._ended = True
+                self._answer = header if header["t"] == "ok" else None
+        return b""
+
+    async def wait(self) -> Header:
+        """Wait for the agent's last word, passing over data that nobody received."""
+        if self._answer is None:
+            self._answer, _ = await self._stream.answer()
+        return self._answer
+
+    async def aclose(self) -> None:
+        """Close it. Safe to call twice."""
+        self._stream.close()
+
+
+class TunnelStream(ByteStream):
+    """A connection that a program inside made to a port we listen on."""
+
+    def __init__(self, stream: LinkStream, listener: str, host: str, port: int) -> None:
+        super().__init__(stream)
+        self.listener = listener
+        self.host = host
+        self.port = port
+
+
+class Terminal(ByteStream):
+    """A program on a terminal inside the sandbox. Closing this leaves it running: attach again, or close it by name."""
+
+    def __init__(self, link: Link, name: str, stream: LinkStream) -> None:
+        super().__init__(stream)
+        self._link = link
+        self.name = name
+
+    async def resize(self, cols: int, rows: int) -> None:
+        """Tell the program its new size."""
+        await self._link.call("terminal.resize", {"terminal": self.name, "cols": cols, "rows": rows})
+
+    async def exit_code(self) -> int:
+        """Wait for the program to end."""
+        return self._link.checked(get_signed, await self.wait(), "exit_code")
+
+
+class Link(FileLink):
+    """One connection to one sandbox's agent. Use it with `async with`, or `await Link.open(channel, task_group)`."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(channel)
+        self.on_tunnel: Callable[[TunnelStream], Awaitable[None]] | None = None
+        """Called, in a task of the link, for each connection from inside; without it they are refused."""
+
+    async def run(
+        self,
+        request: ExecRequest,
+        *,
+        stdin: bytes | AsyncIterable[bytes] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> ExecResult:
+        """Run something and return how it ended. If the caller is cancelled it runs on: `attach` finds it."""
+        result = None
+        async with contextlib.aclosing(self.stream(request, stdin)) as events:
+            async for event in events:
+                if on_event is not None:
+                    on_event(event)
+                result = event.result
+        if result is not None:
+            return result
+        raise self.break_off(ProtocolError("an execution ended without a result"))
+
+    def stream(
+        self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Run something and yield what it does; the result is the last event. Close it if you leave early."""
+        return self._events(functools.partial(self._start_run, request, stdin), request.id)
+
+    def attach(self, exec_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
+        """Yield the events of an execution after number `after`, live ones too. Close it if you leave early."""
+        return self._events(functools.partial(self.request, "attach", {"exec": exec_id, "after": after}), exec_id)
+
+    async def ack(self, exec_id: str) -> None:
+        """Let the agent forget a finished execution."""
+        await self.call("ack", {"exec": exec_id})
+
+    async def interrupt(self, exec_id: str) -> None:
+        """Send SIGINT to an execution."""
+        await self.call("interrupt", {"exec": exec_id})
+
+    async def kill(self, exec_id: str) -> None:
+        """Kill an execution; a kernel is rolled back."""
+        await self.call("kill", {"exec": exec_id})
+
+    async def configure(
+        self, *, env: Mapping[str, str] | None = None, limits: Mapping[str, float] | None = None
+    ) -> None:
+        """Change what later kernels and commands get."""
+        await self.call("configure", {"env": dict(env or {}), "limits": dict(limits or {})})
+
+    async def kernels(self) -> tuple[Kernel, ...]:
+        """List the kernels."""
+        header, _ = await self.call("kernels")
+        return self.checked(lambda: tuple(parse_kernel(one) for one in get_objects(header, "kernels")))
+
+    async def create_kernel(self, kernel: str) -> None:
+        """Start one more kernel."""
+        await self.call("kernel.create", {"kernel": kernel})
+
+    async def restart_kernel(self, kernel: str) -> None:
+        """Start a kernel afresh; its variables are gone."""
+        await self.call("kernel.restart", {"kernel": kernel})
+
+    async def fork_kernel(self, kernel: str, to: str) -> None:
+        """Copy a kernel with all its variables."""
+        await self.call("kernel.fork", {"kernel": kernel, "to": to})
+
+    async def rollback_kernel(self, kernel: str, cells: int = 1) -> int:
+        """Undo the last cells of a kernel; return how many were undone."""
+        header, _ = await self.call("kernel.rollback", {"kernel": kernel, "cells": cells})
+        return self.checked(get_int, header, "cells_back")
+
+    async def delete_kernel(self, kernel: str) -> None:
+        """End a kernel."""
+        await self.call("kernel.delete", {"kernel": kernel})
+
+    async def terminal(
+        self,
+        name: str,
+        *,
+        argv: tuple[str, ...] = (),
+        cols: int = 80,
+        rows: int = 24,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> Terminal:
+        """Start a program, bash by default, on a new terminal."""
+        asked: Header = {"terminal": name, "cols": cols, "rows": rows, "env": dict(env or {})}
+        if argv:
+            asked["argv"] = list(argv)
+        if cwd is not None:
+            asked["cwd"] = cwd
+        return Terminal(self, name, await self.request("terminal.open", asked))
+
+    async def attach_terminal(self, name: str) -> Terminal:
+        """Join a terminal that is there: its scroll-back, then what comes."""
+        return Terminal(self, name, await self.request("terminal.attach", {"terminal": name}))
+
+    async def close_terminal(self, name: str) -> None:
+        """End the program on a terminal."""
+        await self.call("terminal.close", {"terminal": name})
+
+    async def connect_port(self, port: int, host: str = "127.0.0.1") -> ByteStream:
+        """Connect to a port that a program inside listens on. Raises NotFound when nothing does."""
+        stream = await self.request("tunnel.connect", {"port": port, "host": host})
+        try:
+            header, _ = await stream.next()
+        except BaseException:
+            stream.close()
+            raise
+        if header["t"] != "event" or header.get("kind") != "connected":
+            raise self.break_off(ProtocolError("a tunnel that is neither connected nor refused"))
+        return ByteStream(stream)
+
+    async def listen_port(self, port: int, listener: str) -> int:
+        """Have connections to a port inside come to `on_tunnel`; return the port, chosen when it was 0."""
+        header, _ = await self.call("tunnel.listen", {"port": port, "listener": listener})
+        return self.checked(get_int, header, "port")
+
+    def opened(self, stream: LinkStream, header: Header) -> None:
+        """Hand a connection from inside to `on_tunnel`. Raises ProtocolError."""
+        if header.get("op") != "tunnel":
+            raise ProtocolError("the agent opened something that is not a tunnel")
+        listener, host, port = get_str(header, "listener"), get_str(header, "host"), get_int(header, "port")
+        handler = self.on_tunnel
+        if handler is None:
+            self.forget(stream)
+        else:
+            self.serve(lambda stream: handler(TunnelStream(stream, listener, host, port)), stream)
+
+    async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> LinkStream:
+        code, parameters = request.code.encode("utf-8", "surrogatepass"), render_request(request)
+        if stdin is None:
+            return await self.request("run", parameters, code)
+        parameters["stdin"] = True
+        if isinstance(stdin, bytes) and len(stdin) <= WINDOW:
+            pieces = tuple(stdin[at : at + CHUNK] for at in range(0, max(1, len(stdin)), CHUNK))
+            return await self.request_with("run", parameters, code, pieces)
+        stream = await self.request("run", parameters, code)
+        self.feed(stream, stdin)
+        return stream
+
+    async def _events(self, start: Callable[[], Awaitable[LinkStream]], exec_id: str) -> AsyncGenerator[Event, None]:
+        displays: list[Display] = []
+        stream = await start()
+        try:
+            while True:
+                header, payload = await stream.next()
+                if header["t"] == "ok":
+                    return
+                if header["t"] != "event":
+                    continue
+                event = self.checked(parse_event, header, payload, exec_id)
+                if event.display is not None:
+                    displays.append(event.display)
+                if event.result is not None:
+                    result = dataclasses.replace(event.result, displays=tuple(displays))
+                    yield dataclasses.replace(event, result=result)
+                    return
+                yield event
+        finally:
+            stream.close()
+
+
+def render_request(request: ExecRequest) -> dict[str, Any]:
+    """Build the parameters of a `run`; what has its default is left out."""
+    asked: dict[str, Any] = {"exec": request.id, "kind": request.kind.value}
+    if request.kernel != "main":
+        asked["kernel"] = request.kernel
+    if request.argv:
+        asked["argv"] = list(request.argv)
+    for name, seconds in (("timeout_ms", request.timeout_s), ("idle_timeout_ms", request.idle_timeout_s)):
+        if seconds is not None:
+            asked[name] = seconds * 1000
+    asked["grace_ms"] = request.grace_s * 1000
+    if request.env:
+        asked["env"] = dict(request.env)
+    if request.cwd is not None:
+        asked["cwd"] = request.cwd
+    asked["echo"] = request.echo.value
+    asked["stream"] = request.stream
+    asked["output_bytes"], asked["output_max_bytes"] = request.output_bytes, request.output_max_bytes
+    asked["leftover"] = "kill" if request.kill_leftovers else "keep"
+    asked["changes"] = request.scan_changes
+    return asked

@@ -1,0 +1,152 @@
+"""The file operations of a sandbox, over its link. Paths are the workspace's; the agent resolves them, inside."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Any
+
+from warren.core.link_connection import Connection
+from warren.core.link_values import (
+    Match,
+    get_bool,
+    get_int,
+    parse_changes,
+    parse_entry,
+    parse_list,
+    parse_match,
+)
+from warren.errors import TooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
+
+    from warren.core.link_streams import LinkStream
+    from warren.domain import Entry, FileChange
+    from warren.guest.wire import Header
+
+
+class FileLink(Connection):
+    """A connection that knows files. Errors of the request are NotFound, Conflict, InvalidRequest or TooLarge."""
+
+    async def stat(self, path: str, *, follow: bool = True) -> Entry:
+        """Describe a file or folder, or with `follow=False` a link itself."""
+        return await self._entry("fs.stat", path=path, follow=follow)
+
+    async def list(
+        self, path: str = ".", *, recursive: bool = False, limit: int = 10_000, hidden: bool = True
+    ) -> tuple[tuple[Entry, ...], bool]:
+        """List a folder, sorted by path, and say whether that is all of it."""
+        header, payload = await self.call(
+            "fs.list", {"path": path, "recursive": recursive, "limit": limit, "hidden": hidden}
+        )
+        entries = self.checked(lambda: tuple(parse_entry(one) for one in parse_list(payload)))
+        return entries, self.checked(get_bool, header, "complete")
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> AsyncGenerator[bytes, None]:
+        """Yield a file's content, or a part of it. Close it if you leave early."""
+        asked: Header = {"path": path, "offset": offset}
+        if length is not None:
+            asked["length"] = length
+        return self._data(functools.partial(self.request, "fs.read", asked))
+
+    async def read_bytes(self, path: str, limit: int) -> bytes:
+        """Return a whole file. Raises TooLarge when it is larger than `limit`."""
+        content = bytearray()
+        async with contextlib.aclosing(self.read(path, 0, limit + 1)) as pieces:
+            async for piece in pieces:
+                content += piece
+        if len(content) > limit:
+            raise TooLarge(f"{path!r} is larger than {limit} bytes")
+        return bytes(content)
+
+    async def write(
+        self,
+        path: str,
+        content: bytes | AsyncIterable[bytes],
+        *,
+        mode: int = 0o644,
+        create: str = "replace",
+        parents: bool = True,
+    ) -> Entry:
+        """Write a file: whole, or not at all. `create` is replace, exclusive or append."""
+        header = await self._upload(
+            "fs.write", {"path": path, "mode": mode, "create": create, "parents": parents}, content
+        )
+        return self.checked(parse_entry, header.get("entry"))
+
+    async def mkdir(self, path: str, *, parents: bool = True) -> Entry:
+        """Make a folder."""
+        return await self._entry("fs.mkdir", path=path, parents=parents)
+
+    async def move(self, path: str, to: str, *, overwrite: bool = False) -> Entry:
+        """Rename a file or folder."""
+        return await self._entry("fs.move", path=path, to=to, overwrite=overwrite)
+
+    async def delete(self, path: str, *, recursive: bool = False) -> int:
+        """Delete a file or folder; return how many things that were."""
+        header, _ = await self.call("fs.delete", {"path": path, "recursive": recursive})
+        return self.checked(get_int, header, "deleted")
+
+    async def search(
+        self,
+        path: str = ".",
+        *,
+        name: str | None = None,
+        text: str | None = None,
+        regex: str | None = None,
+        limit: int = 1000,
+    ) -> tuple[tuple[Match, ...], bool]:
+        """Find files by a glob and lines by a text or a regular expression, and say whether that is all."""
+        asked = {"path": path, "name": name, "text": text, "regex": regex, "limit": limit}
+        header, payload = await self.call(
+            "fs.search", {key: value for key, value in asked.items() if value is not None}
+        )
+        matches = self.checked(lambda: tuple(parse_match(one) for one in parse_list(payload)))
+        return matches, self.checked(get_bool, header, "complete")
+
+    def pack(self, path: str = ".", format: str = "tar") -> AsyncGenerator[bytes, None]:  # noqa: A002 - the wire's word
+        """Yield an archive of a folder: tar, tar.gz or zip. Close it if you leave early."""
+        return self._data(functools.partial(self.request, "fs.pack", {"path": path, "format": format}))
+
+    async def unpack(
+        self,
+        path: str,
+        source: bytes | AsyncIterable[bytes],
+        format: str = "tar",  # noqa: A002 - the wire's word
+    ) -> int:
+        """Unpack an archive into a folder: all of it, or nothing; return how many members it had."""
+        header = await self._upload("fs.unpack", {"path": path, "format": format}, source)
+        return self.checked(get_int, header, "entries")
+
+    async def changes(self) -> tuple[tuple[FileChange, ...], bool]:
+        """Say which files changed since the last execution or the last call of this, and whether that is all."""
+        header, payload = await self.call("fs.changes")
+        changed = self.checked(lambda: parse_changes(parse_list(payload)))
+        return changed, self.checked(get_bool, header, "complete")
+
+    async def _entry(self, op: str, **parameters: Any) -> Entry:
+        header, _ = await self.call(op, parameters)
+        return self.checked(parse_entry, header.get("entry"))
+
+    async def _data(self, start: Callable[[], Awaitable[LinkStream]]) -> AsyncGenerator[bytes, None]:
+        """Yield a stream's data to its end; a consumer that stops early cancels it."""
+        stream = await start()
+        try:
+            while True:
+                header, payload = await stream.next()
+                if header["t"] == "data":
+                    yield payload
+                elif header["t"] == "ok":
+                    return
+        finally:
+            stream.close()
+
+    async def _upload(self, op: str, parameters: Header, content: bytes | AsyncIterable[bytes]) -> Header:
+        stream = await self.request(op, parameters)
+        try:
+            await stream.send_all(content)
+            header, _ = await stream.answer()
+        finally:
+            stream.close()
+        return header

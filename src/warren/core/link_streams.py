@@ -1,0 +1,170 @@
+"""Our end of one stream to an agent: what has arrived and not been read, and the credit of both directions."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.link_values import parse_error
+from warren.guest.wire import CHUNK, WINDOW, Header, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable
+
+    from warren.core.link_connection import Connection
+
+MAX_OUTPUT_QUEUED = 8 << 20
+"""Output that nobody reads is dropped beyond this; the result still has its head and tail."""
+MAX_QUEUED = 48 << 20
+_ITEM_COST = 256
+_OUTPUTS = ("stdout", "stderr")
+
+
+class LinkStream:
+    """One request and its answer, or one tunnel that the agent opened. One task reads it."""
+
+    __slots__ = (
+        "_arrived",
+        "_buffered",
+        "_connection",
+        "_failure",
+        "_granted",
+        "_items",
+        "_skipped",
+        "_unacknowledged",
+        "answered",
+        "credit",
+        "feeding",
+        "id",
+        "window",
+    )
+
+    def __init__(self, connection: Connection, stream_id: int) -> None:
+        self._connection = connection
+        self.id = stream_id
+        self.credit = WINDOW
+        """Bytes of data we may send now."""
+        self.window = WINDOW
+        """Bytes of data the agent may still send."""
+        self.answered = False
+        self.feeding: anyio.CancelScope | None = None
+        self._items: deque[tuple[Header, bytes]] = deque()
+        self._buffered = 0
+        self._skipped = 0
+        self._unacknowledged = 0
+        self._failure: Exception | None = None
+        self._arrived: anyio.Event | None = None
+        self._granted: anyio.Event | None = None
+
+    async def next(self) -> tuple[Header, bytes]:
+        """Return the next frame of the stream; `ok` is the last. Raises what an `err` says, or SandboxLost."""
+        while not self._items:
+            if self._failure is not None:
+                raise self._failure
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        header, payload = self._items.popleft()
+        kind = header["t"]
+        if kind == "data":
+            self._consume(len(payload))
+        elif kind == "event":
+            self._buffered -= len(payload) + _ITEM_COST
+        elif kind == "err":
+            raise self._connection.checked(parse_error, header)
+        return header, payload
+
+    async def answer(self) -> tuple[Header, bytes]:
+        """Return the `ok` frame, passing over whatever comes before it."""
+        while True:
+            header, payload = await self.next()
+            if header["t"] == "ok":
+                return header, payload
+
+    async def send(self, data: bytes | memoryview) -> None:
+        """Send data against credit; once the agent has answered or is gone, the rest is dropped: read to learn why."""
+        view = memoryview(data)
+        while view:
+            while self.credit <= 0 or self._connection.is_busy:
+                if self._failure is not None or self.answered:
+                    return
+                self._granted = anyio.Event()
+                self._connection.waiting.add(self)
+                await self._granted.wait()
+            if self.answered:
+                return
+            piece = view[: min(CHUNK, self.credit)]
+            self.credit -= len(piece)
+            self._connection.post({"t": "data", "id": self.id}, piece)
+            view = view[len(piece) :]
+
+    async def send_all(self, source: bytes | AsyncIterable[bytes]) -> None:
+        """Send a whole source and then its end."""
+        if isinstance(source, bytes | bytearray | memoryview):
+            await self.send(source)
+        else:
+            async for piece in source:
+                await self.send(piece)
+        self.send_eof()
+
+    def send_eof(self) -> None:
+        """Say that no more data follows from us."""
+        if not self.answered:
+            self._connection.post({"t": "eof", "id": self.id})
+
+    def close(self) -> None:
+        """Lose interest: unless it has been answered, the agent is told to cancel it."""
+        if self.feeding is not None:
+            self.feeding.cancel()
+        self._connection.forget(self)
+
+    def fail(self, error: Exception) -> None:
+        """Make whoever reads it, after what has arrived, raise `error`."""
+        self._failure = error
+        self.wake()
+
+    def push(self, header: Header, payload: bytes) -> None:
+        """Take in a frame. Raises ProtocolError when there is more than any correct agent sends."""
+        kind = header["t"]
+        if kind == "data":
+            self.window -= len(payload)
+            if self.window < 0 or len(payload) > CHUNK:
+                raise ProtocolError("data without credit")
+        elif kind == "event":
+            is_output = header.get("kind") in _OUTPUTS
+            if is_output and self._buffered > MAX_OUTPUT_QUEUED:
+                self._skipped += len(payload)
+                return
+            if self._skipped and is_output:
+                header["dropped"], self._skipped = self._skipped, 0
+            self._buffered += len(payload) + _ITEM_COST
+            if self._buffered > MAX_QUEUED:
+                raise ProtocolError("more events than an execution may have")
+        self._items.append((header, payload))
+        if kind in {"ok", "err"}:
+            self.answered = True
+            self.wake()
+        elif self._arrived is not None:
+            self._arrived.set()
+
+    def grant(self, amount: object) -> None:
+        """Take in a credit frame's number."""
+        if not isinstance(amount, int) or isinstance(amount, bool) or not 0 < amount <= 1 << 30:
+            raise ProtocolError("credit is not a number")
+        self.credit += amount
+        if self._granted is not None:
+            self._granted.set()
+
+    def wake(self) -> None:
+        """Let whoever waits on this stream look again."""
+        for event in (self._arrived, self._granted):
+            if event is not None:
+                event.set()
+
+    def _consume(self, size: int) -> None:
+        self._unacknowledged += size
+        if self._unacknowledged >= WINDOW // 4 and not self.answered:
+            self.window += self._unacknowledged
+            self._connection.post({"t": "credit", "id": self.id, "n": self._unacknowledged})
+            self._unacknowledged = 0
