@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
+MAX_STRAYS = 256
+"""Ended children remembered in case somebody asks for them late."""
 
 
 class Timer:
@@ -30,6 +32,8 @@ class Timer:
     def cancel(self) -> None:
         """Make sure that it is not called; harmless afterwards."""
         self.cancelled = True
+        # What the callback holds must not live on until a long timeout would have fired.
+        self.callback = _nothing
 
 
 class Loop:
@@ -38,9 +42,11 @@ class Loop:
     def __init__(self) -> None:
         self._selector = selectors.EpollSelector()
         self._timers: list[tuple[float, int, Timer]] = []
+        self._timers_bound = 256
         self._order = itertools.count()
         self._soon: list[Callable[[], None]] = []
         self._children: dict[int, Callable[[int, resource.struct_rusage], None]] = {}
+        self._strays: dict[int, tuple[float, int, resource.struct_rusage]] = {}
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, _ignore)
         # A signal interrupts epoll only through this descriptor: Python retries interrupted calls itself.
@@ -66,14 +72,33 @@ class Loop:
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         """Call it once after `delay_s` seconds."""
+        if len(self._timers) > self._timers_bound:
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled]
+            heapq.heapify(self._timers)
+            self._timers_bound = 256 + 2 * len(self._timers)
         timer = Timer(callback)
         heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._order), timer))
         return timer
 
-    def on_exit(self, pid: int, callback: Callable[[int, resource.struct_rusage], None]) -> None:
-        """Call `callback(wait_status, rusage)` once our child `pid` has been reaped."""
+    def on_exit(
+        self, pid: int, callback: Callable[[int, resource.struct_rusage], None], since: float | None = None
+    ) -> None:
+        """Call `callback(wait_status, rusage)` once our child `pid` has been reaped.
+
+        For a child that another process made for us, `since` is the monotonic time it was asked for: it may have
+        ended, and been reaped, before we learnt its number.
+        """
+        stray = self._strays.pop(pid, None)
+        if stray is not None and since is not None and stray[0] >= since:
+            _, status, usage = stray
+            self.call_soon(lambda: callback(status, usage))
+            return
         self._children[pid] = callback
         self._child_died = True
+
+    def is_child_known(self, pid: int) -> bool:
+        """Tell whether somebody waits for the end of child `pid`."""
+        return pid in self._children
 
     def forget_child(self, pid: int) -> None:
         """Reap `pid` silently when it ends."""
@@ -127,7 +152,15 @@ class Loop:
             callback = self._children.pop(pid, None)
             if callback is not None:
                 callback(status, usage)
+            else:
+                self._strays[pid] = (time.monotonic(), status, usage)
+                if len(self._strays) > MAX_STRAYS:
+                    del self._strays[next(iter(self._strays))]
 
 
 def _ignore(_signal: int, _frame: object) -> None:
     """Do nothing: the wake-up descriptor has already been written to."""
+
+
+def _nothing() -> None:
+    """Stand in for the callback of a cancelled timer."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_BACKLOG = 32 << 20
 """Unsent bytes at which a connection whose peer does not read is dropped."""
+BUSY_BACKLOG = 4 << 20
+"""Unsent bytes at which senders of data hold back until `on_drained`: many streams' credits add up."""
 MAX_STREAMS = 1024
 
 
@@ -105,6 +107,8 @@ class Connection:
         self._next_id = 2
         self.closed = False
         self.on_close: Callable[[], None] | None = None
+        self.on_drained: set[Callable[[], None]] = set()
+        """Called, each once, when the peer has taken what was queued, or the connection is gone."""
         sock.setblocking(False)
         loop.watch(sock.fileno(), READ, self._ready)
 
@@ -149,6 +153,7 @@ class Connection:
         self._out.clear()
         for stream in list(self._streams.values()):
             self._close_stream(stream)
+        self._call_drained()
         if self.on_close is not None:
             self.on_close()
 
@@ -243,3 +248,10 @@ class Connection:
         if waiting != self._waiting:
             self._waiting = waiting
             self._loop.watch(self._socket.fileno(), READ | (WRITE if waiting else 0), self._ready)
+        if not waiting and self.on_drained:
+            self._call_drained()
+
+    def _call_drained(self) -> None:
+        callbacks, self.on_drained = self.on_drained, set()
+        for callback in callbacks:
+            callback()

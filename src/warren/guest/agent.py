@@ -1,0 +1,167 @@
+"""The agent: process 1 of a sandbox. One loop, no threads; it owns everything that runs inside.
+
+Rules for whoever changes this file:
+1. Nothing that a gateway or a program sends may end this process or make it wait.
+2. The nursery is forked before the first byte is read.
+3. Signals are caught by a function that does nothing, never ignored: what is ignored stays ignored in every program
+   that is started from here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import warren
+from warren.guest import forking, nursery
+from warren.guest.changes import Changes
+from warren.guest.execution import Ledger
+from warren.guest.facts import Facts
+from warren.guest.kernel_table import Kernels
+from warren.guest.loop import READ, Loop
+from warren.guest.ops import OPERATIONS
+from warren.guest.parameters import Refused
+from warren.guest.pipes import Leftovers
+from warren.guest.spawning import NurseryLink
+from warren.guest.streams import Connection, Stream
+from warren.guest.wire import PROTOCOL_VERSION, Header
+
+if TYPE_CHECKING:
+    from warren.guest.boot import Boot
+    from warren.guest.execution import Execution
+    from warren.guest.run import Run
+    from warren.guest.terminal import Terminal
+    from warren.guest.tunnel import Listener
+
+MAX_CONNECTIONS = 64
+MAX_REPORTS = 100
+"""Tracebacks of our own mistakes that are written before we fall silent."""
+_CAUGHT = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGXCPU,
+    signal.SIGXFSZ,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGCONT,
+    signal.SIGURG,
+    signal.SIGWINCH,
+    signal.SIGIO,
+    signal.SIGPWR,
+    *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
+)
+
+
+class Agent:
+    """Everything there is in one sandbox, and the connections of the gateways that ask for it."""
+
+    def __init__(self, boot: Boot, nursery_socket: socket.socket, nursery_pid: int) -> None:
+        self.boot = boot
+        self.loop = Loop()
+        self.env = dict(boot.env)
+        """The environment of what is started from now on."""
+        self.limits = dict(boot.limits)
+        self.workspace_fd = os.open(boot.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.null_fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self.facts = Facts(boot.facts, boot.workspace)
+        self.changes = Changes(boot.workspace)
+        self.ledger = Ledger()
+        self.runs: dict[str, Run] = {}
+        """What runs each execution that has not finished."""
+        self.leftovers = Leftovers(self.loop)
+        self.kernels = Kernels(self)
+        self.terminals: dict[str, Terminal] = {}
+        self.listeners: dict[str, Listener] = {}
+        self.nursery = NurseryLink(self.loop, nursery_socket, nursery_pid, lambda: nursery.start(boot))
+        self._connections: list[Connection] = []
+        self._reports = 0
+        self._listener = socket.socket(fileno=boot.listener_fd)
+        self._listener.setblocking(False)
+        self.loop.watch(boot.listener_fd, READ, self._accept)
+
+    def finished(self, execution: Execution) -> None:
+        """Note that an execution has its result."""
+        self.runs.pop(execution.id, None)
+        self.ledger.finish(execution)
+
+    def run_forever(self) -> NoReturn:
+        """Serve. A mistake of ours in one callback is written down, and costs that callback only."""
+        while True:
+            try:
+                self.loop.run_once()
+            except Exception:
+                self._report()
+
+    def _accept(self, _events: int) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        if len(self._connections) >= MAX_CONNECTIONS:
+            self._connections[0].close()
+        connection = Connection(self.loop, sock, self._serve)
+        self._connections.append(connection)
+        connection.on_close = lambda: self._connections.remove(connection)
+        connection.send(
+            {
+                "t": "hello",
+                "version": PROTOCOL_VERSION,
+                "sandbox": self.boot.sandbox_id,
+                "agent": warren.__version__,
+                "executions": self.ledger.summary(),
+                "kernels": self.kernels.describe(),
+            }
+        )
+
+    def _serve(self, stream: Stream, header: Header, payload: bytes) -> None:
+        name: Any = header.get("op")
+        operation = OPERATIONS.get(name) if isinstance(name, str) else None
+        if operation is None:
+            stream.fail("invalid_request", "there is no such operation")
+            return
+        try:
+            operation(self, stream, header, payload)
+        except Refused as error:
+            stream.fail(error.code, str(error))
+        except Exception:
+            self._report()
+            stream.fail("start_failed", f"the agent could not do {name}")
+
+    def _report(self) -> None:
+        self._reports += 1
+        if self._reports <= MAX_REPORTS:
+            with contextlib.suppress(OSError, ValueError):
+                traceback.print_exc(file=sys.stderr)
+                sys.stderr.flush()
+
+
+def serve(boot: Boot, nursery_socket: socket.socket, nursery_pid: int) -> NoReturn:
+    """Be the agent; the nursery has been forked."""
+    for number in _CAUGHT:
+        signal.signal(number, _do_nothing)
+    # WHY: user code has the same uid, and must not read our memory or take our descriptors.
+    forking.set_dumpable(False)
+    os.chdir(boot.workspace)
+    Agent(boot, nursery_socket, nursery_pid).run_forever()
+
+
+def main(boot: Boot) -> NoReturn:
+    """Become the agent of the sandbox that this process was made for; its imports are loaded."""
+    serve(boot, *nursery.start(boot))
+
+
+def _do_nothing(_signal: int, _frame: object) -> None:
+    """Catch a signal."""

@@ -1,0 +1,149 @@
+"""Running one cell in a kernel: its own pipes, the kernel's claims about it, and the facts that we measure."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from warren.guest.processes import MARK, parse_stat
+from warren.guest.request import open_folder, relative_folder
+from warren.guest.run import Run
+
+if TYPE_CHECKING:
+    from warren.guest.agent import Agent
+    from warren.guest.execution import Execution
+    from warren.guest.kernels import Kernel
+
+_TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
+
+
+class Clock:
+    """The processor time of one live kernel and of the children it has waited for."""
+
+    def __init__(self, pid: int) -> None:
+        # The clock of another process: see clock_getcpuclockid(3); Python has no name for it.
+        self._clock = (~pid << 3) | 2
+        try:
+            self._stat = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._stat = -1
+
+    def read_ms(self) -> float:
+        """Return milliseconds used so far; 0 when the process is gone."""
+        try:
+            own = time.clock_gettime(self._clock) * 1000
+            children = parse_stat(os.pread(self._stat, 1024, 0)).children_ticks if self._stat >= 0 else 0
+        except (OSError, ValueError, IndexError):
+            return 0.0
+        return own + children * _TICK_MS
+
+    def close(self) -> None:
+        """Let go of the descriptor."""
+        if self._stat >= 0:
+            os.close(self._stat)
+            self._stat = -1
+
+
+class CellRun(Run):
+    """One cell, waiting for its kernel or running in it."""
+
+    def __init__(self, agent: Agent, execution: Execution, kernel: Kernel) -> None:
+        super().__init__(agent, execution)
+        self._kernel = kernel
+        self._cwd = self._find_folder(agent)
+        self._cpu_before_ms = 0.0
+        self.protected = True
+        self.why_unprotected: str | None = None
+
+    def _find_folder(self, agent: Agent) -> str | None:
+        """Return the folder to change to as the kernel sees it. Raises Refused when there is none."""
+        if self.request.cwd is None:
+            return None
+        os.close(open_folder(agent.boot.workspace, agent.workspace_fd, self.request.cwd))
+        return os.path.join(agent.boot.workspace, relative_folder(agent.boot.workspace, self.request.cwd))
+
+    def send_interrupt(self) -> None:
+        """Interrupt the cell; one that still waits ends here."""
+        self._kernel.interrupt(self)
+
+    def send_kill(self) -> None:
+        """Kill the kernel; a cell that still waits ends here."""
+        self._kernel.kill(self)
+
+    def start(self, clock: Clock, checkpoint_bytes: int) -> None:
+        """Hand it to the kernel."""
+        pipes = self.open_pipes()
+        self.begin()
+        self._cpu_before_ms = clock.read_ms()
+        theirs, pipes.theirs = pipes.theirs, []
+        header = {
+            "t": "cell",
+            "exec": self.execution.id,
+            "echo": self.request.echo,
+            "cwd": self._cwd,
+            "env": {**self.request.env, MARK: self.execution.id},
+            "checkpoint": checkpoint_bytes,
+        }
+        self._kernel.send(header, self.request.code.encode(), theirs)
+
+    def display(self, kind: str, payload: bytes) -> None:
+        """Take a display after what was written before it."""
+        assert self.pipes is not None
+        self.pipes.drain()
+        self.execution.display(kind, payload)
+
+    def done(self, clock: Clock, status: str, exit_code: int, error: dict[str, str] | None) -> None:
+        """End it as the kernel claims; the kernel lives on."""
+        self._end(
+            exit_code,
+            cpu_ms=clock.read_ms() - self._cpu_before_ms,
+            died=False,
+            status=status,
+            error=error,
+            state="kept",
+        )
+
+    def died(self, exit_code: int | None, cpu_ms: float, state: str, cells_back: int) -> None:
+        """End it because its kernel did."""
+        self._end(exit_code, cpu_ms=max(0.0, cpu_ms - self._cpu_before_ms), state=state, cells_back=cells_back)
+
+    def never_ran(self, why: str | None = None) -> None:
+        """End it while it waits: it was cancelled, or no kernel could be made."""
+        if why is not None:
+            self.execution.notes.append(why)
+        state = "kept" if self.deadline.asked or self.deadline.interrupted else "lost"
+        status = "interrupted" if self.deadline.interrupted else None
+        self._end(None, cpu_ms=0.0, status=status, state=state)
+
+    def _end(
+        self,
+        exit_code: int | None,
+        *,
+        cpu_ms: float,
+        died: bool = True,
+        status: str | None = None,
+        error: dict[str, str] | None = None,
+        state: str,
+        cells_back: int = 0,
+    ) -> None:
+        if self.pipes is not None:
+            self.pipes.finish(self.agent.leftovers)
+        elif self.execution.stdin is not None:
+            self.execution.stdin.close()
+        news = self._kernel.take_news()
+        if news.note is not None:
+            self.execution.notes.append(news.note)
+        if state == "kept" and news.state is not None:
+            state, cells_back = news.state, news.cells_back
+        self.conclude(
+            exit_code,
+            cpu_ms=cpu_ms,
+            died=died,
+            status=status,
+            error=error,
+            state=state,
+            cells_back=cells_back,
+            protected=self.protected,
+            why_unprotected=self.why_unprotected,
+        )

@@ -1,0 +1,241 @@
+"""The record of one execution: its numbered events, whoever listens to them, and at the end its result.
+
+An execution belongs to the agent, not to a connection: listeners come and go, and may be slow.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from warren.guest.output import HeadTail
+from warren.guest.parameters import Refused
+from warren.guest.streams import BUSY_BACKLOG
+
+if TYPE_CHECKING:
+    from warren.guest.pipes import Stdin
+    from warren.guest.request import RunRequest
+    from warren.guest.streams import Stream
+    from warren.guest.wire import Header
+
+MAX_EVENT_BYTES = 8 << 20
+EVENT_COST = 256
+"""What keeping an event costs beyond its payload, so that millions of tiny ones are bounded too."""
+MAX_DISPLAY_BYTES = 16 << 20
+MAX_RESULT_JSON = (1 << 20) - 4096
+MAX_FINISHED = 64
+MAX_FINISHED_BYTES = 32 << 20
+
+
+class Listener:
+    """One attached stream and how far it has got."""
+
+    __slots__ = ("behind", "position", "seq", "stream")
+
+    def __init__(self, stream: Stream, seq: int, position: int) -> None:
+        self.stream = stream
+        self.seq = seq
+        self.position = position
+        """Bytes of output it has got or missed so far."""
+        self.behind = False
+
+
+class Event:
+    """Something that happened; `start` counts the output written before it."""
+
+    __slots__ = ("header", "payload", "seq", "start")
+
+    def __init__(self, seq: int, header: Header, payload: bytes, start: int | None) -> None:
+        self.seq = seq
+        self.header = header
+        self.payload = payload
+        self.start = start
+
+
+class Execution:
+    """One run of code or a command."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self.request = request
+        self.id = request.id
+        self.created = time.monotonic()
+        self.output = {"stdout": HeadTail(request.output_bytes), "stderr": HeadTail(request.output_bytes)}
+        self.display_bytes = 0
+        self.notes: list[str] = []
+        self.stdin: Stdin | None = None
+        self.finished = False
+        self.seq = 0
+        self.kept_bytes = 0
+        self._events: list[Event] = []
+        self._dropped_seq = 0
+        self._written = 0
+        self._listeners: list[Listener] = []
+
+    def write(self, kind: str, data: bytes) -> None:
+        """Note some output."""
+        self.output[kind].add(data)
+        if self.request.stream:
+            self._emit({"kind": kind}, data, self._written)
+        self._written += len(data)
+
+    def display(self, kind: str, payload: bytes) -> None:
+        """Note a display; past the bound it is dropped, and the result says so."""
+        self.display_bytes += len(payload)
+        if self.display_bytes > MAX_DISPLAY_BYTES:
+            note = f"More was displayed than {MAX_DISPLAY_BYTES >> 20} MiB: the rest was dropped."
+            if note not in self.notes:
+                self.notes.append(note)
+            return
+        self._emit({"kind": "display", "display": kind}, payload, None)
+
+    def finish(self, fields: dict[str, Any]) -> None:
+        """Build the result from the fields that its runner knows, send it and answer every listener."""
+        stdout, stderr = self.output["stdout"], self.output["stderr"]
+        body = {
+            "exec": self.id,
+            "kind": self.request.kind,
+            "kernel": self.request.kernel if self.request.kind == "cell" else None,
+            "stdout_bytes": stdout.total,
+            "stderr_bytes": stderr.total,
+            "truncated": stdout.truncated or stderr.truncated,
+            **fields,
+            "notes": [*self.notes, *fields.get("notes", ())][:32],
+        }
+        parts = [_result_json(body), stdout.kept(), stderr.kept()]
+        self.finished = True
+        self.output.clear()
+        self._emit({"kind": "result", "parts": [len(part) for part in parts]}, b"".join(parts), None)
+
+    def attach(self, stream: Stream, after: int = 0) -> None:
+        """Send every event after that one, then live ones, and answer the stream at the end."""
+        position = self._position_after(after)
+        listener = Listener(stream, after, position)
+        self._listeners.append(listener)
+        stream.on_close = lambda: self._detach(listener)
+        self._catch_up(listener)
+
+    def _position_after(self, seq: int) -> int:
+        """Return how much output a listener that has got `seq` has seen; what was dropped counts as missed."""
+        if seq < self._dropped_seq:
+            return 0
+        for event in self._events[bisect_right(self._events, seq, key=_seq) :]:
+            if event.start is not None:
+                return event.start
+        return self._written
+
+    def _detach(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+        if self.stdin is not None and self.stdin.stream is listener.stream:
+            self.stdin.close()
+
+    def _emit(self, header: Header, payload: bytes, start: int | None) -> None:
+        self.seq += 1
+        event = Event(self.seq, header, payload, start)
+        self._events.append(event)
+        self.kept_bytes += len(payload) + EVENT_COST
+        for listener in list(self._listeners):
+            if not listener.behind:
+                self._send(listener, event)
+        # After sending: whoever keeps up misses nothing.
+        if self.kept_bytes > MAX_EVENT_BYTES:
+            self._drop()
+
+    def _send(self, listener: Listener, event: Event) -> None:
+        stream = listener.stream
+        if stream.connection.backlog >= BUSY_BACKLOG:
+            listener.behind = True
+            stream.connection.on_drained.add(lambda: self._catch_up(listener))
+            return
+        header = {"seq": event.seq, **event.header}
+        if event.start is not None:
+            if event.start > listener.position:
+                header["skipped"] = event.start - listener.position
+            listener.position = event.start + len(event.payload)
+        listener.seq = event.seq
+        stream.event(header, event.payload)
+        if event.header["kind"] == "result":
+            self._listeners.remove(listener)
+            stream.reply()
+
+    def _catch_up(self, listener: Listener) -> None:
+        listener.behind = False
+        at = bisect_right(self._events, listener.seq, key=_seq)
+        for event in self._events[at:]:
+            if listener.behind or listener.stream.closed:
+                return
+            self._send(listener, event)
+
+    def _drop(self) -> None:
+        """Drop the oldest output, and only if that is not enough the oldest displays; a quarter at a time."""
+        goal = MAX_EVENT_BYTES - MAX_EVENT_BYTES // 4
+        for is_output in (True, False):
+            kept: list[Event] = []
+            for event in self._events:
+                droppable = event.start is not None if is_output else event.header["kind"] == "display"
+                if droppable and self.kept_bytes > goal:
+                    self.kept_bytes -= len(event.payload) + EVENT_COST
+                    self._dropped_seq = max(self._dropped_seq, event.seq)
+                else:
+                    kept.append(event)
+            self._events = kept
+
+
+class Ledger:
+    """All executions that the agent knows: those that run, and the finished ones nobody has acknowledged."""
+
+    def __init__(self) -> None:
+        self._executions: dict[str, Execution] = {}
+        self._finished: dict[str, Execution] = {}
+
+    def add(self, execution: Execution) -> None:
+        """Take in a new one; its id must be new. Raises Refused."""
+        if execution.id in self._executions:
+            raise Refused("conflict", f"execution {execution.id} exists already")
+        if len(self._executions) - len(self._finished) >= 256:
+            raise Refused("conflict", "256 executions are running or waiting: wait for one to end")
+        self._executions[execution.id] = execution
+
+    def get(self, execution_id: str) -> Execution:
+        """Find one. Raises Refused."""
+        found = self._executions.get(execution_id)
+        if found is None:
+            raise Refused("not_found", f"there is no execution {execution_id}")
+        return found
+
+    def finish(self, execution: Execution) -> None:
+        """Note that one has finished, and forget the oldest finished ones when there are too many."""
+        self._finished[execution.id] = execution
+        while len(self._finished) > 1 and (
+            len(self._finished) > MAX_FINISHED
+            or sum(one.kept_bytes for one in self._finished.values()) > MAX_FINISHED_BYTES
+        ):
+            self.forget(next(iter(self._finished.values())))
+
+    def forget(self, execution: Execution) -> None:
+        """Forget a finished one."""
+        self._finished.pop(execution.id, None)
+        self._executions.pop(execution.id, None)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """List them for `hello`."""
+        return [
+            {"exec": one.id, "state": "finished" if one.finished else "running", "seq": one.seq}
+            for one in self._executions.values()
+        ]
+
+
+def _seq(event: Event) -> int:
+    return event.seq
+
+
+def _result_json(body: dict[str, Any]) -> bytes:
+    # Escaped to ASCII: names of files and errors may hold surrogates, which no UTF-8 decoder takes.
+    text = json.dumps(body).encode()
+    while len(text) > MAX_RESULT_JSON and body["files_changed"]:
+        body["files_changed"] = body["files_changed"][: len(body["files_changed"]) // 2]
+        body["files_changed_complete"] = False
+        text = json.dumps(body).encode()
+    return text

@@ -1,0 +1,459 @@
+"""Live kernels: one cell at a time each, and when one dies the newest frozen copy takes over.
+
+A kernel is one of: absent (no process), starting (asked for, not up), idle, busy, waking (a copy is taking over).
+Facts come from the operating system: that a kernel has ended, and how, is what its wait status says.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warren.guest import claims, processes
+from warren.guest.cells import CellRun, Clock
+from warren.guest.copies import Copies, Copy, check_copy
+from warren.guest.kernel_socket import KernelSocket
+from warren.guest.parameters import Refused
+from warren.guest.wire import Header, ProtocolError
+
+if TYPE_CHECKING:
+    import resource
+    from collections.abc import Callable
+
+    from warren.guest.agent import Agent
+    from warren.guest.execution import Execution
+    from warren.guest.loop import Timer
+
+    Settled = Callable[[str | None], None]
+    """Called with None when it worked, else with the reason."""
+
+MAX_WAITING = 16
+MAX_KERNELS = 16
+UP_DEADLINE_S = 60.0
+WAKE_DEADLINE_S = 5.0
+CLOSED_GRACE_S = 0.5
+"""Between the end of a kernel's control socket and its kill: normally its exit arrives first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How a kernel's process ended, and what the kernel was then."""
+
+    exit_code: int
+    cpu_ms: float
+    state: str
+
+    @property
+    def how(self) -> str:
+        """Say it in words."""
+        return f"exit code {self.exit_code}" if self.exit_code >= 0 else f"signal {-self.exit_code}"
+
+    def news(self, state: str, cells_back: int) -> News:
+        """Say what the next result has to tell when it happened between two cells."""
+        died = f"The kernel died between calls ({self.how})"
+        if state == "lost":
+            return News(f"{died}: its variables are lost.", state)
+        if cells_back:
+            return News(f"{died}: its variables are as they were {cells_back} cells before.", state, cells_back)
+        return News(f"{died}: its checkpoint took over and no variable was lost.")
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something to say with the next result."""
+
+    note: str | None = None
+    state: str | None = None
+    cells_back: int = 0
+
+
+class Kernel:
+    """One live interpreter, its waiting cells and its frozen copies."""
+
+    def __init__(self, agent: Agent, name: str) -> None:
+        self._agent = agent
+        self.name = name
+        self.state = "absent"
+        self.executed = 0
+        """Cells whose effects its variables hold."""
+        self._private_bytes = 0
+        self._copies = Copies(agent.loop)
+        self._queue: deque[CellRun] = deque()
+        self._current: CellRun | None = None
+        self._pid: int | None = None
+        self._socket: KernelSocket | None = None
+        self._clock: Clock | None = None
+        self._timer: Timer | None = None
+        self._up_waiters: list[Settled] = []
+        self._freezing: tuple[str, int] | None = None
+        """The execution whose copy may come, and how many cells it will hold."""
+        self._forking: dict[str, Callable[[Copy | None, str], None]] = {}
+        self._tokens = 0
+        self._why: str | None = None
+        self._news = News()
+        self._death: Death | None = None
+        self._waking_cell = 0
+        self._requested = False
+        """Whether we are ending its process on somebody's request."""
+        self._deleted = False
+
+    @property
+    def protected(self) -> bool:
+        """Whether nothing would be lost if it died now."""
+        return self.executed in (0, self._copies.newest_cell)
+
+    def describe(self) -> dict[str, Any]:
+        """Say how it is, for `kernels`."""
+        return {
+            "name": self.name,
+            "state": "idle" if self.state in ("idle", "absent") and not self._queue else "busy",
+            "executed": self.executed,
+            "checkpoints": len(self._copies),
+            "protected": self.protected,
+            "private_bytes": self._private_bytes,
+        }
+
+    def submit(self, execution: Execution) -> CellRun:
+        """Run a cell as soon as those before it are done. Raises Refused."""
+        if len(self._queue) >= MAX_WAITING:
+            raise Refused("conflict", f"{MAX_WAITING} cells wait for kernel {self.name} already")
+        run = CellRun(self._agent, execution, self)
+        self._queue.append(run)
+        self._next()
+        return run
+
+    def start(self, settled: Settled | None = None) -> None:
+        """Make its process if there is none; `settled` is called once it is up, or cannot be."""
+        if settled is not None:
+            self._up_waiters.append(settled)
+        if self.state != "absent":
+            return
+        self.state = "starting"
+        ours, theirs = socket.socketpair()
+        null = self._agent.null_fd
+        asked = time.monotonic()
+        header = {"mode": "kernel", "env": self._agent.env, "cwd": self._agent.boot.workspace, "argv": []}
+        fds = [theirs.detach(), os.dup(null), os.dup(null), os.dup(null)]
+
+        def spawned(pid: int | None, note: str | None) -> None:
+            if pid is None:
+                ours.close()
+                self._failed(f"No kernel could be started: {note}.")
+                return
+            if note is not None:
+                self._news = News(note)
+            self._adopt(pid, KernelSocket(self._agent.loop, ours), asked, UP_DEADLINE_S)
+
+        self._agent.nursery.spawn(header, b"", fds, spawned)
+
+    def send(self, header: Header, payload: bytes = b"", fds: list[int] | None = None) -> None:
+        """Send a frame to the live kernel."""
+        assert self._socket is not None
+        try:
+            self._socket.send(header, payload, fds or [])
+        except ValueError:
+            # Only reachable with an environment at the edge of a header: the cell would wait for ever.
+            self._break("the environment is too large")
+
+    def interrupt(self, run: CellRun) -> None:
+        """Interrupt a running cell; take a waiting one out of the queue."""
+        if run is self._current:
+            if self._pid is not None and self.state == "busy":
+                processes.send_group(self._pid, signal.SIGINT)
+        elif run in self._queue:
+            self._queue.remove(run)
+            run.never_ran()
+
+    def kill(self, run: CellRun) -> None:
+        """Kill the process that runs a cell; take a waiting one out of the queue."""
+        if run is self._current:
+            if self.state == "busy":
+                self._end_process()
+        elif run in self._queue:
+            self._queue.remove(run)
+            run.never_ran()
+
+    def restart(self, settled: Settled) -> None:
+        """Begin again with no variables."""
+        self._copies.drop_all()
+        self._freezing = None
+        self._news = News()
+        if self.state in ("absent", "starting"):
+            self.executed = 0
+            self.start(settled)
+            return
+        self._up_waiters.append(settled)
+        self._requested = True
+        if self._current is not None:
+            self._current.deadline.kill("restarted")
+        else:
+            self.executed = 0
+            self._end_process()
+
+    def rollback(self, cells: int, settled: Settled) -> None:
+        """Undo the last cells. Raises Refused."""
+        if self.state != "idle" or self._queue:
+            raise Refused("conflict", f"kernel {self.name} is not idle: wait for its cell, or interrupt it")
+        target = self.executed - cells
+        # Before its first cell a kernel is as a new one: that needs no copy.
+        if cells > self._agent.limits.get("checkpoints", 0) or (target != 0 and not self._copies.has_cell(target)):
+            why = f" ({self._why})" if self._why else ""
+            raise Refused("conflict", f"kernel {self.name} has no checkpoint from {cells} cells ago{why}")
+        self._copies.drop_after(target)
+        self._freezing = None
+        self._up_waiters.append(settled)
+        self._requested = True
+        self.executed = target
+        self._end_process()
+
+    def fork(self, settled: Callable[[Copy | None, str], None]) -> None:
+        """Ask for a copy that becomes another kernel; `settled` gets it, or None and the reason. Raises Refused."""
+        if self.state != "idle" or self._queue:
+            raise Refused(
+                "conflict", f"kernel {self.name} is busy or was never used: only an idle kernel can be forked"
+            )
+        token = self._token()
+        self._forking[token] = settled
+        self.send({"t": "fork", "exec": token, "checkpoint": 0})
+
+    def become(self, copy: Copy, settled: Settled) -> None:
+        """Start out as a copy of another kernel."""
+        self.executed = copy.cell
+        self._up_waiters.append(settled)
+        self._wake(copy)
+
+    def delete(self) -> None:
+        """End it and everything that waits for it."""
+        self._deleted = True
+        self._copies.drop_all()
+        queue, self._queue = self._queue, deque()
+        for run in queue:
+            run.deadline.asked = "restarted"
+            run.never_ran()
+        if self._current is not None:
+            self._current.deadline.kill("restarted")
+        self._end_process()
+
+    def take_news(self) -> News:
+        """Return, once, what happened to the kernel since the last result."""
+        news, self._news = self._news, News()
+        return news
+
+    def _next(self) -> None:
+        if self._deleted or not self._queue:
+            return
+        if self.state == "absent":
+            self.start()
+        elif self.state == "idle":
+            assert self._clock is not None
+            self.state = "busy"
+            run = self._current = self._queue.popleft()
+            try:
+                run.start(self._clock, self._checkpoint_bytes())
+            except OSError as error:
+                self._current = None
+                self.state = "idle"
+                run.never_ran(f"The cell could not be started: {error.strerror}.")
+                self._next()
+
+    def _adopt(self, pid: int, link: KernelSocket, since: float | None, deadline_s: float) -> None:
+        self._pid, self._socket, self._clock = pid, link, Clock(pid)
+        link.on_frame = self._claimed
+        link.on_broken = self._broken
+        self._timer = self._agent.loop.call_later(deadline_s, self._end_process)
+        self._agent.loop.on_exit(pid, self._exited, since)
+        if self._deleted:
+            self._end_process()
+
+    def _claimed(self, header: Header, payload: bytes) -> None:
+        kind = header["t"]
+        if kind == "up":
+            self._up()
+            return
+        about = claims.check_exec(header)
+        run = self._current if self._current is not None and self._current.execution.id == about else None
+        if kind == "display":
+            what = claims.check_display(header, payload)
+            if run is not None:
+                run.display(what, payload)
+        elif kind == "done":
+            claim = claims.check_done(header)
+            if run is not None:
+                self._done(run, *claim)
+        elif kind == "frozen":
+            self._frozen(about, *claims.check_frozen(header))
+        elif kind == "unprotected":
+            self._unprotected(about, claims.check_why(header))
+        else:
+            raise ProtocolError("a kernel sent a frame that kernels do not send")
+
+    def _up(self) -> None:
+        if self.state not in ("starting", "waking"):
+            return
+        assert self._timer is not None
+        self._timer.cancel()
+        woken = self.state == "waking"
+        self.state = "idle"
+        if woken:
+            cells_back, self.executed = self.executed - self._waking_cell, self._waking_cell
+            self._settle_death("rolled_back", cells_back)
+        self._settle(None)
+        if woken and self._checkpoint_bytes():
+            token = self._token()
+            self._freezing = (token, self.executed)
+            self.send({"t": "fork", "exec": token, "checkpoint": self._checkpoint_bytes()})
+        self._next()
+
+    def _done(self, run: CellRun, status: str, exit_code: int, error: dict[str, str] | None) -> None:
+        assert self._clock is not None
+        self._note_protection(run)
+        self._current = None
+        self.state = "idle"
+        self.executed += 1
+        self._freezing = (run.execution.id, self.executed)
+        run.done(self._clock, status, exit_code, error)
+        self._next()
+
+    def _frozen(self, about: str, pid: int, private_bytes: int) -> None:
+        assert self._socket is not None
+        fd = self._socket.take_fd()
+        forked = self._forking.pop(about, None)
+        expected = self._freezing if self._freezing is not None and self._freezing[0] == about else None
+        if fd is None or (forked is None and expected is None):
+            if fd is not None:
+                os.close(fd)
+            return
+        self._private_bytes = private_bytes
+        cell = expected[1] if expected is not None else self.executed
+        copy = check_copy(self._agent.loop, pid, fd, cell)
+        if forked is not None:
+            forked(copy, "the copy is not what it claims to be")
+        else:
+            self._freezing = None
+            if copy is not None:
+                self._why = None
+                # One more than can be rolled back to: the newest is the state that a crash falls back on.
+                self._copies.add(copy, int(self._agent.limits.get("checkpoints", 0)) + 1)
+
+    def _unprotected(self, about: str, why: str) -> None:
+        forked = self._forking.pop(about, None)
+        if forked is not None:
+            forked(None, why)
+        elif self._freezing is not None and self._freezing[0] == about:
+            self._freezing = None
+            self._why = why
+
+    def _note_protection(self, run: CellRun) -> None:
+        run.protected = self.protected
+        if not run.protected:
+            off = not self._agent.limits.get("checkpoints", 0)
+            run.why_unprotected = "checkpoints are off" if off else self._why or "its checkpoint was not ready yet"
+
+    def _broken(self, why: str | None) -> None:
+        if why is not None:
+            self._break(why)
+            return
+        pid = self._pid
+        self._agent.loop.call_later(CLOSED_GRACE_S, lambda: self._break("it closed it") if self._pid == pid else None)
+
+    def _break(self, why: str) -> None:
+        if self._current is not None:
+            self._current.execution.notes.append(f"The kernel's control socket failed: {why}.")
+            self._current.deadline.kill("broken")
+        else:
+            self._end_process()
+
+    def _end_process(self) -> None:
+        if self._pid is not None:
+            processes.send_group(self._pid, signal.SIGKILL)
+            self._end_children(self._pid)
+
+    def _end_children(self, pid: int) -> None:
+        about = self._current.execution.id if self._current is not None else None
+        processes.end(pid, about, contained=self._agent.boot.contained, spare=self._copies.pids)
+
+    def _exited(self, status: int, usage: resource.struct_rusage) -> None:
+        """Read what it still said, end what it left running, and let the newest copy take over."""
+        assert self._pid is not None
+        assert self._socket is not None
+        assert self._clock is not None
+        assert self._timer is not None
+        self._timer.cancel()
+        self._socket.read_all()
+        self._freezing = None
+        self._socket.close()
+        self._clock.close()
+        self._end_children(self._pid)
+        self._pid = self._socket = self._clock = None
+        forking, self._forking = self._forking, {}
+        for forked in forking.values():
+            forked(None, "the kernel died")
+        if self._death is None:
+            # Not the death of a copy that was to take over for an earlier one.
+            if self._current is not None:
+                self._note_protection(self._current)
+            self._death = Death(processes.exit_code(status), (usage.ru_utime + usage.ru_stime) * 1000, self.state)
+        self._take_over()
+
+    def _take_over(self) -> None:
+        copy = None if self._deleted else self._copies.take_newest()
+        if copy is not None:
+            self._wake(copy)
+            return
+        # A kernel that had finished no cell loses nothing: a new one is the same.
+        state, self.executed = "lost" if self.executed else "rolled_back", 0
+        self.state = "absent"
+        self._settle_death(state, 0)
+        if self._deleted:
+            self._settle("the kernel was deleted")
+        elif self._up_waiters:
+            self.start()
+        else:
+            self._next()
+
+    def _wake(self, copy: Copy) -> None:
+        self.state = "waking"
+        self._waking_cell = copy.cell
+        self._adopt(copy.pid, copy.socket, None, WAKE_DEADLINE_S)
+        self.send({"t": "wake"})
+
+    def _settle_death(self, state: str, cells_back: int) -> None:
+        """Tell whom it concerns that the kernel died: the running cell, the waiting one, or the next."""
+        death, self._death = self._death, None
+        requested, self._requested = self._requested, False
+        run, self._current = self._current, None
+        if death is None:
+            return
+        if run is not None:
+            restarted = run.deadline.asked == "restarted"
+            run.died(death.exit_code, death.cpu_ms, "lost" if restarted else state, cells_back)
+        elif death.state == "starting":
+            self._failed(f"The kernel ended while it started ({death.how}).")
+        elif not requested:
+            self._news = death.news(state, cells_back)
+
+    def _failed(self, why: str) -> None:
+        """Tell whoever asked for the kernel, and of the waiting cells the first, that it could not be made."""
+        self.state = "absent"
+        self._settle(why)
+        if self._queue:
+            self._queue.popleft().never_ran(why)
+        self._next()
+
+    def _settle(self, why: str | None) -> None:
+        waiters, self._up_waiters = self._up_waiters, []
+        for settled in waiters:
+            settled(why)
+
+    def _checkpoint_bytes(self) -> int:
+        limits = self._agent.limits
+        return int(limits.get("checkpoint_bytes", 0)) if limits.get("checkpoints", 0) else 0
+
+    def _token(self) -> str:
+        self._tokens += 1
+        return f"copy-{self._tokens}"

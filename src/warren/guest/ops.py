@@ -1,0 +1,94 @@
+"""The operations of the wire, by name: executions here, the others from the modules that do them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warren.guest import files, kernel_table, terminal, tunnel
+from warren.guest.execution import Execution
+from warren.guest.parameters import Refused, number
+from warren.guest.pipes import Stdin
+from warren.guest.request import get_env, get_limits, get_name, parse_run
+from warren.guest.shell import ProcessRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warren.guest.agent import Agent
+    from warren.guest.run import Run
+    from warren.guest.streams import Stream
+
+    Operation = Callable[[Agent, Stream, dict[str, Any], bytes], None]
+
+
+def _run(agent: Agent, stream: Stream, params: dict[str, Any], payload: bytes) -> None:
+    execution = Execution(parse_run(params, payload))
+    agent.ledger.add(execution)
+    if execution.request.stdin:
+        execution.stdin = Stdin(agent.loop, stream)
+    execution.attach(stream)
+    try:
+        run: Run
+        if execution.request.kind == "cell":
+            run = agent.kernels.run(execution)
+        else:
+            run = ProcessRun(agent, execution)
+            run.start()
+    except BaseException:
+        agent.ledger.forget(execution)
+        raise
+    if not execution.finished:
+        agent.runs[execution.id] = run
+
+
+def _attach(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
+    agent.ledger.get(get_name(params, "exec")).attach(stream, number(params, "after", 0))
+
+
+def _ack(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
+    execution = agent.ledger.get(get_name(params, "exec"))
+    if not execution.finished:
+        raise Refused("conflict", f"execution {execution.id} is still running")
+    agent.ledger.forget(execution)
+    stream.reply()
+
+
+def _interrupt(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
+    run = _find_run(agent, params)
+    if run is not None:
+        run.deadline.interrupt()
+    stream.reply()
+
+
+def _kill(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
+    run = _find_run(agent, params)
+    if run is not None:
+        run.deadline.kill()
+    stream.reply()
+
+
+def _find_run(agent: Agent, params: dict[str, Any]) -> Run | None:
+    """Find what runs an execution; None when it has finished already, which is what was wanted."""
+    execution = agent.ledger.get(get_name(params, "exec"))
+    return agent.runs.get(execution.id)
+
+
+def _configure(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
+    env, limits = get_env(params), get_limits(params)
+    agent.env.update(env)
+    agent.limits.update(limits)
+    stream.reply()
+
+
+OPERATIONS: dict[str, Operation] = {
+    "run": _run,
+    "attach": _attach,
+    "ack": _ack,
+    "interrupt": _interrupt,
+    "kill": _kill,
+    "configure": _configure,
+    **kernel_table.OPERATIONS,
+    **terminal.OPERATIONS,
+    **files.OPERATIONS,
+    **tunnel.OPERATIONS,
+}

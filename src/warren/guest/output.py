@@ -1,0 +1,67 @@
+"""What is kept of a program's output: the beginning and the end, with a marked gap."""
+
+from __future__ import annotations
+
+
+class HeadTail:
+    """Keeps the first half and the last half of `limit` bytes of everything written to it."""
+
+    __slots__ = ("_head", "_head_limit", "_tail", "_tail_limit", "total")
+
+    def __init__(self, limit: int) -> None:
+        self._head_limit = limit - limit // 2
+        self._tail_limit = limit // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total = 0
+        """Bytes written in all."""
+
+    def add(self, data: bytes) -> None:
+        """Take in the next bytes."""
+        self.total += len(data)
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            if len(data) <= room:
+                return
+            data = data[room:]
+        self._tail += data
+        # Trimmed only once it has doubled: trimming at every small write would copy the tail each time.
+        if len(self._tail) > 2 * self._tail_limit + 4096:
+            del self._tail[: len(self._tail) - self._tail_limit]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether something was left out."""
+        return self.total > self._head_limit + self._tail_limit
+
+    def kept(self) -> bytes:
+        """Return what is kept; where something was left out a line says how much."""
+        if not self.truncated:
+            return bytes(self._head + self._tail)
+        head = self._head[: _character_end(self._head)]
+        # Not [-limit:], which for a limit of 0 would be everything.
+        tail = self._tail[len(self._tail) - self._tail_limit :]
+        tail = tail[_character_start(tail) :]
+        left_out = self.total - len(head) - len(tail)
+        return b"".join((head, f"\n… {left_out:,} bytes left out …\n".encode(), tail))
+
+
+def _character_end(data: bytearray) -> int:
+    """Return where to cut so that no UTF-8 character is left half-written at the end."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            break
+        if byte >= 0xC0:
+            width = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(data) - back if width > back else len(data)
+    return len(data)
+
+
+def _character_start(data: bytearray) -> int:
+    """Return where to cut so that no UTF-8 character is half-missing at the start."""
+    for at, byte in enumerate(data[:4]):
+        if byte & 0xC0 != 0x80:
+            return at
+    return 0

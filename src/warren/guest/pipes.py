@@ -1,0 +1,179 @@
+"""The pipes of one execution: its own, so that what an earlier one left running can never write into a later result."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import termios
+from collections import deque
+from typing import TYPE_CHECKING
+
+from warren.guest.loop import READ, Loop
+from warren.guest.pump import Inflow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warren.guest.streams import Stream
+
+READ_SIZE = 64 << 10
+MAX_LEFTOVERS = 64
+"""Pipes of ended executions that are still drained for the processes they left running."""
+
+
+class Leftovers:
+    """Reads and forgets what background processes still write, so that they do not die of a broken pipe."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._fds: dict[int, None] = {}
+
+    def add(self, fd: int) -> None:
+        """Take over a pipe's reading end; with too many, the oldest is closed."""
+        self._fds[fd] = None
+        self._loop.watch(fd, READ, lambda _events: self._discard(fd))
+        if len(self._fds) > MAX_LEFTOVERS:
+            self._close(next(iter(self._fds)))
+
+    def _discard(self, fd: int) -> None:
+        try:
+            if os.read(fd, READ_SIZE):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._close(fd)
+
+    def _close(self, fd: int) -> None:
+        del self._fds[fd]
+        self._loop.unwatch(fd)
+        os.close(fd)
+
+
+class Stdin:
+    """A stream's data on its way into a program; held back until the program is there."""
+
+    def __init__(self, loop: Loop, stream: Stream) -> None:
+        self._loop = loop
+        self._fd: int | None = None
+        self._inflow: Inflow | None = None
+        self._held: deque[bytes] = deque()
+        self._ended = False
+        self.stream = stream
+        # The stream's window bounds what is held: nothing is granted before it is written.
+        stream.on_data = self._held.append
+        stream.on_eof = self.end
+
+    def connect(self, fd: int) -> None:
+        """Write to `fd` from now on, and close it at the end."""
+        self._fd = fd
+        self._inflow = Inflow(self._loop, fd, self.stream, lambda _error: self.close())
+        self.stream.on_data = self._inflow.write
+        for data in self._held:
+            self._inflow.write(data)
+        self._held.clear()
+        if self._ended and self._fd is not None:
+            self._inflow.finish()
+
+    def end(self) -> None:
+        """No more will come: the program sees the end of the file once it has read all."""
+        self._ended = True
+        if self._inflow is not None and self._fd is not None:
+            self._inflow.finish()
+
+    def close(self) -> None:
+        """Let go of the pipe; what still comes is thrown away."""
+        self._ended = True
+        self._held.clear()
+        if self._inflow is not None:
+            self._inflow.stop()
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class Pipes:
+    """Standard input, output and error of one execution; `sink(kind, data)` gets what is written."""
+
+    def __init__(self, loop: Loop, stdin: Stdin | None, null_fd: int, sink: Callable[[str, bytes], None]) -> None:
+        self._loop = loop
+        self._stdin = stdin
+        self._sink = sink
+        self._kinds: dict[int, str] = {}
+        self.theirs: list[int] = []
+        """The program's ends: stdin, stdout, stderr. Whoever passes them on closes them."""
+        try:
+            self.theirs.append(os.dup(null_fd) if stdin is None else self._open_stdin(stdin))
+            for kind in ("stdout", "stderr"):
+                reading, writing = os.pipe2(os.O_CLOEXEC)
+                self.theirs.append(writing)
+                self._kinds[reading] = kind
+                os.set_blocking(reading, False)
+                loop.watch(reading, READ, self._reader(reading, kind))
+        except OSError:
+            self.close_theirs()
+            self.abandon()
+            raise
+
+    def close_theirs(self) -> None:
+        """Close the program's ends here: it has them, or never will."""
+        for fd in self.theirs:
+            os.close(fd)
+        self.theirs.clear()
+
+    def drain(self) -> None:
+        """Read what has been written so far, without waiting and without following a writer that never stops."""
+        for fd, kind in list(self._kinds.items()):
+            waiting = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"), "little")
+            while waiting > 0:
+                try:
+                    data = os.read(fd, min(waiting, 1 << 20))
+                except BlockingIOError:
+                    break
+                if not data:
+                    break
+                waiting -= len(data)
+                self._sink(kind, data)
+
+    def finish(self, leftovers: Leftovers) -> None:
+        """Read what is there and let go: later output, of processes left running, is nobody's."""
+        self.drain()
+        for fd in self._kinds:
+            leftovers.add(fd)
+        self._kinds.clear()
+        self._close_stdin()
+
+    def abandon(self) -> None:
+        """Let go of everything at once: nothing was started."""
+        for fd in self._kinds:
+            self._loop.unwatch(fd)
+            os.close(fd)
+        self._kinds.clear()
+        self._close_stdin()
+
+    def _open_stdin(self, stdin: Stdin) -> int:
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        stdin.connect(writing)
+        return reading
+
+    def _close_stdin(self) -> None:
+        if self._stdin is not None:
+            self._stdin.close()
+
+    def _reader(self, fd: int, kind: str) -> Callable[[int], None]:
+        def read(_events: int) -> None:
+            try:
+                data = os.read(fd, READ_SIZE)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if data:
+                self._sink(kind, data)
+            elif fd in self._kinds:
+                del self._kinds[fd]
+                self._loop.unwatch(fd)
+                os.close(fd)
+
+        return read

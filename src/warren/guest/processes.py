@@ -1,0 +1,133 @@
+"""Finding and ending processes by what /proc says, and checking a process number that somebody claims."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MARK = "WARREN_EXECUTION"
+"""The environment variable that tells which execution started a process."""
+ROUNDS = 8
+"""How often to look again for processes that were born while we killed their parents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """The part of /proc/PID/stat that we need."""
+
+    pid: int
+    state: str
+    parent: int
+    session: int
+    children_ticks: int
+
+
+def parse_stat(text: bytes) -> Stat:
+    """Read one line of /proc/PID/stat; the name in parentheses may hold anything."""
+    number, _, rest = text.partition(b" ")
+    fields = rest[rest.rindex(b")") + 2 :].split()
+    return Stat(int(number), fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[13]) + int(fields[14]))
+
+
+def list_stats() -> list[Stat]:
+    """Read all processes that we can see."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                found.append(parse_stat(_read(f"/proc/{name}/stat")))
+    return found
+
+
+def find(session: int, execution: str | None, *, contained: bool) -> list[int]:
+    """List the live processes of a session and, in a sandbox, its descendants and whoever carries the mark.
+
+    Without containment the other processes on this machine are not ours: there only the session counts.
+    """
+    stats = [stat for stat in list_stats() if stat.state not in "ZX"]
+    found = {stat.pid for stat in stats if stat.session == session}
+    if contained:
+        if execution is not None:
+            found.update(stat.pid for stat in stats if stat.pid not in found and _has_mark(stat.pid, execution))
+        found.add(session)
+        size = 0
+        while size != len(found):
+            size = len(found)
+            found.update(stat.pid for stat in stats if stat.parent in found)
+    live = {stat.pid for stat in stats}
+    return sorted(pid for pid in found & live if pid > 1 and pid != os.getpid())
+
+
+def end(session: int, execution: str | None, *, contained: bool, spare: Iterable[int] = ()) -> None:
+    """Kill them all, looking again until nobody new is found; `spare` lists processes to leave alone."""
+    spared = set(spare)
+    for _ in range(ROUNDS):
+        found = [pid for pid in find(session, execution, contained=contained) if pid not in spared]
+        if not found:
+            return
+        for pid in found:
+            send(pid, signal.SIGKILL)
+        # The killed ones may not have gone yet: only a newcomer is worth another round.
+        spared.update(found)
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal to one process; that it has gone is fine."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def send_group(group: int, number: int) -> None:
+    """Send a signal to a process group, or to its leader as long as there is no such group yet."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        send(group, number)
+    except PermissionError:
+        return
+
+
+def is_child(pid: int) -> bool:
+    """Tell whether `pid` is a child of ours that has not been reaped."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except (ChildProcessError, OverflowError):
+        return False
+    return True
+
+
+def prefer_for_oom(pid: int) -> None:
+    """Let the kernel end this process before ours when memory runs out."""
+    # SAFE BECAUSE: raising the score needs no privilege; where /proc refuses, the order of victims is all we lose.
+    with contextlib.suppress(OSError):
+        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"1000")
+        finally:
+            os.close(fd)
+
+
+def exit_code(status: int) -> int:
+    """Turn a wait status into an exit code, -N for signal N."""
+    return os.waitstatus_to_exitcode(status)
+
+
+def _has_mark(pid: int, execution: str) -> bool:
+    try:
+        return f"{MARK}={execution}".encode() in _read(f"/proc/{pid}/environ").split(b"\0")
+    except OSError:
+        return False
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 256 << 10)
+    finally:
+        os.close(fd)

@@ -1,0 +1,159 @@
+"""A `run` request, parsed: every field checked and bounded before anything is started."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warren.guest.parameters import choice, flag, invalid, number, text
+
+if TYPE_CHECKING:
+    from warren.guest.wire import Header
+
+KINDS = ("cell", "script", "shell", "argv")
+ECHOES = ("display", "stdout", "none")
+MAX_KEPT = 3 << 19
+"""Bytes of one output that fit, twice, into a result's payload."""
+MAX_STRINGS = 4096
+MAX_STRING = 128 << 10
+"""What Linux takes as one argument or environment variable."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One run of code or a command; docs/reference/wire.md has each field's meaning."""
+
+    id: str
+    kind: str = "cell"
+    code: str = ""
+    kernel: str = "main"
+    argv: list[str] = field(default_factory=list)
+    timeout_s: float | None = None
+    grace_s: float = 1.0
+    idle_timeout_s: float | None = None
+    stdin: bool = False
+    stream: bool = True
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    echo: str = "display"
+    output_bytes: int = 1 << 20
+    output_max: int = 256 << 20
+    kill_leftovers: bool = False
+    scan_changes: bool = True
+
+
+def parse_run(header: Header, payload: bytes) -> RunRequest:
+    """Read a `run` request. Raises Refused."""
+    kind = choice(header, "kind", KINDS, "cell")
+    argv = get_strings(header, "argv")
+    if kind == "argv" and not (argv and argv[0]):
+        raise invalid("argv must name a program")
+    grace_s = _seconds(header, "grace_ms")
+    return RunRequest(
+        id=get_name(header, "exec"),
+        kind=kind,
+        code=_code(kind, payload),
+        kernel=get_name(header, "kernel", "main"),
+        argv=argv,
+        timeout_s=_seconds(header, "timeout_ms"),
+        grace_s=1.0 if grace_s is None else grace_s,
+        idle_timeout_s=_seconds(header, "idle_timeout_ms"),
+        stdin=flag(header, "stdin", default=False),
+        stream=flag(header, "stream", default=True),
+        env=get_env(header),
+        cwd=None if header.get("cwd") is None else text(header, "cwd"),
+        echo=choice(header, "echo", ECHOES, "display"),
+        output_bytes=number(header, "output_bytes", 1 << 20, high=MAX_KEPT),
+        output_max=number(header, "output_max_bytes", 256 << 20, high=1 << 50),
+        kill_leftovers=choice(header, "leftover", ("keep", "kill"), "keep") == "kill",
+        scan_changes=flag(header, "changes", default=True),
+    )
+
+
+def get_name(header: Header, key: str, default: str | None = None) -> str:
+    """Return a name or an id."""
+    value = header.get(key, default)
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise invalid(f"{key} must be 1 to 64 letters, digits, dots, dashes or underscores")
+    return value
+
+
+def get_strings(header: Header, key: str) -> list[str]:
+    """Return a list of strings that can be arguments of a program; empty when absent."""
+    value = header.get(key, [])
+    if not isinstance(value, list) or len(value) > MAX_STRINGS or not all(map(_is_argument, value)):
+        raise invalid(f"{key} must be a list of at most {MAX_STRINGS} strings without NUL")
+    return value
+
+
+def get_env(header: Header) -> dict[str, str]:
+    """Return environment variables; empty when absent."""
+    value = header.get("env", {})
+    if not isinstance(value, dict) or len(value) > MAX_STRINGS:
+        raise invalid(f"env must be an object of at most {MAX_STRINGS} strings")
+    for name, content in value.items():
+        if not name or "=" in name or not _is_argument(name) or not _is_argument(content):
+            raise invalid(f"env holds {name[:64]!r}, which is not a name with a string without NUL")
+    return value
+
+
+def get_limits(header: Header) -> dict[str, float]:
+    """Return limits as plain numbers; empty when absent."""
+    value = header.get("limits", {})
+    if not isinstance(value, dict) or len(value) > 64:
+        raise invalid("limits must be an object of numbers")
+    for name, amount in value.items():
+        if not isinstance(amount, int | float) or isinstance(amount, bool) or not 0 <= amount < 1 << 62:
+            raise invalid(f"limits holds {name[:64]!r}, which is not a number of 0 or more")
+    return value
+
+
+def open_folder(workspace: str, workspace_fd: int, cwd: str) -> int:
+    """Open a folder of the workspace to start a program in. The caller closes it. Raises Refused.
+
+    No confinement is needed: whoever may name it may also run `cd` with the same rights.
+    """
+    path = relative_folder(workspace, cwd)
+    try:
+        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=workspace_fd)
+    except (OSError, ValueError):
+        raise invalid(f"cwd {cwd[:256]!r} is not a folder of the workspace") from None
+
+
+def relative_folder(workspace: str, cwd: str) -> str:
+    """Return `cwd`, relative or absolute below the workspace, as a path relative to it. Raises Refused."""
+    path = os.path.normpath(os.path.relpath(cwd, workspace) if cwd.startswith("/") else cwd)
+    if path.startswith("/") or path.split("/")[0] == "..":
+        raise invalid(f"cwd {cwd[:256]!r} is outside the workspace")
+    return path
+
+
+def _code(kind: str, payload: bytes) -> str:
+    if kind == "shell" and (b"\0" in payload or len(payload) >= MAX_STRING):
+        raise invalid(f"a command must be shorter than {MAX_STRING} bytes, without NUL: put a longer one in a file")
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        raise invalid("the code is not UTF-8") from None
+
+
+def _seconds(header: Header, key: str) -> float | None:
+    value = header.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1e10:
+        raise invalid(f"{key} must be a number of milliseconds, 0 or more")
+    return float(value) / 1000
+
+
+def _is_argument(value: object) -> bool:
+    if not isinstance(value, str) or "\0" in value or len(value) >= MAX_STRING:
+        return False
+    try:
+        return len(os.fsencode(value)) < MAX_STRING
+    except UnicodeEncodeError:
+        return False

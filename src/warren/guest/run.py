@@ -1,0 +1,134 @@
+"""What running a cell and running a process have in common: output, clocks, facts before and after, the result."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from warren.guest.deadline import Deadline
+from warren.guest.explain import Ending, explain
+from warren.guest.pipes import Pipes
+
+if TYPE_CHECKING:
+    from warren.guest.agent import Agent
+    from warren.guest.execution import Execution
+    from warren.guest.facts import Counts
+
+
+class Run:
+    """One execution being run. Subclasses know how to start, interrupt and kill it, and when it has ended."""
+
+    def __init__(self, agent: Agent, execution: Execution) -> None:
+        self.agent = agent
+        self.execution = execution
+        self.request = execution.request
+        self.deadline = Deadline(agent.loop, self.request, self.send_interrupt, self.send_kill)
+        self.pipes: Pipes | None = None
+        self._written = 0
+        self._started = time.monotonic()
+        self._before: Counts | None = None
+
+    def send_interrupt(self) -> None:
+        """Ask the program to stop."""
+        raise NotImplementedError
+
+    def send_kill(self) -> None:
+        """End the program and what it started."""
+        raise NotImplementedError
+
+    def open_pipes(self) -> Pipes:
+        """Make its pipes; what is written to them becomes its output."""
+        self.pipes = Pipes(self.agent.loop, self.execution.stdin, self.agent.null_fd, self.write)
+        return self.pipes
+
+    def begin(self) -> None:
+        """Start the clocks: the program runs from now on."""
+        self._before = self.agent.facts.counts()
+        self._started = time.monotonic()
+        self.deadline.start()
+
+    def write(self, kind: str, data: bytes) -> None:
+        """Take output; past the bound the program is ended, and what it writes until then only counted."""
+        self._written += len(data)
+        self.deadline.touch()
+        if self._written > self.request.output_max:
+            room = self.request.output_max - (self._written - len(data))
+            data = data[: max(0, room)]
+            self.deadline.end("output")
+        if data:
+            self.execution.write(kind, data)
+
+    def conclude(
+        self,
+        exit_code: int | None,
+        *,
+        cpu_ms: float,
+        died: bool = True,
+        status: str | None = None,
+        error: dict[str, str] | None = None,
+        state: str = "none",
+        cells_back: int = 0,
+        **more: Any,
+    ) -> None:
+        """Send the result. The pipes have been read, and the process has ended or the cell is done."""
+        self.deadline.cancel()
+        duration_ms = (time.monotonic() - self._started) * 1000
+        ending = Ending(
+            kind=self.request.kind,
+            exit_code=exit_code,
+            died=died,
+            status=status,
+            error=error,
+            asked=self.deadline.asked,
+            interrupted=self.deadline.interrupted,
+            timeout_ms=self._timeout_ms(),
+            duration_ms=duration_ms,
+            output_max=self.request.output_max,
+            output_total=self._written,
+            state=state,
+            cells_back=cells_back,
+            **(self._facts() if exit_code != 0 else {}),
+        )
+        found = explain(ending)
+        changed, complete = self.agent.changes.scan() if self.request.scan_changes else ([], True)
+        self.execution.finish(
+            {
+                "exit_code": exit_code,
+                "cause": found.cause,
+                "limit": found.limit,
+                "peak": found.peak,
+                "state": state,
+                "cells_back": cells_back,
+                "protected": True,
+                "why_unprotected": None,
+                "error": error,
+                "files_changed": changed,
+                "files_changed_complete": complete,
+                "duration_ms": round(duration_ms, 3),
+                "cpu_ms": round(cpu_ms, 3),
+                "hint": found.hint,
+                **more,
+            }
+        )
+        self.agent.finished(self.execution)
+
+    def _timeout_ms(self) -> float | None:
+        limit_s = self.request.idle_timeout_s if self.deadline.asked == "idle" else self.request.timeout_s
+        return None if limit_s is None else limit_s * 1000
+
+    def _facts(self) -> dict[str, Any]:
+        """Compare the counters with those at the start; only a failure is worth the system calls."""
+        facts = self.agent.facts
+        before, after = self._before, facts.counts()
+        return {
+            "oom_rose": before is not None and _rose(before.oom_kills, after.oom_kills),
+            "pids_rose": before is not None and _rose(before.pids_refused, after.pids_refused),
+            "disks": facts.disks(),
+            "limits": self.agent.limits,
+            "memory_peak": facts.memory_peak(),
+            "pids_now": facts.pids_now(),
+        }
+
+
+def _rose(before: int | None, after: int | None) -> bool:
+    return before is not None and after is not None and after > before
