@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ class BareEngine:
 
     async def create(self, spec: SandboxSpec) -> Handle:
         """Make a folder, start an agent in it, and wait until it answers."""
-        python = find_interpreter(spec)
+        python = find_interpreter(self._home, spec)
         place = Place(os.path.join(self._home, spec.id), spec.id)
         try:
             os.mkdir(place.path, 0o700)
@@ -83,7 +84,7 @@ class BareEngine:
     async def start(self, handle: Handle, spec: SandboxSpec) -> Handle:
         """Start an agent again in the folder of a stopped sandbox."""
         place = self._place(handle)
-        python = find_interpreter(spec)
+        python = find_interpreter(self._home, spec)
         if place.is_running():
             raise Conflict(f"sandbox {handle.sandbox_id} is running")
         await to_thread.run_sync(place.kill)
@@ -118,7 +119,7 @@ class BareEngine:
         process = await to_thread.run_sync(start_agent, place, spec, python, library)
         place.write_record({"storage": spec.storage, "pid": process[0], "start": process[1]})
         answered = False
-        with anyio.move_on_after(START_DEADLINE_S):
+        with anyio.move_on_after(START_DEADLINE_S), contextlib.suppress(SandboxLost):
             channel = await unix_channel.connect(place.socket)
             try:
                 answered = await channel.receive() != b""

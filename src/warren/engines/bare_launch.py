@@ -6,8 +6,6 @@ Usage: bare_launch.py LIBRARY BOOT_FD. Prints the agent's pid and leaves; the ag
 from __future__ import annotations
 
 import ctypes
-import importlib
-import json
 import os
 import runpy
 import sys
@@ -16,7 +14,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(library: str, boot_fd: int) -> None:
-    """Detach, import what the image preloads, and become the agent."""
+    """Detach and become the agent."""
     if pid := os.fork():
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
@@ -25,11 +23,6 @@ def main(library: str, boot_fd: int) -> None:
     os.dup2(2, 1)
     # WHY: without it, what user code leaves behind is adopted by the host's init, and the agent cannot reap it.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    with os.fdopen(os.dup(boot_fd), "rb") as source:
-        boot = json.load(source)
-    os.lseek(boot_fd, 0, os.SEEK_SET)
-    for name in boot["preload"]:
-        importlib.import_module(name)
     sys.path.insert(0, library)
     sys.argv = ["warren.guest", str(boot_fd)]
     runpy.run_module("warren.guest", run_name="__main__", alter_sys=True)

@@ -104,14 +104,28 @@ class Place:
         return "it said nothing"
 
 
-def find_interpreter(spec: SandboxSpec) -> str:
-    """Name the host path of the image's interpreter; ours, for an image without a path."""
-    if not spec.image.path:
+def find_interpreter(home: str, spec: SandboxSpec) -> str:
+    """Give a host path that runs the image's Python; ours, for an image without a path.
+
+    Raises StartFailed when the image is not built.
+    """
+    image = spec.image
+    if not image.path:
         return sys.executable
-    python = os.path.join(spec.image.path, "venv", "bin", "python")
-    if not os.path.exists(python):
-        raise StartFailed(f"image {spec.image.name} is not built: there is no {python}")
-    return python
+    library = os.path.join(image.path, "venv", "lib")
+    try:
+        name = next(name for name in os.listdir(library) if name.startswith("python3"))
+    except (OSError, StopIteration):
+        raise StartFailed(f"image {image.name} is not built: there is no Python in {library}") from None
+    # The image's own `venv/bin/python` names paths that only sandboxes see, so we make one around its library.
+    folder = os.path.join(home, f"image-{hashlib.sha256(os.fsencode(image.path)).hexdigest()[:12]}")
+    os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
+    with open(os.path.join(folder, "pyvenv.cfg"), "w", encoding="utf-8") as config:
+        config.write(f"home = {image.interpreter_prefix}/bin\ninclude-system-site-packages = false\n")
+    for link, target in (("lib", library), ("bin/python", f"{image.interpreter_prefix}/bin/{name}")):
+        with contextlib.suppress(FileExistsError):
+            os.symlink(target, os.path.join(folder, link))
+    return os.path.join(folder, "bin", "python")
 
 
 def start_agent(place: Place, spec: SandboxSpec, python: str, library: str) -> tuple[int, int]:

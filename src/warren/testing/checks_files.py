@@ -16,7 +16,7 @@ from warren.testing.subject import printed, refused, request, run, text_file
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.core.link import Link
+    from warren.core.link import Link, Terminal
     from warren.testing.subject import Subject
 
 _BIG = 64 * MIB
@@ -55,7 +55,8 @@ async def check_files_are_written_read_moved_and_deleted(subject: Subject) -> No
         assert b"".join([part async for part in link.read("sub/a.txt", offset=1, length=3)]) == b"ell"
 
         await link.move("sub/a.txt", "b.txt")
-        assert sorted(entry.path for entry in (await link.list("."))) == ["b.txt", "sub"]
+        entries, complete = await link.list(".")
+        assert ([entry.path for entry in entries], complete) == (["b.txt", "sub"], True)
         await link.write("full/c", b"")
         await refused(Error, link.delete("full"))
         await link.delete("full", recursive=True)
@@ -68,7 +69,7 @@ async def check_paths_do_not_leave_the_workspace(subject: Subject) -> None:
     async with subject.linked_sandbox() as link:
         await run(link, "import os; os.symlink('/etc', 'out'); os.symlink('loop', 'loop')")
         for path in _ESCAPES:
-            await refused(Error, link.read_bytes(path))
+            await refused(Error, link.read_bytes(path, MIB))
             await refused(Error, link.write(path, b"x"))
 
 
@@ -91,7 +92,7 @@ async def check_archives_go_in_and_out(subject: Subject) -> None:
 async def check_a_terminal_echoes(subject: Subject) -> None:
     """A terminal is one: it echoes, has a size that can change, and its program's exit code comes back."""
     async with subject.linked_sandbox() as link:
-        terminal = await link.terminal("t1", argv=["bash", "--norc"], cols=90, rows=30)
+        terminal = await link.terminal("t1", argv=("bash", "--norc"), cols=90, rows=30)
         await terminal.send(b"stty size; echo mar$((40 + 2))ker\n")
         await _read_until(terminal, b"mar42ker", b"30 90")
         await terminal.resize(120, 40)
@@ -99,14 +100,14 @@ async def check_a_terminal_echoes(subject: Subject) -> None:
         await _read_until(terminal, b"again1", b"40 120")
         await terminal.send(b"exit 5\n")
 
-        assert await terminal.wait() == 5
+        assert await terminal.exit_code() == 5
 
 
 async def check_a_port_is_reached(subject: Subject) -> None:
     """A server inside is reached through the channel; a port where nothing listens is not found."""
     server = (
         "import socket\ns = socket.create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\n"
-        "c, _ = s.accept()\nwhile data := c.recv(65536): c.sendall(data.upper())\nc.close()"
+        "c, _ = s.accept()\nwhile data := c.recv(65536): c.sendall(data.upper())\nc.close(); s.close()"
     )
     async with subject.linked_sandbox() as link:
         async for event in link.stream(request(server)):
@@ -130,10 +131,10 @@ async def _talk(link: Link, port: int) -> None:
     assert answer == b"OVER THE WALL"
 
 
-async def _read_until(terminal: object, *wanted: bytes) -> None:
+async def _read_until(terminal: Terminal, *wanted: bytes) -> None:
     seen = b""
     with anyio.fail_after(20):
         while not all(word in seen for word in wanted):
-            part = await terminal.receive()  # type: ignore[attr-defined]
+            part = await terminal.receive()
             assert part, f"the terminal ended after {seen!r}"
             seen += part

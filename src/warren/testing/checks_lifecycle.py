@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import anyio
@@ -159,8 +160,8 @@ async def check_an_execution_outlives_its_connection(subject: Subject) -> None:
         "import os, time\nprint('first', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.005)\nprint('last')"
     )
     async with subject.sandbox() as handle:
-        async with subject.link(handle) as link:
-            async for event in link.stream(asked):
+        async with subject.link(handle) as link, contextlib.aclosing(link.stream(asked)) as events:
+            async for event in events:
                 if event.kind == "stdout":
                     break
         async with subject.link(handle) as link:

@@ -141,7 +141,7 @@ async def check_kernels_are_apart(subject: Subject) -> None:
         await link.restart_kernel("main")
         assert await printed(link, "print('x' in globals())") == "False"
         await link.delete_kernel("copy")
-        assert {kernel["name"] for kernel in await link.kernels()} == {"main", "other"}
+        assert {kernel.name for kernel in await link.kernels()} == {"main", "other"}
 
 
 async def check_rollback_undoes_a_cell(subject: Subject) -> None:
@@ -172,12 +172,13 @@ async def check_a_restart_ends_a_running_cell(subject: Subject) -> None:
 
 async def _disturb(link: Link, asked: ExecRequest, *, how: str) -> ExecResult:
     """Run it, interrupt or kill it when it has said that it is ready, and give its result."""
+    result = None
     async for event in link.stream(asked):
         if event.kind == "stdout":
             await (link.interrupt(asked.id) if how == "interrupt" else link.kill(asked.id))
-        if event.result is not None:
-            return event.result
-    raise AssertionError("the stream ended without a result")
+        result = event.result
+    assert result is not None, "the stream ended without a result"
+    return result
 
 
 async def _crash(subject: Subject, code: str) -> ExecResult:

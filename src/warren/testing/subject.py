@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from warren.core.link import Link
-from warren.domain import ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, new_id
+from warren.domain import MIB, ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, new_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -85,7 +85,7 @@ async def printed(link: Link, code: str) -> str:
 
 async def text_file(link: Link, path: str) -> str:
     """Read a small file of the workspace."""
-    return (await link.read_bytes(path)).decode()
+    return (await link.read_bytes(path, MIB)).decode()
 
 
 async def refused(error: type[Error], attempt: Awaitable[object]) -> str:

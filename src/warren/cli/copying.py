@@ -1,0 +1,97 @@
+"""Files between this host and a workspace: copied in before a program runs, out after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tarfile
+from typing import IO, TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+
+from warren.errors import InvalidRequest, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from warren.core.link import Link
+    from warren.domain import ExecResult
+
+_CHUNK = 256 << 10
+
+
+def check_sources(copies: Iterable[tuple[str, str]]) -> None:
+    """Refuse before anything is made when a file to copy cannot be read."""
+    for source, _ in copies:
+        if not os.path.exists(source):
+            raise InvalidRequest(f"--file {source}: there is no such file or folder")
+        if not os.access(source, os.R_OK):
+            raise InvalidRequest(f"--file {source} may not be read")
+
+
+async def copy_in(link: Link, source: str, target: str) -> None:
+    """Copy a file, or a folder with all below it, into the workspace."""
+    if not await anyio.Path(source).is_dir():
+        async with await anyio.open_file(source, "rb") as file:
+            await link.write(target, _blocks(file))
+        return
+    await link.mkdir(target)
+    async with anyio.TemporaryFile() as packed:
+        await to_thread.run_sync(_pack, source, packed.wrapped)
+        await packed.seek(0)
+        await link.unpack(target, _blocks(packed), "tar")
+
+
+async def copy_out(link: Link, result: ExecResult, folder: str) -> None:
+    """Copy the files that a program created or changed into `folder`, at the same paths below it."""
+    os.makedirs(folder, exist_ok=True)
+    for change in result.files_changed:
+        if change.action == "deleted":
+            continue
+        target = _place(folder, change.path)
+        try:
+            if (await link.stat(change.path, follow=False)).type != "file":
+                continue
+            await _copy_file(link, change.path, target)
+        except (RequestError, OSError) as exc:
+            print(f"warren: {change.path} was not copied: {exc}", file=sys.stderr)
+    if not result.files_changed_complete:
+        print(f"warren: more files changed than can be listed; not all are in {folder}", file=sys.stderr)
+
+
+async def _copy_file(link: Link, path: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    partial = f"{target}.partial"
+    try:
+        async with await anyio.open_file(partial, "wb") as file:
+            async for part in link.read(path):
+                await file.write(part)
+        os.replace(partial, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
+
+
+def _place(folder: str, path: str) -> str:
+    """Join a path that came from a sandbox, which may say anything, to a folder of ours."""
+    parts = path.split("/")
+    if path.startswith("/") or not all(parts) or "\0" in path or {".", ".."} & set(parts):
+        raise InvalidRequest(f"the sandbox named a file {path!r}, which is no path below its workspace")
+    return os.path.join(folder, *parts)
+
+
+async def _blocks(file: anyio.AsyncFile[bytes]) -> AsyncIterator[bytes]:
+    while block := await file.read(_CHUNK):
+        yield block
+
+
+def _pack(source: str, target: IO[bytes]) -> None:
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        return member if member.isfile() or member.isdir() or member.issym() else None
+
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        archive.add(source, arcname=".", filter=plain)

@@ -1,0 +1,84 @@
+"""`warren doctor` says what holds on this host, and `warren stop-engine` ends what the embedded engine keeps warm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.cli.options import AsJson
+from warren.cli.tables import print_json, print_table, wants_json
+
+if TYPE_CHECKING:
+    from warren.engines.local.probe import Layer
+
+EXAMPLES = """\b
+Examples:
+  warren doctor
+  warren doctor --json
+"""
+
+STOP_EXAMPLES = """\b
+Example:
+  warren stop-engine
+"""
+
+
+def doctor(*, as_json: AsJson = False) -> int:
+    """Check every layer of isolation on this host: whether it holds, why not, and the command that fixes it.
+
+    Leaves with 1 when a layer is missing that the settings do not name optional.
+    """
+    from warren.engines.local.probe import probe
+    from warren.settings import Settings
+
+    optional = frozenset(Settings.load().optional_layers)
+    layers = probe()
+    missing = [layer for layer in layers if not layer.holds and layer.name not in optional]
+    if wants_json(as_json):
+        print_json({"ok": not missing, "layers": [_as_json(layer, optional) for layer in layers]})
+    else:
+        _print(layers, missing, optional)
+    return 1 if missing else 0
+
+
+def stop_engine() -> int:
+    """End the processes that the embedded engine keeps warm between commands.
+
+    Running sandboxes live on. The next command starts the processes again, which takes about a second.
+    """
+    import anyio
+
+    from warren.cli.embedded import retire_engine
+    from warren.settings import Settings
+
+    anyio.run(retire_engine, Settings.load())
+    return 0
+
+
+def _as_json(layer: Layer, optional: frozenset[str]) -> dict[str, object]:
+    return {
+        "name": layer.name,
+        "holds": layer.holds,
+        "optional": layer.name in optional,
+        "detail": layer.detail,
+        "fix": layer.fix,
+    }
+
+
+def _print(layers: list[Layer], missing: list[Layer], optional: frozenset[str]) -> None:
+    rows = [(layer.name, _word(layer, optional), layer.detail) for layer in layers]
+    print_table(None, ("layer", "holds", "detail"), rows)
+    print()
+    for layer in layers:
+        if not layer.holds and layer.fix:
+            print(f"To fix {layer.name}: {layer.fix}")
+    if missing:
+        names = ", ".join(layer.name for layer in missing)
+        print(f"Sandboxes are refused here: {names} cannot be applied.")
+    else:
+        print("Sandboxes can be made here.")
+
+
+def _word(layer: Layer, optional: frozenset[str]) -> str:
+    if layer.holds:
+        return "\x1b[32myes\x1b[0m"
+    return "\x1b[33mno, optional\x1b[0m" if layer.name in optional else "\x1b[31mno\x1b[0m"

@@ -1,0 +1,125 @@
+"""The embedded engine for one command: opened from the settings, one sandbox made, and the sandbox gone at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio import to_thread
+
+from warren.core.images import Catalog, bundled_spec_dir
+from warren.core.link import Link
+from warren.domain import SandboxSpec
+from warren.engines import procfs
+from warren.engines.base import load_engine
+from warren.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warren.cli.options import Choice
+    from warren.domain import Image
+    from warren.engines.base import Engine
+    from warren.settings import Settings
+
+_PREFIX = "run_"
+
+
+def open_catalog(settings: Settings) -> Catalog:
+    """Give the catalog of images that the settings name."""
+    return Catalog(settings.data_dir, (*settings.image_dirs, bundled_spec_dir()))
+
+
+@contextlib.asynccontextmanager
+async def opened_engine(settings: Settings, choice: Choice) -> AsyncIterator[Engine]:
+    """Open the engine for the length of a block. What it keeps warm lives on, for the next command."""
+    engine = build_engine(settings, choice)
+    await engine.open()
+    try:
+        yield engine
+    finally:
+        with anyio.CancelScope(shield=True):
+            await engine.close()
+
+
+def build_engine(settings: Settings, choice: Choice) -> Engine:
+    """Build the engine that the command or the settings name; it is not open yet."""
+    name = choice.engine or settings.engine
+    options: dict[str, Any] = {}
+    if name == "local":
+        options = {"optional_layers": settings.optional_layers, "debug": settings.debug}
+    elif name == "bare":
+        options = {"allow": choice.allow_bare or settings.allow_bare}
+    # The seam says nothing of how an engine is built: that is between its settings and its class.
+    engine_class: Any = load_engine(name)
+    engine: Engine = engine_class(settings.data_dir, **options)
+    return engine
+
+
+@contextlib.asynccontextmanager
+async def linked_sandbox(settings: Settings, choice: Choice) -> AsyncIterator[Link]:
+    """Make a sandbox and connect to it, for the length of a block; then destroy it, whatever happened."""
+    limits = choice.build_limits(settings.limits.build())
+    image = await ready_image(settings, choice.image or settings.image)
+    async with opened_engine(settings, choice) as engine:
+        await _sweep(engine)
+        spec = SandboxSpec(id=new_owned_id(), image=image, limits=limits, env=choice.env)
+        handle = await engine.create(spec)
+        try:
+            async with Link(await engine.connect(handle)) as link:
+                yield link
+        finally:
+            with anyio.CancelScope(shield=True):
+                await engine.destroy(handle)
+
+
+async def ready_image(settings: Settings, name: str) -> Image:
+    """Give a built image, building it first when it is not."""
+    catalog = open_catalog(settings)
+    catalog.spec(name)
+    with contextlib.suppress(NotFound):
+        return catalog.get(name)
+    from warren.cli.progress import build_with_progress
+
+    print(f"warren: image {name} is not built yet; building it once", file=sys.stderr)
+    return await to_thread.run_sync(build_with_progress, catalog, name)
+
+
+async def retire_engine(settings: Settings) -> None:
+    """End what the local engine keeps warm; nothing happens where nothing is."""
+    from warren.engines.local.engine import LocalEngine
+
+    await LocalEngine(settings.data_dir).retire()
+
+
+def new_owned_id() -> str:
+    """Make a sandbox id that says which process it belongs to, so that a killed command's sandbox can be found."""
+    return f"{_PREFIX}{_owner(os.getpid())}z{secrets.token_hex(4)}"
+
+
+async def _sweep(engine: Engine) -> None:
+    """Destroy the sandboxes of commands that were killed before they could do so."""
+    async for handle in engine.handles():
+        if _is_orphan(handle.sandbox_id):
+            await engine.destroy(handle)
+
+
+def _is_orphan(sandbox_id: str) -> bool:
+    """Whether a command of this pid namespace made it and is gone; of other namespaces we cannot tell."""
+    owner, _, _ = sandbox_id.removeprefix(_PREFIX).partition("z")
+    if not sandbox_id.startswith(_PREFIX) or not owner.endswith(f"x{_namespace()}"):
+        return False
+    return _owner(int(owner.partition("y")[0], 16)) != owner
+
+
+def _owner(pid: int) -> str:
+    process = procfs.read(pid)
+    return f"{pid:x}y{process.start if process else 0:x}x{_namespace()}"
+
+
+def _namespace() -> str:
+    return f"{os.stat('/proc/self/ns/pid').st_ino:x}"

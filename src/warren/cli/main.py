@@ -1,0 +1,108 @@
+"""The command line: puts the commands together, and turns what goes wrong into one sentence and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+import warren
+from warren.cli import bench, doctor, image, run, shell
+from warren.cli.codes import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from warren.errors import ConfigError, Error, InvalidRequest
+
+app = typer.Typer(
+    name="warren",
+    help="A safe, instant place to run code that you did not write.",
+    epilog="\b\nExample:\n  warren run -c 'print(1 + 1)'",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    # Plain help: drawn with rich it takes twice as long to appear.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run", short_help="Run a program in a fresh sandbox.", epilog=run.EXAMPLES)(run.run)
+app.command("shell", short_help="Open a terminal in a fresh sandbox.", epilog=shell.EXAMPLES)(shell.shell)
+app.add_typer(image.app, name="image", short_help="List, build, show and remove images.")
+app.command("doctor", short_help="Check what isolates on this host.", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("bench", short_help="Time sandboxes beside a cold Python.", epilog=bench.EXAMPLES)(bench.bench)
+app.command("stop-engine", short_help="End what is kept warm.", epilog=doctor.STOP_EXAMPLES)(doctor.stop_engine)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        print(f"warren {warren.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Run code that you did not write, in a sandbox that starts in milliseconds."""
+
+
+@app.command("version", epilog="\b\nExample:\n  warren version")
+def show_version() -> None:
+    """Print the version."""
+    _print_version(value=True)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(_main(argv))
+
+
+def _main(argv: list[str] | None) -> int:
+    try:
+        code = app(args=argv, prog_name="warren", standalone_mode=False)
+        sys.stdout.flush()
+    except (typer.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _leave_broken_pipe()
+    except (ConfigError, Error) as exc:
+        return _fail(exc, EXIT_USAGE if isinstance(exc, ConfigError | InvalidRequest) else EXIT_FAILED)
+    except Exception as exc:
+        # Typer brings its own copy of click in some versions, so a usage error has no base class we can name.
+        if not callable(getattr(exc, "format_message", None)):
+            raise
+        return _explain_usage(exc)
+    return code if isinstance(code, int) else 0
+
+
+def _explain_usage(exc: Any) -> int:
+    context = getattr(exc, "ctx", None)
+    message = " ".join(exc.format_message().split())
+    path = context.command_path if context is not None else "warren"
+    if type(exc).__name__ == "NoArgsIsHelpError":
+        print(exc.format_message(), file=sys.stderr)
+        return EXIT_USAGE
+    print(f"{path}: {message[:1].lower()}{message[1:]} See {path} --help.", file=sys.stderr)
+    return EXIT_USAGE
+
+
+def _fail(exc: BaseException, code: int) -> int:
+    if not isinstance(exc, ConfigError) and _is_debug():
+        raise exc
+    print(f"warren: {exc}", file=sys.stderr)
+    return code
+
+
+def _is_debug() -> bool:
+    from warren.settings import Settings
+
+    return Settings.load().debug
+
+
+def _leave_broken_pipe() -> int:
+    # Whoever read our output has gone; say nothing, also not when Python flushes at exit.
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return EXIT_BROKEN_PIPE

@@ -1,0 +1,69 @@
+"""The options that several commands share, and the choice of sandbox that they add up to."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warren.cli.units import parse_pair, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from warren.domain import Limits
+
+ImageName = Annotated[
+    str | None, typer.Option("--image", "-i", metavar="NAME", show_default=False, help="What it is made from.")
+]
+Memory = Annotated[
+    int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Memory it may use, such as 512M or 2G.")
+]
+Cpus = Annotated[float | None, typer.Option(metavar="N", help="Processors it may use, such as 0.5 or 2.")]
+Disk = Annotated[int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Size of its workspace.")]
+Env = Annotated[
+    list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set a variable of its environment.")
+]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", metavar="NAME", show_default=False, help="What makes the sandbox.")
+]
+AllowBare = Annotated[bool, typer.Option("--allow-bare", help="Let the bare engine run code with no isolation at all.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; also what a pipe gets.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which sandbox to make. None, and a limit that is not named, mean what the settings say."""
+
+    image: str | None = None
+    engine: str | None = None
+    allow_bare: bool = False
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def build_limits(self, usual: Limits) -> Limits:
+        """Put the named limits over the usual ones. Raises InvalidRequest for what makes no sense."""
+        return dataclasses.replace(usual, **self.limits)
+
+
+def build_choice(
+    *,
+    image: str | None,
+    memory: int | None,
+    cpus: float | None,
+    disk: int | None,
+    env: Iterable[str] | None,
+    engine: str | None,
+    allow: bool,
+) -> Choice:
+    """Put the shared options together."""
+    named = {"memory_bytes": memory, "cpus": cpus, "disk_bytes": disk}
+    return Choice(
+        image=image,
+        engine=engine,
+        allow_bare=allow,
+        limits={name: value for name, value in named.items() if value is not None},
+        env=dict(parse_pair(pair) for pair in env or ()),
+    )

@@ -1,0 +1,133 @@
+"""What `warren run` does: files in, the program with live output, files out, and the sandbox gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.cli import copying, report
+from warren.cli.codes import EXIT_INTERRUPTED
+from warren.cli.embedded import linked_sandbox
+from warren.cli.terminal import read_stdin
+from warren.domain import ExecKind, ExecRequest, new_id
+from warren.settings import Settings
+
+if TYPE_CHECKING:
+    from warren.cli.options import Choice
+    from warren.core.link import Link
+    from warren.domain import Event, ExecResult
+
+_OUTPUT_MAX_BYTES = 1 << 40
+"""Live output passes through and is not kept, so the bound that protects a service would only be in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program and how to run it."""
+
+    source: str
+    arguments: tuple[str, ...] = ()
+    is_shell: bool = False
+    timeout_s: float | None = None
+    copies: tuple[tuple[str, str], ...] = ()
+    output_dir: str | None = None
+    forward_stdin: bool = True
+    as_json: bool = False
+
+
+async def perform(program: Program, choice: Choice) -> int:
+    """Run it in a fresh sandbox and give the exit code for the shell."""
+    copying.check_sources(program.copies)
+    async with anyio.create_task_group() as group:
+        signals = Signals(group.cancel_scope)
+        group.start_soon(signals.watch)
+        code = await _perform(program, choice, signals)
+        group.cancel_scope.cancel()
+        return code
+    return signals.exit_code
+
+
+async def _perform(program: Program, choice: Choice, signals: Signals) -> int:
+    request = _build_request(program)
+    async with linked_sandbox(Settings.load(), choice) as link:
+        for source, target in program.copies:
+            await copying.copy_in(link, source, target)
+        await link.changes()
+        signals.target = (link, request.id)
+        stdin = read_stdin() if program.forward_stdin else None
+        result = await link.run(request, stdin=stdin, on_event=_print_event)
+        signals.target = None
+        if program.output_dir is not None:
+            await copying.copy_out(link, result, program.output_dir)
+    _report(result, program)
+    return report.exit_code(result)
+
+
+class Signals:
+    """What Ctrl-C and the like do: interrupt the program, then kill it; while there is none, give up."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self._scope = scope
+        self.target: tuple[Link, str] | None = None
+        self.exit_code = EXIT_INTERRUPTED
+
+    async def watch(self) -> None:
+        """Wait for signals until cancelled."""
+        interrupted = False
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
+            async for number in received:
+                if self.target is None:
+                    self.exit_code = 128 + number
+                    self._scope.cancel()
+                    return
+                link, exec_id = self.target
+                if number == signal.SIGINT and not interrupted:
+                    interrupted = True
+                    await link.interrupt(exec_id)
+                else:
+                    await link.kill(exec_id)
+
+
+def _build_request(program: Program) -> ExecRequest:
+    kind, argv = ExecKind.SCRIPT, program.arguments
+    if program.is_shell:
+        kind, argv = ExecKind.ARGV, ("bash", "-c", program.source, "bash", *program.arguments)
+    return ExecRequest(
+        id=new_id("exe"),
+        kind=kind,
+        code="" if program.is_shell else program.source,
+        argv=argv,
+        timeout_s=program.timeout_s,
+        stream=not program.as_json,
+        output_max_bytes=_OUTPUT_MAX_BYTES,
+    )
+
+
+def _print_event(event: Event) -> None:
+    if event.kind in {"stdout", "stderr"}:
+        write_all(1 if event.kind == "stdout" else 2, event.data)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write bytes as they are to a descriptor of ours."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _report(result: ExecResult, program: Program) -> None:
+    if program.as_json:
+        print(json.dumps(report.as_json(result), ensure_ascii=False))
+        return
+    explanation = report.explain(result)
+    if explanation is not None:
+        for line in explanation.splitlines():
+            print(f"warren: {line}", file=sys.stderr)
+    for note in result.notes:
+        print(f"warren: note: {note}", file=sys.stderr)

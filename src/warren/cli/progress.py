@@ -1,0 +1,41 @@
+"""What a person sees while an image is built: a bar on a terminal, a line a phase elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warren.core.images import BuildStep, Catalog
+    from warren.domain import Image
+
+
+def build_with_progress(catalog: Catalog, name: str, *, force: bool = False) -> Image:
+    """Build an image, telling on standard error how far it is."""
+    if not sys.stderr.isatty():
+        return catalog.build(name, _lines(name), force=force)
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"building {name}", total=None)
+
+        def show(step: BuildStep) -> None:
+            text = f"building {name}: {step.phase} {step.detail}".rstrip()[:80]
+            progress.update(task, description=text, completed=step.done, total=step.total or None)
+
+        return catalog.build(name, show, force=force)
+
+
+def _lines(name: str) -> Callable[[BuildStep], None]:
+    told: set[str] = set()
+
+    def show(step: BuildStep) -> None:
+        if step.phase not in told:
+            told.add(step.phase)
+            print(f"building {name}: {step.phase}", file=sys.stderr)
+
+    return show

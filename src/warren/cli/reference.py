@@ -1,0 +1,77 @@
+"""Writes docs/reference/cli.md from the commands themselves; run it with `python -m warren.cli.reference`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer.main
+
+from warren.cli.main import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HEAD = """# The command line
+
+Generated from the commands by `python -m warren.cli.reference > docs/reference/cli.md`; a test keeps it current.
+
+Tables are for people: when the output is a pipe, commands print JSON. Errors are one sentence on standard error;
+`WARREN_DEBUG=true` adds the traceback. Exit codes: 0 for success, 1 when something failed, 2 when the command or the
+settings make no sense. `warren run` and `warren shell` leave with the program's own exit code; 124 means that it ran
+out of time, 137 out of memory, 130 that it was interrupted, 128 + N that signal N killed it.
+
+The first command starts the embedded engine's keeper and, for each image, a process with its modules imported. They
+stay, so that the next sandbox is made in milliseconds; `warren stop-engine` ends them.
+"""
+
+
+def render() -> str:
+    """Build the page."""
+    root: Any = typer.main.get_command(app)
+    return "\n".join([_HEAD, *_sections("warren", root)]).rstrip() + "\n"
+
+
+def _sections(path: str, command: Any) -> Iterator[str]:
+    children = getattr(command, "commands", {})
+    for name, child in children.items():
+        if getattr(child, "commands", None):
+            yield from _sections(f"{path} {name}", child)
+        else:
+            yield from _section(f"{path} {name}", child)
+
+
+def _section(path: str, command: Any) -> Iterator[str]:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option"]
+    usage = " ".join([path, "[OPTIONS]" if options else "", *(_argument(p) for p in arguments)])
+    yield f"## {path}\n"
+    yield f"`{' '.join(usage.split())}`\n"
+    yield _paragraphs(command.help)
+    rows = [(f"`{_argument(p)}`", p.help) for p in arguments] + [(_option(p), p.help) for p in options]
+    if rows:
+        yield "| | |\n|---|---|"
+        yield "\n".join(f"| {name} | {what} |" for name, what in rows) + "\n"
+    yield "```\n" + "\n".join(_examples(command.epilog)) + "\n```\n"
+
+
+def _argument(parameter: Any) -> str:
+    name = parameter.metavar or parameter.name.upper()
+    return name if parameter.required or name.startswith("[") else f"[{name}]"
+
+
+def _option(parameter: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+    return names if parameter.is_flag else f"{names} `{parameter.metavar or parameter.name.upper()}`"
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n")) + "\n"
+
+
+def _examples(epilog: str) -> list[str]:
+    return [line.strip() for line in epilog.splitlines() if line.startswith("  ")]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

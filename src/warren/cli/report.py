@@ -1,0 +1,97 @@
+"""What the command line says about a result: the exit code, a short explanation, and the JSON form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warren.cli.codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_KILLED, EXIT_TIMEOUT
+from warren.cli.units import render_duration, render_size
+from warren.domain import Cause
+
+if TYPE_CHECKING:
+    from warren.domain import ExecResult
+
+_EXIT_CODES = {Cause.TIMEOUT: EXIT_TIMEOUT, Cause.OOM: EXIT_KILLED, Cause.INTERRUPTED: EXIT_INTERRUPTED}
+_WHAT = {
+    Cause.TIMEOUT: "it ran out of time",
+    Cause.INTERRUPTED: "it was interrupted",
+    Cause.OOM: "it ran out of memory",
+    Cause.CPU: "it used up its processor time",
+    Cause.PIDS: "it started too many processes",
+    Cause.DISK: "the disk is full",
+    Cause.OUTPUT: "it wrote too much output",
+    Cause.KILLED: "it was killed",
+    Cause.LOST: "the sandbox went away",
+}
+_IN_BYTES = frozenset({Cause.OOM, Cause.DISK, Cause.OUTPUT})
+_IN_MILLISECONDS = frozenset({Cause.TIMEOUT, Cause.CPU})
+
+
+def exit_code(result: ExecResult) -> int:
+    """Choose our exit code: the program's own, or the one that shells use for its fate."""
+    if result.cause in _EXIT_CODES:
+        return _EXIT_CODES[result.cause]
+    code = result.exit_code
+    if code is None:
+        return EXIT_KILLED if result.cause in {Cause.KILLED, Cause.LOST} else EXIT_FAILED
+    if code < 0:
+        return 128 - code
+    return code or (0 if result.cause is Cause.EXITED else EXIT_FAILED)
+
+
+def explain(result: ExecResult) -> str | None:
+    """Say in a line or two why it ended, unless the program ended by itself and so said it all."""
+    what = _WHAT.get(result.cause)
+    if what is None:
+        return None
+    if result.cause is Cause.KILLED and result.exit_code is not None:
+        what = f"it was killed by {_signal_name(-result.exit_code)}" if result.exit_code < 0 else "it ended abruptly"
+    parts = [what]
+    if result.limit is not None:
+        parts.append(f"limit {_amount(result.cause, result.limit)}")
+    if result.peak is not None:
+        parts.append(f"peak {_amount(result.cause, result.peak)}")
+    line = ", ".join(parts)
+    return f"{line}\n{result.hint}" if result.hint else line
+
+
+def as_json(result: ExecResult) -> dict[str, Any]:
+    """Build plain JSON of a result; bytes that are no text are replaced, and the true sizes stand beside them."""
+    return {
+        "id": result.id,
+        "ok": result.ok,
+        "exit_code": exit_code(result),
+        "program_exit_code": result.exit_code,
+        "cause": result.cause.value,
+        "state": result.state.value,
+        "limit": result.limit,
+        "peak": result.peak,
+        "stdout": result.stdout.decode("utf-8", "replace"),
+        "stderr": result.stderr.decode("utf-8", "replace"),
+        "stdout_bytes": result.stdout_bytes,
+        "stderr_bytes": result.stderr_bytes,
+        "truncated": result.truncated,
+        "displays": [{"data": dict(d.data), "is_result": d.is_result} for d in result.displays],
+        "error": dict(result.error) if result.error else None,
+        "files_changed": [{"path": c.path, "action": c.action, "size": c.size} for c in result.files_changed],
+        "files_changed_complete": result.files_changed_complete,
+        "duration_ms": result.duration_ms,
+        "cpu_ms": result.cpu_ms,
+        "hint": result.hint,
+        "notes": list(result.notes),
+    }
+
+
+def _amount(cause: Cause, value: float) -> str:
+    if cause in _IN_BYTES:
+        return render_size(value)
+    return render_duration(value / 1000) if cause in _IN_MILLISECONDS else f"{value:g}"
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,34 @@
+"""Rows for people as a table, for programs as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def wants_json(asked: bool) -> bool:
+    """Whether to print JSON: when asked to, and when nobody is looking."""
+    return asked or not sys.stdout.isatty()
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under headings, as wide as the terminal allows. Cells are plain text, never markup."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text.from_ansi(cell) if "\x1b" in cell else Text(cell) for cell in row))
+    Console().print(table)

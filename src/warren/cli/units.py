@@ -1,0 +1,65 @@
+"""Sizes, durations and pairs as people type them, and back."""
+
+from __future__ import annotations
+
+import re
+
+import typer
+
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+_SIZES = {"": 0, "b": 0, "k": 10, "kb": 10, "kib": 10, "m": 20, "mb": 20, "mib": 20, "g": 30, "gb": 30, "gib": 30}
+_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_size(text: str) -> int:
+    """Turn `512M` or `2G` into bytes; K, M and G are powers of 1024."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or (shift := _SIZES.get(match[2].lower())) is None:
+        raise typer.BadParameter(f"{text!r} is not a size: write a number with K, M or G, such as 512M or 2G.")
+    return int(float(match[1]) * (1 << shift))
+
+
+def parse_duration(text: str) -> float:
+    """Turn `30s`, `5m` or `250ms` into seconds."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or (factor := _SECONDS.get(match[2].lower())) is None:
+        raise typer.BadParameter(f"{text!r} is not a duration: write a number with ms, s, m or h, such as 30s or 5m.")
+    seconds = float(match[1]) * factor
+    if seconds <= 0:
+        raise typer.BadParameter("a duration must be longer than nothing.")
+    return seconds
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Split `NAME=value`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name or "\0" in text:
+        raise typer.BadParameter(f"{text!r} is not NAME=value.")
+    return name, value
+
+
+def parse_copy(text: str) -> tuple[str, str]:
+    """Split `SRC` or `SRC:DEST`; DEST is the name of SRC unless given."""
+    source, _, target = text.partition(":")
+    target = target or source.rstrip("/").rpartition("/")[2]
+    if not source or target in {"", ".", ".."}:
+        raise typer.BadParameter(f"{text!r} names no file: write SRC or SRC:DEST.")
+    return source, target
+
+
+def render_size(size: float) -> str:
+    """Write bytes as people read them: `512 MiB`."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "bytes" or size >= 100 or size == int(size) else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def render_duration(seconds: float) -> str:
+    """Write a duration as people read it: `250 ms`, `30 s`, `2 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min"

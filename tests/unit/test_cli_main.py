@@ -1,0 +1,110 @@
+"""The command line's manners: one sentence, the right exit code, no traceback, nothing heavy imported for help."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_WARREN = (sys.executable, "-c", "from warren.cli.main import main; main()")
+
+
+def _warren(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_WARREN, *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        cwd=folder,
+        env={"PATH": os.defpath, "WARREN_DATA_DIR": str(folder / "data"), **env},
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "--imge", "x"), ("--imge", "--image")),
+        (("imge",), ("imge", "image")),
+        (("run",), ("nothing to run",)),
+        (("run", "-c", "1", "--memory", "lots"), ("--memory", "512M")),
+        (("run", "-c", "1", "--timeout", "soon"), ("--timeout", "30s")),
+        (("run", "-c", "1", "--env", "NOVALUE"), ("NAME=value",)),
+        (("run", "-c", "1", "--memory", "1K"), ("memory",)),
+        (("run", "-c", "1", "--file", "missing.csv"), ("missing.csv",)),
+        (("run", "missing.py"), ("missing.py",)),
+        (("run", "-c", "1", "--engine", "magic", "--image", "python"), ("magic", "local")),
+    ],
+)
+def test_a_mistake_gets_one_sentence_that_names_it(
+    tmp_path: Path, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    done = _warren(tmp_path, *arguments)
+
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_an_unknown_image_names_the_nearest(tmp_path: Path) -> None:
+    done = _warren(tmp_path, "run", "-c", "1", "--image", "pyton")
+
+    assert done.returncode == 1
+    assert "'python'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_wrong_setting_is_exit_code_2(tmp_path: Path) -> None:
+    done = _warren(tmp_path, "image", "list", WARREN_ENGIN="local")
+
+    assert done.returncode == 2
+    assert "WARREN_ENGINE" in done.stderr
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = _warren(tmp_path, "image", "show", "nothing", WARREN_DEBUG="true")
+
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_version_is_printed_both_ways(tmp_path: Path) -> None:
+    assert _warren(tmp_path, "version").stdout == _warren(tmp_path, "--version").stdout
+
+
+def test_help_imports_nothing_that_runs_sandboxes(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom warren.cli.main import _main\n_main(['run', '--help'])\n"
+        "print(sorted({'anyio', 'asyncio', 'rich', 'warren.domain', 'warren.settings'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True
+    )
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$@" image list | true', "bash", *_WARREN],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PATH": os.defpath, "WARREN_DATA_DIR": str(tmp_path)},
+        timeout=60,
+        check=False,
+    )
+
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
