@@ -6,20 +6,23 @@ granted, and frames without credit (events, replies) are bounded by dropping the
 
 from __future__ import annotations
 
+import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from warren.guest.loop import READ, WRITE, Loop
-from warren.guest.wire import CHUNK, MAX_PAYLOAD, WINDOW, Decoder, Header, ProtocolError, encode
+from warren.guest.wire import CHUNK, WINDOW, Decoder, Header, ProtocolError, encode
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
 MAX_BACKLOG = 32 << 20
 """Unsent bytes at which a connection whose peer does not read is dropped."""
 BUSY_BACKLOG = 4 << 20
 """Unsent bytes at which senders of data hold back until `on_drained`: many streams' credits add up."""
+RECEIVE_BYTES = 256 << 10
+"""Asked of the socket at once: a larger buffer is a fresh mapping each time, and twice the work."""
+SEND_BUFFER_BYTES = 1 << 20
 MAX_STREAMS = 1024
 
 
@@ -110,6 +113,7 @@ class Connection:
         self.on_drained: set[Callable[[], None]] = set()
         """Called, each once, when the peer has taken what was queued, or the connection is gone."""
         sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         loop.watch(sock.fileno(), READ, self._ready)
 
     def send(self, header: Header, payload: bytes | memoryview = b"") -> None:
@@ -170,7 +174,7 @@ class Connection:
 
     def _read(self) -> None:
         try:
-            data = self._socket.recv(MAX_PAYLOAD)
+            data = self._socket.recv(RECEIVE_BYTES)
             if not data:
                 self.close()
             for header, payload in self._decoder.feed(data):
