@@ -1,0 +1,43 @@
+"""Writes docs/reference/settings.md from the settings themselves: `make docs`."""
+
+from __future__ import annotations
+
+import sys
+
+from warren.settings import FILE, LimitSettings, Settings, names, variable_of
+
+HEAD = f"""# Settings
+
+A setting comes from its variable in the environment, else from `{FILE}` in the working folder, else it has its default.
+A name that is not here is an error, with the nearest that is. Sizes are bytes, or a number with K, M or G (powers of
+1024). Lists are comma-separated in the environment and arrays in TOML. `limits.…` stand under `[limits]` in TOML.
+
+| setting | variable | default | |
+|---|---|---|---|
+"""
+
+
+def render() -> str:
+    """Return the page."""
+    return HEAD + "".join(_row(name) for name in names())
+
+
+def _row(name: str) -> str:
+    group, _, leaf = name.rpartition(".")
+    model = LimitSettings if group else Settings
+    field = model.model_fields[leaf]
+    default = "by user" if field.default_factory else _default(leaf, field.default)
+    return f"| `{name}` | `{variable_of(name)}` | {default} | {field.description} |\n"
+
+
+def _default(leaf: str, value: object) -> str:
+    if leaf.endswith("_bytes") and isinstance(value, int):
+        return f"`{value >> 20}M`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return "none" if value == () else f"`{value}`"
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], "w", encoding="utf-8") as page:
+        page.write(render())

@@ -1,0 +1,100 @@
+"""The documents tell the truth about the code, as far as a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import tomllib
+
+import pytest
+
+import warren
+from house import settings_page
+from house.repository import ROOT, files, read
+from warren.settings import names, variable_of
+
+PAGES = files(suffix=".md")
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+OP = re.compile(r'"((?:kernel|terminal|fs|tunnel)\.[a-z]+)"')
+
+
+def test_the_settings_page_is_what_the_settings_say() -> None:
+    assert read("docs/reference/settings.md") == settings_page.render(), "run `make docs`"
+
+
+def test_every_setting_is_on_its_page() -> None:
+    page = read("docs/reference/settings.md")
+
+    assert [name for name in names() if f"`{name}`" not in page or f"`{variable_of(name)}`" not in page] == []
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    versions = re.findall(r"^## (\d+\.\d+\.\d+)", read("CHANGELOG.md"), re.MULTILINE)
+
+    assert versions[0] == warren.__version__
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    targets = [
+        target for target in LINK.findall(read(page)) if "://" not in target and not target.startswith("mailto:")
+    ]
+    folder = os.path.join(ROOT, os.path.dirname(page))
+
+    assert [target for target in targets if not os.path.exists(os.path.join(folder, target))] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_is_there(page: str) -> None:
+    named = re.findall(r"`((?:src|tests|docs|images|benchmarks|requirements)/[\w./-]+\.\w+)`", read(page))
+
+    assert [name for name in named if not os.path.exists(os.path.join(ROOT, name))] == []
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *files(suffix=".lock"), *files(under="images/"), "Makefile", "pyproject.toml"]
+)
+def test_no_page_names_a_place_on_somebodys_machine(page: str) -> None:
+    private = re.compile(r"(?<![\w.~])/(?:work|home/(?!sandbox)\w+|root)/")
+
+    assert private.findall(read(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_example_can_be_read_by_what_it_is_for(page: str) -> None:
+    for language, text in BLOCK.findall(read(page)):
+        if language == "python":
+            ast.parse(text)
+        elif language == "toml":
+            tomllib.loads(text)
+        elif language in {"bash", "sh"}:
+            subprocess.run(["bash", "-n"], input=text, check=True, text=True)
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    makefile = read("Makefile")
+    for language, text in BLOCK.findall(read("README.md")):
+        for line in text.splitlines() if language in {"bash", "sh"} else ():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["make"]:
+                assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), line
+
+
+def test_each_operation_of_the_agent_is_in_the_reference() -> None:
+    page = read("docs/reference/wire.md")
+    ops = {op for name in files(under="src/warren/guest/", suffix=".py") for op in OP.findall(read(name))}
+
+    assert {op for op in ops if f"`{op}`" not in page} == set()
+
+
+def test_every_decision_says_what_would_change_our_mind() -> None:
+    parts = ("## Context", "## Decision", "## Consequences", "## What would change our mind")
+    decisions = files(under="docs/adr/", suffix=".md")
+
+    assert len(decisions) >= 6
+    for page in decisions:
+        assert [part for part in parts if part not in read(page)] == [], page
