@@ -88,10 +88,10 @@ def _spawn(keeper: socket.socket, receiver: fds.Receiver, request: dict[str, Any
         except OSError:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             raise
-        fds.send(keeper, {"t": "spawned", "id": request["id"], "pid": pid}, [pidfd])
+        fds.send(keeper, {"t": "spawned", "sandbox": request["sandbox"], "pid": pid}, [pidfd])
         os.close(pidfd)
     except OSError as error:
-        fds.send(keeper, {"t": "failed", "id": request["id"], "error": f"{type(error).__name__}: {error}"})
+        fds.send(keeper, {"t": "failed", "sandbox": request["sandbox"], "error": f"{type(error).__name__}: {error}"})
     finally:
         for fd in (boot_fd, mapped, done_mapping, *(() if cgroup_fd is None else (cgroup_fd,))):
             os.close(fd)

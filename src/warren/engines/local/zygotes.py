@@ -77,7 +77,7 @@ class Zygote:
         group, self._next = self._next, None
         group.resize(limits)
         directory = group.directory_fd()
-        message = {"t": "spawn", "id": sandbox_id, "inside": plan.SANDBOX_ID, "outside": outside_id}
+        message = {"t": "spawn", "sandbox": sandbox_id, "inside": plan.SANDBOX_ID, "outside": outside_id}
         message["cgroup"] = directory is not None
         passed = [boot.fileno(), *(() if directory is None else (directory,))]
         newborn: asyncio.Future[Newborn] = asyncio.get_running_loop().create_future()
@@ -149,7 +149,7 @@ class Zygote:
         try:
             while True:
                 reply = await self._receiver.receive_async()
-                waiting = self._waiting.pop(str(reply.get("id")), None)
+                waiting = self._waiting.pop(str(reply.get("sandbox")), None)
                 if reply["t"] == "spawned":
                     newborn = Newborn(reply["pid"], self._receiver.take_fd())
                     if waiting is None or waiting.done():
