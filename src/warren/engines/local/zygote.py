@@ -102,7 +102,8 @@ def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
     sock = None
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        forking.close_all_but((2, boot_fd, mapped))
+        # WHY: 0 to 2 stay taken, or descriptors that arrive would get these numbers.
+        forking.close_all_but((0, 1, 2, boot_fd, mapped))
         sock = socket.socket(fileno=boot_fd)
         os.setsid()
         os.read(mapped, 1)  # End of file: our ids are mapped.
