@@ -56,7 +56,7 @@ security: setup tools ## the attacks only
 	$(BIN)/pytest tests/security
 
 bench: setup tools ## the numbers of SPECIFICATION.md
-	$(BIN)/warren bench
+	$(BIN)/python -m benchmarks
 
 serve: # comes with the service
 	@echo "There is no service yet in this version: try '.venv/bin/warren run -c \"print(1 + 1)\"'" >&2; exit 2
