@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import sys
 import tempfile
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from benchmarks import machine
 from benchmarks.bench import Bench, Row
 from warren.core.images import Catalog
 from warren.engines.local.engine import LocalEngine
+from warren.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _default_data() -> str:
-    return os.path.expanduser("~/.cache/warren-bench")
+    return Settings.load().data_dir
 
 
 async def _measure(names: Sequence[str], image: Image, folder: str, quick: bool) -> list[Row]:

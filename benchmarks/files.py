@@ -16,11 +16,11 @@ async def measure(bench: Bench) -> None:
     reading: list[float] = []
     async with bench.sandbox() as link:
         for _ in range(bench.times(10, 3)):
-            writing.append(await clock(lambda: link.write_bytes("large.bin", content)))
+            writing.append(await clock(lambda: link.write("large.bin", content)))
             found: list[bytes] = []
 
             async def read() -> None:
-                found.append(await link.read_bytes("large.bin"))  # noqa: B023  (called before the next round)
+                found.append(await link.read_bytes("large.bin", SIZE))  # noqa: B023  (called before the next round)
 
             reading.append(await clock(read))
             if found[0] != content:
