@@ -26,6 +26,7 @@ $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
+	@echo "Ready. Try: $(BIN)/warren run -c 'print(1 + 1)'"
 
 tools: # what the tests run beside Python: mkfs.ext4 for disk quotas, bubblewrap to compare with
 	@missing=; for tool in $(TOOLS); do \
@@ -52,8 +53,9 @@ format: setup ## write the code as ruff likes it
 test: check tools ## check, then every test
 	$(BIN)/pytest tests
 
-security: setup tools ## the attacks only
+security: setup tools ## the attacks only; from root, also as an ordinary user
 	$(BIN)/pytest tests/security
+	if [ "$$(id -u)" = 0 ]; then tests/security/as_user.sh; fi
 
 bench: setup tools ## the numbers of SPECIFICATION.md
 	$(BIN)/python -m benchmarks
