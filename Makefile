@@ -74,6 +74,7 @@ lock: setup ## choose package versions anew: ours, and those of the images
 
 docs: setup ## write the reference pages that come from the code
 	$(BIN)/python tests/house/settings_page.py docs/reference/settings.md
+	$(BIN)/python -m warren.cli.reference > docs/reference/cli.md
 
 clean: ## remove what setup and the tools made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -101,7 +101,9 @@ class Settings(BaseModel):
     image_dirs: Names = Field(
         default=(), description="Folders of image specs, searched before those that come with Warren."
     )
-    timeout_s: float = Field(default=60.0, gt=0, le=86_400, description="Seconds one execution may take.")
+    timeout_s: float | None = Field(
+        default=None, gt=0, le=86_400, description="Seconds one execution may take when the caller does not say."
+    )
     debug: bool = Field(default=False, description="Keep more in the logs, and show tracebacks.")
     limits: LimitSettings = Field(default=LimitSettings(), description="What a sandbox may use.")
 

@@ -35,7 +35,7 @@ def _default(leaf: str, value: object) -> str:
         return f"`{value >> 20}M`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return "none" if value == () else f"`{value}`"
+    return "none" if value in {(), None} else f"`{value}`"
 
 
 if __name__ == "__main__":

@@ -50,12 +50,28 @@ def test_tests_run_the_real_thing(name: str) -> None:
     assert not mocks | patches
 
 
+SLEEPS = {"time.sleep", "anyio.sleep", "asyncio.sleep", "trio.sleep"}
+
+
 @pytest.mark.parametrize("name", files(under="tests/", suffix=".py"))
 def test_tests_do_not_sleep(name: str) -> None:
-    if name.startswith("tests/security/programs/"):
-        return  # what runs inside sandboxes may take its time
+    """Only a loop that looks again and again, against a deadline, may pause between looks."""
+    if "/programs/" in name:
+        return  # runs inside sandboxes, and may take its time
+    tree = ast.parse(read(name))
+    polling = {
+        call
+        for loop in ast.walk(tree)
+        if isinstance(loop, ast.While | ast.For | ast.AsyncFor)
+        for call in ast.walk(loop)
+    }
+    sleeps = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in SLEEPS and node not in polling
+    ]
 
-    assert not names_used(read(name)) & {"time.sleep", "anyio.sleep", "asyncio.sleep"}
+    assert sleeps == []
 
 
 def test_importing_warren_imports_nothing_heavy() -> None:

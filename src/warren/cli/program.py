@@ -54,8 +54,9 @@ async def perform(program: Program, choice: Choice) -> int:
 
 
 async def _perform(program: Program, choice: Choice, signals: Signals) -> int:
-    request = _build_request(program)
-    async with linked_sandbox(Settings.load(), choice) as link:
+    settings = Settings.load()
+    request = _build_request(program, settings.timeout_s)
+    async with linked_sandbox(settings, choice) as link:
         for source, target in program.copies:
             await copying.copy_in(link, source, target)
         await link.changes()
@@ -94,7 +95,7 @@ class Signals:
                     await link.kill(exec_id)
 
 
-def _build_request(program: Program) -> ExecRequest:
+def _build_request(program: Program, timeout_s: float | None) -> ExecRequest:
     kind, argv = ExecKind.SCRIPT, program.arguments
     if program.is_shell:
         kind, argv = ExecKind.ARGV, ("bash", "-c", program.source, "bash", *program.arguments)
@@ -103,7 +104,7 @@ def _build_request(program: Program) -> ExecRequest:
         kind=kind,
         code="" if program.is_shell else program.source,
         argv=argv,
-        timeout_s=program.timeout_s,
+        timeout_s=timeout_s if program.timeout_s is None else program.timeout_s,
         stream=not program.as_json,
         output_max_bytes=_OUTPUT_MAX_BYTES,
     )
