@@ -44,6 +44,8 @@ def run_in_child(function: Callable[[], Any], *, uid: int | None = None) -> Any:
                 os.setgroups([])
                 os.setresgid(uid, uid, uid)
                 os.setresuid(uid, uid, uid)
+                # A change of uid makes /proc/self root's, which starting as that user does not.
+                syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
             answer = {"value": function()}
         except BaseException:  # noqa: BLE001 - it is reported, and the child must not return into pytest
             answer = {"error": traceback.format_exc()}

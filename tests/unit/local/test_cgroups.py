@@ -207,7 +207,7 @@ def test_v2_limits_and_counters_are_written_and_read_in_its_own_files(tmp_path: 
 
 
 def test_a_controller_that_v2_does_not_offer_is_named_with_the_group(tmp_path: Path) -> None:
-    _write_files(tmp_path, {"cgroup.controllers": "pids", "cgroup.subtree_control": "pids"})
+    _write_files(tmp_path, {"cgroup.controllers": "pids", "cgroup.subtree_control": "pids", "cgroup.procs": ""})
     _write_files(tmp_path / "warren", {"cgroup.procs": "", "cgroup.subtree_control": ""})
     places, missing = hierarchies.make_unified(str(tmp_path), "warren", ["memory", "pids"])
 
@@ -234,17 +234,18 @@ def test_on_v2_processes_of_the_own_group_move_down_so_that_controllers_can_be_s
     def attempt() -> list[object]:
         with open(f"{own}/cgroup.procs", "w", encoding="ascii") as file:
             file.write("0")
+        untouched = hierarchies.make_unified(own, "warren", [offered[0]], may_move=False)
         places, missing = hierarchies.make_unified(own, "warren", [offered[0]])
         with open("/proc/self/cgroup", encoding="ascii") as file:
             where = file.read().splitlines()[-1]
-        return [list(places), missing, where.rpartition("/")[2]]
+        return [untouched, list(places), missing, where.rpartition("/")[2]]
 
     os.mkdir(own)
     try:
         if offered[0] not in shared:
             with open(f"{mount}/cgroup.subtree_control", "w", encoding="ascii") as file:
                 file.write(f"+{offered[0]}")
-        assert run_in_child(attempt) == [[offered[0]], {}, "warren.host"]
+        assert run_in_child(attempt) == [[{}, {}], [offered[0]], {}, "warren.host"]
     finally:
         for name in ("warren.host", "warren", ""):
             with contextlib.suppress(FileNotFoundError):

@@ -36,10 +36,11 @@ class _Mount:
     options: frozenset[str]
 
 
-def find(name: str) -> tuple[dict[str, Place], dict[str, str]]:
+def find(name: str, *, may_move: bool = True) -> tuple[dict[str, Place], dict[str, str]]:
     """Make the folder `name` in each hierarchy; returns places by controller, and why the others have none.
 
-    The controllers are memory, cpu, pids, and cpuacct where v1 counts processor time apart.
+    The controllers are memory, cpu, pids, and cpuacct where v1 counts processor time apart. Without `may_move` no
+    process changes its group, and a controller that could be had by moving some is in neither answer.
     """
     mounts = _load_mounts()
     own = _load_own_groups()
@@ -54,7 +55,7 @@ def find(name: str) -> tuple[dict[str, Place], dict[str, str]]:
             missing[controller] = str(exc.strerror)
     wanted = [controller for controller in LIMIT_FILES if controller not in own]
     if wanted:
-        found, refused = _make_v2(mounts, own.get(""), name, wanted)
+        found, refused = _make_v2(mounts, own.get(""), name, wanted, may_move=may_move)
         places |= found
         missing |= refused
     # Only counts: its absence is no missing limit.
@@ -122,7 +123,7 @@ def _make_v1(mounts: list[_Mount], controller: str, path: str, name: str) -> Pla
 
 
 def _make_v2(
-    mounts: list[_Mount], path: str | None, name: str, wanted: list[str]
+    mounts: list[_Mount], path: str | None, name: str, wanted: list[str], *, may_move: bool
 ) -> tuple[dict[str, Place], dict[str, str]]:
     usable = [mount for mount in mounts if mount.fstype == "cgroup2"]
     if path is None or not usable:
@@ -130,12 +131,14 @@ def _make_v2(
             controller: f"no cgroup hierarchy with the {controller} controller is mounted" for controller in wanted
         }
     try:
-        return make_unified(_locate(usable, path, name), name, wanted)
+        return make_unified(_locate(usable, path, name), name, wanted, may_move=may_move)
     except OSError as exc:
         return {}, dict.fromkeys(wanted, str(exc.strerror))
 
 
-def make_unified(own: str, name: str, wanted: list[str]) -> tuple[dict[str, Place], dict[str, str]]:
+def make_unified(
+    own: str, name: str, wanted: list[str], *, may_move: bool = True
+) -> tuple[dict[str, Place], dict[str, str]]:
     """Make `name` below the v2 group `own`, with those of the wanted controllers that it can have."""
     folder = f"{own}/{name}"
     _make_folder(folder)
@@ -147,9 +150,11 @@ def make_unified(own: str, name: str, wanted: list[str]) -> tuple[dict[str, Plac
             missing[controller] = f"the {controller} controller is not delegated to {own}"
             continue
         try:
-            _enable(own, name, controller)
-            _write(f"{folder}/cgroup.subtree_control", f"+{controller}")
+            _check_writable(f"{own}/cgroup.procs")
             _check_writable(f"{folder}/cgroup.procs")
+            if not _enable(own, name, controller, may_move=may_move):
+                continue
+            _write(f"{folder}/cgroup.subtree_control", f"+{controller}")
         except OSError as exc:
             missing[controller] = str(exc.strerror)
         else:
@@ -157,19 +162,23 @@ def make_unified(own: str, name: str, wanted: list[str]) -> tuple[dict[str, Plac
     return places, missing
 
 
-def _enable(own: str, name: str, controller: str) -> None:
+def _enable(own: str, name: str, controller: str, *, may_move: bool) -> bool:
+    """Share the controller out to the groups below `own`; False when processes would have to move for that."""
     control = f"{own}/cgroup.subtree_control"
     if controller in _read(control).split():
-        return
+        return True
     try:
         _write(control, f"+{controller}")
     except OSError as exc:
         if exc.errno != errno.EBUSY:
             raise
+        if not may_move:
+            return False
         # WHY: v2 lets a group either hold processes or share out controllers, not both, the root excepted. So what
         # runs in our own group moves one step down, where every limit that held for it still holds.
         _move_down(own, f"{own}/{_host_name(name)}")
         _write(control, f"+{controller}")
+    return True
 
 
 def _move_down(own: str, host: str) -> None:
@@ -204,7 +213,7 @@ def _check_writable(path: str) -> None:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="ascii", errors="replace") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()
 
 
