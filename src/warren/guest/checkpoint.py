@@ -10,6 +10,8 @@ import gc
 import os
 import random
 import socket
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from warren.guest import forking, process, reseed
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from warren.guest.control import Control
     from warren.guest.wire import Header
 
+_PATIENCE = 4
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -32,6 +35,12 @@ def resident_bytes() -> int:
 def find_obstacle(private_bytes: int, limit_bytes: int | None) -> str | None:
     """Say why no copy can be made now; None when it can."""
     tasks = forking.task_count()
+    for _ in range(_PATIENCE):
+        if tasks == 1 or threading.active_count() > 1:
+            break
+        # A thread that has been joined is still there for a moment.
+        time.sleep(0.0005)
+        tasks = forking.task_count()
     if tasks > 1:
         return f"{tasks} threads are running, and a copy would have only one"
     if limit_bytes is not None and private_bytes > limit_bytes:

@@ -57,6 +57,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # only where the image has it
 
+    # matplotlib reads it by name first, then copies all names of this module.
+    globals()[name] = FigureCanvasAgg
     return FigureCanvasAgg
 
 

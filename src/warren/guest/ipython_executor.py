@@ -214,5 +214,6 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
 
 def _describe(error: BaseException) -> dict[str, str]:
     if isinstance(error, UsageError):
-        error = error.with_traceback(None)
+        # A magic was called wrongly: where inside IPython that was noticed is of no interest.
+        return {"name": "UsageError", "value": str(error), "traceback": f"UsageError: {error}\n"}
     return describe(error, hidden=lambda filename: filename.startswith(_HIDDEN))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -27,10 +28,13 @@ def attach(fds: Sequence[int]) -> None:
 def detach() -> None:
     """Flush, then point 0, 1 and 2 at nothing, so that the pipes of a finished cell are held by nobody here."""
     flush()
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for target in range(3):
-        os.dup2(null, target, inheritable=True)
-    os.close(null)
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for target in range(3):
+            os.dup2(null, target, inheritable=True)
+        # It is one of the three when user code had closed that.
+        if null > 2:
+            os.close(null)
     # What could not be written (descriptor 1 was closed, its reader gone) must not turn up in the next cell.
     flush()
 
@@ -90,6 +94,6 @@ def _open_input() -> io.TextIOWrapper:
 
 def _open_output(name: str) -> io.TextIOWrapper:
     fd = 1 if name == "stdout" else 2
-    raw = open(fd, "wb", closefd=False)
+    raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
     errors = "surrogateescape" if fd == 1 else "backslashreplace"
     return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, line_buffering=True, write_through=True)

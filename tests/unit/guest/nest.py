@@ -25,6 +25,7 @@ import json, os, socket, sys
 options = json.loads(sys.argv[2])
 for name in options["without"]:
     sys.modules[name] = None
+sys.path[:0] = options["path"]
 for name in options["preload"]:
     __import__(name)
 from warren.guest import nursery
@@ -68,7 +69,8 @@ class Link:
     def send(self, header: Header, payload: bytes = b"", fds: tuple[int, ...] = ()) -> None:
         data = b"".join(encode(header, payload))
         sent = socket.send_fds(self.socket, [data], fds) if fds else 0
-        self.socket.sendall(data[sent:])
+        if sent < len(data):
+            self.socket.sendall(data[sent:])
 
     def ready(self) -> bool:
         return bool(self._frames)
@@ -96,14 +98,21 @@ class Link:
 class Nest:
     """One nursery, and all the processes that it made."""
 
-    def __init__(self, workspace: str, *, without: tuple[str, ...] = (), preload: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        workspace: str,
+        *,
+        without: tuple[str, ...] = (),
+        preload: tuple[str, ...] = (),
+        path: tuple[str, ...] = (),
+    ) -> None:
         self.workspace = workspace
         self.env = {"PATH": os.environ["PATH"], "HOME": workspace, "TMPDIR": workspace}
         self._pids: list[int] = []
         self._links: list[Link] = []
         # The nursery's children are its parent's, and it is ours once the process that forked it is gone.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        options = json.dumps({"without": without, "preload": preload, "workspace": workspace})
+        options = json.dumps({"without": without, "preload": preload, "path": path, "workspace": workspace})
         mine, theirs = socket.socketpair()
         with mine, theirs:
             command = [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), options]
@@ -188,7 +197,7 @@ class Pipes:
     def fds(self) -> list[int]:
         return list(self._open)
 
-    def read(self, ready: list[Any]) -> None:
+    def read(self, ready: list[int]) -> None:
         for fd in [fd for fd in ready if fd in self._open]:
             data = os.read(fd, 1 << 20)
             self._data[fd] += data
@@ -253,7 +262,14 @@ class Kernel:
     def start(self, code: str, *, stdin: bytes = b"", **header: Any) -> Pipes:
         self._count += 1
         pipes = Pipes(stdin)
-        head = {"t": "cell", "exec": f"exe_{self._count}", "echo": "display", "cwd": None, "env": {}, "checkpoint": 0}
+        head: Header = {
+            "t": "cell",
+            "exec": f"exe_{self._count}",
+            "echo": "display",
+            "cwd": None,
+            "env": {},
+            "checkpoint": 0,
+        }
         self.link.send({**head, **header}, code.encode(), pipes.theirs)
         pipes.close_theirs()
         return pipes
@@ -262,10 +278,10 @@ class Kernel:
         displays: list[dict[str, Any]] = []
         while True:
             if not self.link.ready():
-                ready = select.select([self.link.socket, *pipes.fds()], [], [], DEADLINE_S)[0]
+                ready = select.select([self.link.socket.fileno(), *pipes.fds()], [], [], DEADLINE_S)[0]
                 assert ready, "the cell did not end"
                 pipes.read(ready)
-                if self.link.socket not in ready:
+                if self.link.socket.fileno() not in ready:
                     continue
             frame = self.link.receive()
             if frame is None:

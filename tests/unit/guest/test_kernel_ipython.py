@@ -1,0 +1,81 @@
+"""What only IPython brings: magics, commands, its display machinery. And what is said where it is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unit.guest.nest import Nest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from unit.guest.nest import Kernel
+
+
+@pytest.fixture(scope="module")
+def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
+    pytest.importorskip("IPython", reason="IPython is not installed")
+    nest = Nest(str(tmp_path_factory.mktemp("workspace")))
+    yield nest
+    nest.close()
+
+
+def test_a_command_writes_to_the_cells_own_output(kernel: Kernel) -> None:
+    ran = kernel.run("word = 'hi'\nprint('before')\n!echo $word; echo oops >&2\nprint('after')\n_exit_code")
+
+    assert (ran.stdout, ran.stderr, ran.texts) == ("before\nhi\nafter\n", "oops\n", ["0"])
+
+
+def test_the_output_of_a_command_can_be_assigned(kernel: Kernel) -> None:
+    assert kernel.run("lines = !printf 'a\\nb\\n'\nlist(lines)").texts == ["['a', 'b']"]
+
+
+def test_magics_work_and_an_unknown_one_is_one_line(kernel: Kernel) -> None:
+    cd = kernel.run("%cd -q /\n%env ANSWER=42\nimport os; os.getcwd(), os.environ['ANSWER']")
+    unknown = kernel.run("%nonsense")
+
+    assert cd.texts == ["('/', '42')"]
+    assert unknown.stderr == "UsageError: Line magic function `%nonsense` not found.\n"
+
+
+def test_pip_is_run_with_the_kernels_interpreter(kernel: Kernel) -> None:
+    ran = kernel.run("%pip --version")
+
+    assert "pip" in ran.stdout + ran.stderr
+
+
+def test_a_formatter_that_fails_leaves_the_cell_whole(kernel: Kernel) -> None:
+    ran = kernel.run(
+        "class Odd:\n    def _repr_html_(self): raise ValueError('html')\n    def __repr__(self): return 'odd'\nOdd()"
+    )
+
+    assert (ran.status, ran.texts) == ("ok", ["odd"])
+    assert "ValueError: html" in ran.stderr
+
+
+def test_nothing_is_written_to_the_home_folder(nest: Nest, tmp_path: Path) -> None:
+    kernel = nest.kernel(env={**nest.env, "HOME": str(tmp_path)})
+    kernel.run("%cd /\n1 / 0")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_event_callbacks_of_user_code_see_its_cells_only(kernel: Kernel) -> None:
+    kernel.run("seen = []\nget_ipython().events.register('post_execute', lambda: seen.append(1))")
+    kernel.run("pass", checkpoint=1 << 30)
+
+    assert kernel.run("len(seen)").texts == ["2"]
+
+
+def test_without_ipython_a_command_is_refused_with_the_reason(tmp_path: Path) -> None:
+    nest = Nest(str(tmp_path), without=("IPython",))
+    try:
+        ran = nest.kernel().run("!ls")
+    finally:
+        nest.close()
+
+    assert ran.status == "error"
+    assert "This image has no IPython" in ran.stderr

@@ -1,0 +1,133 @@
+"""The nursery itself: what it lets through, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unit.guest.nest import Nest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_its_kernels_are_children_of_the_agent(nest: Nest) -> None:
+    ran = nest.kernel().run("import os; os.getppid()")
+
+    assert ran.texts == [str(os.getpid())]
+
+
+def test_two_kernels_share_no_variables(nest: Nest) -> None:
+    first, second = nest.kernel(), nest.kernel()
+    first.run("x = 1")
+
+    assert second.run("'x' in globals()").texts == ["False"]
+
+
+def test_nothing_of_an_earlier_request_is_in_the_memory_of_a_later_kernel(nest: Nest) -> None:
+    nest.kernel(env={**nest.env, "SECRET": "swordfish-31337"})
+    nest.script("x = 1", "swordfish-31337")
+    # The word is put together in here, so the search finds itself at most.
+    search = """
+import re
+def find(word):
+    found = 0
+    for line in open('/proc/self/maps'):
+        low, high, mode = re.match(r'(\\w+)-(\\w+) (\\S+)', line).groups()
+        if mode.startswith('rw'):
+            with open('/proc/self/mem', 'rb', 0) as memory:
+                memory.seek(int(low, 16))
+                try: found += memory.read(int(high, 16) - int(low, 16)).count(word)
+                except OSError: pass
+    return found
+find(b'-'.join([b'swordfish', b'31337']))
+"""
+    ran = nest.kernel().run(search)
+
+    assert int(ran.texts[0]) <= 2
+
+
+def test_signals_do_not_end_it(nest: Nest) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM, signal.SIGQUIT):
+        os.kill(nest.pid, number)
+
+    assert nest.kernel().run("1").texts == ["1"]
+
+
+def test_a_kernel_cannot_look_into_it(nest: Nest) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may look into everything; the sandbox user may not")
+    ran = nest.kernel().run(f"import os; os.listdir('/proc/{nest.pid}/fd')")
+
+    assert ran.error is not None
+    assert ran.error["name"] == "PermissionError"
+
+
+def test_a_kernel_starts_with_default_signals(nest: Nest) -> None:
+    ran = nest.kernel().run("import signal; [s.name for s in signal.Signals if signal.getsignal(s) == signal.SIG_IGN]")
+
+    assert ran.texts == ["['SIGPIPE', 'SIGXFSZ']"]
+
+
+def test_a_killed_nursery_is_an_end_of_file(nest: Nest) -> None:
+    other = Nest(nest.workspace, without=("IPython",))
+    try:
+        os.kill(other.pid, signal.SIGKILL)
+
+        assert other.link.receive() is None
+        assert other.wait(other.pid) == signal.SIGKILL
+    finally:
+        other.close()
+
+
+def test_it_ends_when_the_agent_hangs_up(nest: Nest) -> None:
+    other = Nest(nest.workspace, without=("IPython",))
+    try:
+        other.link.close()
+
+        assert other.wait(other.pid) == 0
+    finally:
+        other.close()
+
+
+def test_a_package_of_the_sandbox_in_place_of_an_imported_one_starts_cold(nest: Nest, tmp_path: Path) -> None:
+    image, own = tmp_path / "image", tmp_path / "own"
+    for folder, version in ((image, 1), (own, 2)):
+        folder.mkdir()
+        (folder / "gizmo.py").write_text(f"version = {version}\n")
+    other = Nest(nest.workspace, without=("IPython",), preload=("gizmo",), path=(str(image),))
+    try:
+        warm = other.kernel()
+        cold = other.kernel(env={**other.env, "PYTHONPATH": str(own)})
+        env = {**other.env, "PYTHONPATH": str(own)}
+        status, output, _ = other.script("import gizmo; print(gizmo.version)", env=env)
+
+        assert warm.run("import gizmo; gizmo.version").texts == ["1"]
+        assert cold.run("import gizmo; gizmo.version").texts == ["2"]
+        assert "cold" not in warm.up
+        assert cold.up["cold"] is True
+        assert "gizmo" in cold.up["why"]
+        assert "gizmo" in cold.spawned["note"]
+        assert (status, output) == (0, "2\n")
+    finally:
+        other.close()
+
+
+def test_a_cold_kernel_can_be_rolled_back_too(nest: Nest, tmp_path: Path) -> None:
+    image, own = tmp_path / "image", tmp_path / "own"
+    for folder in (image, own):
+        folder.mkdir()
+        (folder / "gizmo.py").touch()
+    other = Nest(nest.workspace, preload=("gizmo",), path=(str(image),))
+    try:
+        cold = other.kernel(env={**other.env, "WARREN_PACKAGES": str(own)})
+        copy = cold.run("x = 4", checkpoint=1 << 26).copy
+        assert copy is not None
+        cold.run("import os; os._exit(1)")
+
+        assert copy.wake().run("x").texts == ["4"]
+    finally:
+        other.close()
