@@ -60,7 +60,7 @@ def test_an_unknown_image_names_the_nearest(tmp_path: Path) -> None:
     done = _warren(tmp_path, "run", "-c", "1", "--image", "pyton")
 
     assert done.returncode == 1
-    assert "'python'" in done.stderr
+    assert "did you mean python?" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "data").exists()
 

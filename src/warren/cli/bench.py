@@ -14,6 +14,7 @@ from warren.cli.options import AllowBare, AsJson, Choice, EngineName, ImageName
 from warren.cli.tables import print_json, print_table, wants_json
 
 if TYPE_CHECKING:
+    from warren.cli.signals import Signals
     from warren.domain import Image
     from warren.engines.base import Engine
 
@@ -54,21 +55,31 @@ def bench(
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Time a fresh sandbox and a warm call, with a cold Python that imports the same beside them.
 
     The full set of numbers, with peers, is `make bench` in the source.
     """
     import anyio
 
-    measures = anyio.run(_measure, Choice(image=image, engine=engine, allow_bare=allow_bare), rounds)
+    from warren.cli.signals import run_with_signals
+
+    measures: list[Measure] = []
+
+    async def work(_signals: Signals) -> int:
+        measures.extend(await _measure(Choice(image=image, engine=engine, allow_bare=allow_bare), rounds))
+        return 0
+
+    if code := anyio.run(run_with_signals, work):
+        return code
     if wants_json(as_json):
         print_json(
             [{"name": m.name, "median_ms": round(m.median_ms, 3), "worst_ms": round(m.worst_ms, 3)} for m in measures]
         )
-        return
+        return 0
     rows = [(m.name, f"{m.median_ms:.2f}", f"{m.worst_ms:.2f}") for m in measures]
     print_table(None, ("", "median ms", "worst ms"), rows)
+    return 0
 
 
 async def _measure(choice: Choice, rounds: int) -> list[Measure]:

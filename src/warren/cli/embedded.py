@@ -64,8 +64,10 @@ def build_engine(settings: Settings, choice: Choice) -> Engine:
 async def linked_sandbox(settings: Settings, choice: Choice) -> AsyncIterator[Link]:
     """Make a sandbox and connect to it, for the length of a block; then destroy it, whatever happened."""
     limits = choice.build_limits(settings.limits.build())
-    image = await ready_image(settings, choice.image or settings.image)
+    name = choice.image or settings.image
+    open_catalog(settings).spec(name)
     async with opened_engine(settings, choice) as engine:
+        image = await ready_image(settings, name)
         await _sweep(engine)
         spec = SandboxSpec(id=new_owned_id(), image=image, limits=limits, env=choice.env)
         handle = await engine.create(spec)
@@ -80,7 +82,6 @@ async def linked_sandbox(settings: Settings, choice: Choice) -> AsyncIterator[Li
 async def ready_image(settings: Settings, name: str) -> Image:
     """Give a built image, building it first when it is not."""
     catalog = open_catalog(settings)
-    catalog.spec(name)
     with contextlib.suppress(NotFound):
         return catalog.get(name)
     from warren.cli.progress import build_with_progress

@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def _main(argv: list[str] | None) -> int:
     try:
-        code = app(args=argv, prog_name="warren", standalone_mode=False)
+        code = _call(argv)
         sys.stdout.flush()
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
@@ -74,6 +74,17 @@ def _main(argv: list[str] | None) -> int:
             raise
         return _explain_usage(exc)
     return code if isinstance(code, int) else 0
+
+
+def _call(argv: list[str] | None) -> object:
+    try:
+        return app(args=argv, prog_name="warren", standalone_mode=False)
+    except BaseExceptionGroup as group:
+        # Task groups wrap what goes wrong in them, once for each level; what went wrong first is what to tell.
+        cause: BaseException = group
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        raise cause from group
 
 
 def _explain_usage(exc: Any) -> int:

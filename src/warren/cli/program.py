@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import signal
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import anyio
-
 from warren.cli import copying, report
-from warren.cli.codes import EXIT_INTERRUPTED
 from warren.cli.embedded import linked_sandbox
+from warren.cli.signals import run_with_signals
 from warren.cli.terminal import read_stdin
 from warren.domain import ExecKind, ExecRequest, new_id
 from warren.settings import Settings
 
 if TYPE_CHECKING:
     from warren.cli.options import Choice
-    from warren.core.link import Link
+    from warren.cli.signals import Signals
     from warren.domain import Event, ExecResult
 
 _OUTPUT_MAX_BYTES = 1 << 40
@@ -44,13 +42,7 @@ class Program:
 async def perform(program: Program, choice: Choice) -> int:
     """Run it in a fresh sandbox and give the exit code for the shell."""
     copying.check_sources(program.copies)
-    async with anyio.create_task_group() as group:
-        signals = Signals(group.cancel_scope)
-        group.start_soon(signals.watch)
-        code = await _perform(program, choice, signals)
-        group.cancel_scope.cancel()
-        return code
-    return signals.exit_code
+    return await run_with_signals(functools.partial(_perform, program, choice))
 
 
 async def _perform(program: Program, choice: Choice, signals: Signals) -> int:
@@ -68,31 +60,6 @@ async def _perform(program: Program, choice: Choice, signals: Signals) -> int:
             await copying.copy_out(link, result, program.output_dir)
     _report(result, program)
     return report.exit_code(result)
-
-
-class Signals:
-    """What Ctrl-C and the like do: interrupt the program, then kill it; while there is none, give up."""
-
-    def __init__(self, scope: anyio.CancelScope) -> None:
-        self._scope = scope
-        self.target: tuple[Link, str] | None = None
-        self.exit_code = EXIT_INTERRUPTED
-
-    async def watch(self) -> None:
-        """Wait for signals until cancelled."""
-        interrupted = False
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
-            async for number in received:
-                if self.target is None:
-                    self.exit_code = 128 + number
-                    self._scope.cancel()
-                    return
-                link, exec_id = self.target
-                if number == signal.SIGINT and not interrupted:
-                    interrupted = True
-                    await link.interrupt(exec_id)
-                else:
-                    await link.kill(exec_id)
 
 
 def _build_request(program: Program, timeout_s: float | None) -> ExecRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from warren.cli.units import render_size
 
 if TYPE_CHECKING:
     from warren.cli.options import Choice
+    from warren.cli.signals import Signals
     from warren.core.link import Terminal
 
 EXAMPLES = """\b
@@ -52,11 +54,13 @@ def shell(
     """
     import anyio
 
+    from warren.cli.signals import run_with_signals
+
     choice = build_choice(image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare)
-    return anyio.run(_session, choice, _PYTHON if python else _BASH)
+    return anyio.run(run_with_signals, functools.partial(_session, choice, _PYTHON if python else _BASH))
 
 
-async def _session(choice: Choice, argv: tuple[str, ...]) -> int:
+async def _session(choice: Choice, argv: tuple[str, ...], _signals: Signals) -> int:
     from warren.cli.embedded import linked_sandbox
     from warren.cli.terminal import raw_mode, window_size
     from warren.settings import Settings

@@ -39,7 +39,8 @@ def raw_mode() -> Iterator[None]:
         return
     before = termios.tcgetattr(STDIN)
     try:
-        tty.setraw(STDIN)
+        # Not TCSAFLUSH, the default: it throws away what was typed ahead.
+        tty.setraw(STDIN, termios.TCSADRAIN)
         yield
     finally:
         termios.tcsetattr(STDIN, termios.TCSADRAIN, before)

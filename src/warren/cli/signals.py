@@ -1,0 +1,51 @@
+"""What Ctrl-C and the like do to a command: the program inside is told first, and the sandbox is never forgotten."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.cli.codes import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from warren.core.link import Link
+
+
+class Signals:
+    """Interrupts the execution that is its target, then kills it; while there is none, gives up the whole command."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self._scope = scope
+        self.target: tuple[Link, str] | None = None
+        self.exit_code = EXIT_INTERRUPTED
+
+    async def watch(self) -> None:
+        """Wait for signals until cancelled."""
+        interrupted = False
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
+            async for number in received:
+                if self.target is None:
+                    self.exit_code = 128 + number
+                    self._scope.cancel()
+                    return
+                link, exec_id = self.target
+                if number == signal.SIGINT and not interrupted:
+                    interrupted = True
+                    await link.interrupt(exec_id)
+                else:
+                    await link.kill(exec_id)
+
+
+async def run_with_signals(work: Callable[[Signals], Awaitable[int]]) -> int:
+    """Run a command's work to its end, or until a signal ends it; either way its blocks are left in order."""
+    async with anyio.create_task_group() as group:
+        signals = Signals(group.cancel_scope)
+        group.start_soon(signals.watch)
+        code = await work(signals)
+        group.cancel_scope.cancel()
+        return code
+    return signals.exit_code

@@ -1,0 +1,87 @@
+"""The command line as a person has it: a process with a data folder of its own, over every engine of this host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from warren.domain import Image
+
+PROGRAM = (sys.executable, "-c", "from warren.cli.main import main; main()")
+
+
+class Cli:
+    """Runs `warren` with one engine and the `python` image."""
+
+    def __init__(self, engine: str, data_dir: str, folder: Path) -> None:
+        self.engine = engine
+        self.data_dir = data_dir
+        self.folder = folder
+        self.env = {
+            "PATH": os.defpath,
+            "HOME": str(folder),
+            "WARREN_DATA_DIR": data_dir,
+            "WARREN_ENGINE": engine,
+            "WARREN_ALLOW_BARE": "true",
+            "WARREN_IMAGE": "python",
+        }
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [*PROGRAM, *arguments],
+            input=stdin,
+            capture_output=True,
+            cwd=self.folder,
+            env=self.env,
+            timeout=100,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*PROGRAM, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.folder,
+            env=self.env,
+            start_new_session=True,
+        )
+
+    def sandboxes(self) -> list[str]:
+        """Name the folders of sandboxes that are on disk."""
+        home = os.path.join(self.data_dir, "bare" if self.engine == "bare" else "local/sandboxes")
+        return [name for name in os.listdir(home) if name.startswith(("run_", "sbx_"))] if os.path.isdir(home) else []
+
+
+@pytest.fixture(scope="session", params=["bare", "local"])
+def engine_data(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, images_dir: str, python_image: Image
+) -> Iterator[tuple[str, str]]:
+    """An engine's name and a data folder that has the images."""
+    assert python_image.name == "python"
+    folder = tmp_path_factory.mktemp(request.param)
+    os.symlink(os.path.join(images_dir, "images"), folder / "images")
+    probe = Cli(request.param, str(folder), folder)
+    tried = probe("run", "-c", "print('ready')")
+    if b"engine" in tried.stderr and tried.returncode == 1 and b"Traceback" not in tried.stderr:
+        pytest.skip(tried.stderr.decode())
+    assert tried.stdout == b"ready\n", tried.stderr.decode()
+    yield request.param, str(folder)
+    probe("stop-engine")
+    assert probe.sandboxes() == []
+
+
+@pytest.fixture
+def warren(engine_data: tuple[str, str], tmp_path: Path) -> Iterator[Cli]:
+    cli = Cli(*engine_data, tmp_path)
+    yield cli
+    assert cli.sandboxes() == []

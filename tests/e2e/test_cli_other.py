@@ -1,0 +1,125 @@
+"""The other commands, from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import time
+from fcntl import ioctl
+from typing import TYPE_CHECKING, Self
+
+from e2e.conftest import PROGRAM
+
+if TYPE_CHECKING:
+    from e2e.conftest import Cli
+
+
+class Person:
+    """Somebody at a terminal, who reads before typing."""
+
+    def __init__(self, warren: Cli, *arguments: str) -> None:
+        self._terminal, theirs = pty.openpty()
+        ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
+        self.process = subprocess.Popen(
+            [*PROGRAM, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=warren.folder, env=warren.env
+        )
+        os.close(theirs)
+        self.seen = b""
+
+    def reads(self, wanted: bytes) -> None:
+        deadline = time.monotonic() + 60
+        while wanted not in self.seen:
+            ready, _, _ = select.select([self._terminal], [], [], max(0, deadline - time.monotonic()))
+            assert ready, f"{wanted!r} did not come; there was {self.seen!r}"
+            try:
+                self.seen += os.read(self._terminal, 65536)
+            except OSError as exc:
+                raise AssertionError(f"it ended without {wanted!r}; there was {self.seen!r}") from exc
+
+    def types(self, keys: bytes) -> None:
+        self.seen = b""
+        os.write(self._terminal, keys)
+
+    def resizes(self, columns: int, rows: int) -> None:
+        ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process.send_signal(28)
+
+    def leaves(self) -> int:
+        return self.process.wait(60)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._terminal)
+        with self.process:
+            self.process.kill()
+
+
+def test_a_shell_is_a_terminal_in_a_sandbox(warren: Cli) -> None:
+    with Person(warren, "shell") as person:
+        person.reads(b"fresh sandbox")
+        person.types(b"stty size; echo o$((1))k\n")
+        person.reads(b"33 99")
+        person.reads(b"o1k")
+        person.resizes(120, 40)
+        person.types(b"stty size\n")
+        person.reads(b"40 120")
+        person.types(b"exit 5\n")
+
+        assert person.leaves() == 5
+
+
+def test_a_python_shell_evaluates_and_leaves_with_ctrl_d(warren: Cli) -> None:
+    with Person(warren, "shell", "--python") as person:
+        person.reads(b"In [")
+        person.types(b"print('6' + str(6 * 7))\r")
+        person.reads(b"642")
+        person.reads(b"In [")
+        person.types(b"\x04")
+
+        assert person.leaves() == 0
+
+
+def test_images_are_listed_and_shown_as_json_in_a_pipe(warren: Cli) -> None:
+    listed = json.loads(warren("image", "list").stdout)
+    shown = json.loads(warren("image", "show", "python").stdout)
+
+    assert {image["name"]: image["built"] for image in listed}["python"] is True
+    assert shown["name"] == "python"
+    assert shown["packages"] == next(image["packages"] for image in listed if image["name"] == "python")
+
+
+def test_an_image_that_is_built_is_not_built_again(warren: Cli) -> None:
+    assert json.loads(warren("image", "build", "python").stdout)["built_now"] is False
+
+
+def test_tables_are_for_people(warren: Cli) -> None:
+    with Person(warren, "image", "list") as person:
+        person.reads(b"description")
+
+        assert person.leaves() == 0
+
+
+def test_doctor_names_every_layer_and_its_exit_code_agrees(warren: Cli) -> None:
+    done = warren("doctor", "--json")
+    report = json.loads(done.stdout)
+
+    assert {"user", "mount", "seccomp", "memory", "disk"} <= {layer["name"] for layer in report["layers"]}
+    assert done.returncode == (0 if report["ok"] else 1)
+    for layer in report["layers"]:
+        assert layer["detail"]
+        assert layer["holds"] or layer["fix"]
+
+
+def test_bench_times_a_fresh_sandbox_beside_a_cold_python(warren: Cli) -> None:
+    measures = json.loads(warren("bench", "--rounds", "1", "--json").stdout)
+
+    assert any(measure["name"].startswith("fresh sandbox") for measure in measures)
+    assert any(measure["name"].startswith("cold Python") for measure in measures)
+    assert all(measure["median_ms"] > 0 for measure in measures)

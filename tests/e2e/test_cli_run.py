@@ -1,0 +1,200 @@
+"""`warren run`, from outside: a real process, a real sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from e2e.conftest import Cli
+
+
+def test_a_program_prints_and_its_exit_code_is_ours(warren: Cli) -> None:
+    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
+
+    done = warren("run", "-c", code)
+
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
+
+
+def test_a_file_takes_arguments_and_standard_input(warren: Cli) -> None:
+    (warren.folder / "ask.py").write_text("import sys\nprint(sys.argv[1:], input())\n")
+
+    done = warren("run", "ask.py", "--", "--flag", "two words", stdin=b"hello\n")
+
+    assert done.stdout == b"['--flag', 'two words'] hello\n"
+    assert done.returncode == 0
+
+
+def test_a_program_comes_from_standard_input(warren: Cli) -> None:
+    assert warren("run", "-", stdin=b"print(6 * 7)").stdout == b"42\n"
+
+
+def test_bash_runs_with_shell_or_by_its_suffix(warren: Cli) -> None:
+    (warren.folder / "script.sh").write_text('echo "from $1"; exit 4\n')
+
+    assert warren("run", "--shell", "-c", "echo $((6 * 7)) | tr 4 5").stdout == b"52\n"
+    done = warren("run", "script.sh", "--", "bash")
+    assert (done.returncode, done.stdout) == (4, b"from bash\n")
+
+
+def test_bytes_pass_through_unchanged(warren: Cli) -> None:
+    data = bytes(range(256)) * 1000
+
+    done = warren("run", "-c", "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())", stdin=data)
+
+    assert done.stdout == data
+
+
+def test_output_appears_while_the_program_runs(warren: Cli) -> None:
+    with warren.start("run", "-c", "print('first', flush=True); input(); print('second')") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        out, _ = process.communicate(b"go\n", timeout=60)
+
+    assert out == b"second\n"
+    assert process.returncode == 0
+
+
+def test_a_timeout_is_explained_and_exits_124(warren: Cli) -> None:
+    done = warren("run", "--timeout", "300ms", "-c", "print('partial', flush=True)\nwhile True: pass")
+
+    assert done.returncode == 124
+    assert done.stdout == b"partial\n"
+    assert b"out of time, limit 300 ms" in done.stderr
+
+
+def test_a_crash_is_explained_and_exits_with_its_signal(warren: Cli) -> None:
+    done = warren("run", "-c", "import ctypes; ctypes.string_at(0)")
+
+    assert done.returncode == 128 + signal.SIGSEGV
+    assert b"SIGSEGV" in done.stderr
+
+
+def test_running_out_of_memory_is_explained_and_exits_137(warren: Cli) -> None:
+    if warren.engine == "bare":
+        pytest.skip("the bare engine enforces no limits")
+
+    done = warren("run", "--memory", "128M", "-c", "hog = [bytearray(8 << 20) for _ in range(100)]")
+
+    assert done.returncode == 137
+    assert b"out of memory, limit 128 MiB" in done.stderr
+
+
+def test_files_go_in_and_only_changed_ones_come_out(warren: Cli) -> None:
+    (warren.folder / "in.csv").write_text("1,2\n")
+    (warren.folder / "tree" / "deep").mkdir(parents=True)
+    (warren.folder / "tree" / "deep" / "x").write_text("x")
+    code = (
+        "import os\nassert open('data/in.csv').read() == '1,2\\n'\nassert open('tree/deep/x').read() == 'x'\n"
+        "os.makedirs('made/by'); open('made/by/me', 'w').write('new')\nopen('tree/deep/x', 'a').write('y')\n"
+        "os.symlink('/etc/passwd', 'made/link')"
+    )
+
+    done = warren("run", "-c", code, "--file", "in.csv:data/in.csv", "--file", "tree", "--output", "results")
+
+    assert done.returncode == 0, done.stderr
+    found = {
+        os.path.relpath(os.path.join(parent, name), warren.folder / "results")
+        for parent, _, names in os.walk(warren.folder / "results")
+        for name in names
+    }
+    assert found == {"made/by/me", "tree/deep/x"}
+    assert (warren.folder / "results" / "tree" / "deep" / "x").read_text() == "xy"
+
+
+def test_the_environment_is_what_was_asked_for(warren: Cli) -> None:
+    done = warren("run", "-c", "import os; print(os.environ['A'], 'WARREN_IMAGE' in os.environ)", "--env", "A=b=c")
+
+    assert done.stdout == b"b=c False\n"
+
+
+def test_json_holds_the_whole_result(warren: Cli) -> None:
+    done = warren("run", "--json", "-c", "import sys; open('made', 'w').write('1'); print('hi'); sys.exit(3)")
+    result = json.loads(done.stdout)
+
+    assert done.returncode == 3
+    assert (result["exit_code"], result["cause"], result["stdout"]) == (3, "exited", "hi\n")
+    assert [change["path"] for change in result["files_changed"]] == ["made"]
+
+
+def test_ctrl_c_interrupts_the_program_and_then_the_sandbox_is_gone(warren: Cli) -> None:
+    code = (
+        "import time\nprint('up', flush=True)\ntry:\n    time.sleep(600)\n"
+        "except KeyboardInterrupt:\n    print('caught', flush=True)\n    raise"
+    )
+    with warren.start("run", "-c", code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+
+    assert out == b"caught\n"
+    assert process.returncode == 130
+    assert warren.sandboxes() == []
+
+
+def test_a_second_ctrl_c_kills_a_program_that_does_not_listen(warren: Cli) -> None:
+    code = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: print('no', flush=True))\n"
+        "print('up', flush=True)\nwhile True: time.sleep(0.01)"
+    )
+    with warren.start("run", "-c", code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == b"no\n"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+    assert process.returncode in {130, 137}
+
+
+def test_being_told_to_end_destroys_the_sandbox(warren: Cli) -> None:
+    with warren.start("run", "-c", "print('up', flush=True)\nwhile True: pass") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.terminate()
+        process.communicate(timeout=60)
+
+    assert process.returncode != 0
+    assert warren.sandboxes() == []
+
+
+def test_the_sandbox_of_a_killed_command_is_removed_by_the_next(warren: Cli) -> None:
+    with warren.start("run", "-c", "print('up', flush=True)\nwhile True: pass") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.kill()
+        process.communicate(timeout=60)
+    assert len(warren.sandboxes()) == 1
+
+    assert warren("run", "-c", "print(1)").stdout == b"1\n"
+    assert warren.sandboxes() == []
+
+
+def test_a_reader_that_leaves_ends_it_quietly(warren: Cli) -> None:
+    with warren.start("run", "-c", "while True: print('y' * 1000)") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        process.wait(60)
+
+    assert process.returncode == 141
+    assert said == b""
+
+
+def test_limits_that_make_no_sense_are_refused_before_anything_is_made(warren: Cli) -> None:
+    done = warren("run", "-c", "1", "--memory", "1K")
+
+    assert done.returncode == 2
+    assert b"memory" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
