@@ -105,6 +105,8 @@ class LinkStream:
             await self.send(source)
         else:
             async for piece in source:
+                if self.answered or self._failure is not None:
+                    return
                 await self.send(piece)
         self.send_eof()
 
@@ -129,7 +131,8 @@ class LinkStream:
         kind = header["t"]
         if kind == "data":
             self.window -= len(payload)
-            if self.window < 0 or len(payload) > CHUNK:
+            # The last screen of a terminal may go over the credit by one chunk.
+            if self.window < -CHUNK or len(payload) > CHUNK:
                 raise ProtocolError("data without credit")
         elif kind == "event":
             is_output = header.get("kind") in _OUTPUTS

@@ -61,7 +61,7 @@ class Outflow:
     def _ready(self, _events: int) -> None:
         for _ in range(CHUNKS_A_ROUND):
             try:
-                data = os.read(self.fd, CHUNK)
+                data = os.read(self.fd, min(CHUNK, self._stream.credit))
             except BlockingIOError:
                 return
             except OSError as error:

@@ -47,7 +47,13 @@ def build_test(literal: str | None, regex: str | None) -> Callable[[bytes], bool
 
 
 def search(
-    walk: Walk, name: str | None, literal: str | None, regex: str | None, limit: int
+    walk: Walk,
+    name: str | None,
+    literal: str | None,
+    regex: str | None,
+    limit: int,
+    *,
+    seconds: float = SECONDS,
 ) -> tuple[dict[str, Any], bytes]:
     """Build the answer of `fs.search`. Runs in a worker: it uses that process's alarm clock."""
     matches: list[dict[str, Any]] = []
@@ -55,7 +61,7 @@ def search(
     # The regex engine looks for signals as it works, so even a catastrophic pattern ends here; the agent's own
     # deadline for the worker stands behind it.
     signal.signal(signal.SIGALRM, _ring)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         test = build_test(literal, regex)
         for found in walk:

@@ -40,7 +40,8 @@ class Reading:
             if not may_send(self._stream, self._step):
                 return
             try:
-                data = os.pread(self._fd, min(CHUNK, self._left), self._offset) if self._left else b""
+                size = min(CHUNK, self._left, self._stream.credit)
+                data = os.pread(self._fd, size, self._offset) if size else b""
             except OSError as error:
                 refused = refusal(error, "the file")
                 self._stream.fail(refused.code, refused.message)

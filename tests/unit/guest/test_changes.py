@@ -1,0 +1,160 @@
+"""The change scan: what it reports, what it cannot be told, and what it costs."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from warren.guest import changes as module
+from warren.guest.changes import Changes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def said(changes: Changes) -> list[tuple[str, str]]:
+    found, complete = changes.scan()
+    assert complete
+    return [(one["path"], one["action"]) for one in found]
+
+
+def test_created_modified_and_deleted_files_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("1")
+    (tmp_path / "going").write_text("1")
+    changes = Changes(str(tmp_path))
+
+    (tmp_path / "new").write_text("12345")
+    (tmp_path / "old").write_text("12")
+    (tmp_path / "going").unlink()
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "deep").write_text("")
+    found, complete = changes.scan()
+
+    assert complete
+    assert found == [
+        {"path": "d/deep", "action": "created", "size": 0},
+        {"path": "going", "action": "deleted", "size": 0},
+        {"path": "new", "action": "created", "size": 5},
+        {"path": "old", "action": "modified", "size": 2},
+    ]
+    assert said(changes) == []
+
+
+def test_what_was_there_at_the_start_is_no_change(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x")
+
+    assert said(Changes(str(tmp_path))) == []
+
+
+def test_setting_the_clock_of_a_file_back_hides_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text("before")
+    before = file.stat()
+    changes = Changes(str(tmp_path))
+
+    file.write_text("AFTER!")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    assert said(changes) == [("f", "modified")]
+
+
+def test_a_deleted_folder_takes_its_files_with_it(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "f").write_text("")
+    (tmp_path / "a" / "g").write_text("")
+    changes = Changes(str(tmp_path))
+
+    os.unlink(tmp_path / "a" / "b" / "f")
+    os.rmdir(tmp_path / "a" / "b")
+    os.unlink(tmp_path / "a" / "g")
+    os.rmdir(tmp_path / "a")
+
+    assert said(changes) == [("a/b/f", "deleted"), ("a/g", "deleted")]
+
+
+def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_text("")
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    changes = Changes(str(inside))
+
+    os.symlink(outside, inside / "link")
+    os.symlink(inside, inside / "circle")
+
+    assert said(changes) == [("circle", "created"), ("link", "created")]
+
+
+def test_what_is_ignored_or_adopted_is_not_reported(tmp_path: Path) -> None:
+    changes = Changes(str(tmp_path))
+    changes.ignored.add(".temporary")
+
+    (tmp_path / ".temporary").write_text("")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "mine").write_text("")
+    (tmp_path / "theirs").write_text("")
+    changes.adopt("d")
+
+    assert said(changes) == [("theirs", "created")]
+
+
+def test_at_most_a_thousand_are_listed(tmp_path: Path) -> None:
+    changes = Changes(str(tmp_path))
+    for number in range(module.MAX_CHANGES + 1):
+        (tmp_path / str(number)).touch()
+
+    found, complete = changes.scan()
+
+    assert len(found) == module.MAX_CHANGES
+    assert not complete
+    assert said(changes) == []
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A workspace of many more files than the budget: flat and deep."""
+    root = tmp_path_factory.mktemp("crowded")
+    for folder in range(200):
+        os.mkdir(root / f"d{folder}")
+        for number in range(150):
+            os.close(os.open(root / f"d{folder}" / str(number), os.O_CREAT | os.O_WRONLY))
+    return str(root)
+
+
+def test_beyond_the_budget_it_reports_what_it_saw_and_no_more(crowded: str) -> None:
+    changes = Changes(crowded)
+    first, complete = changes.scan()
+    assert not complete
+
+    with open(os.path.join(crowded, "top"), "w") as file:
+        file.write("seen first: the top is looked at before what lies deeper")
+    found, complete = changes.scan()
+
+    assert not complete
+    assert {"path": "top", "action": "created"}.items() <= found[0].items()
+    assert all(one["action"] != "deleted" for one in first + found)
+    os.unlink(os.path.join(crowded, "top"))
+    assert ("top", "deleted") in [(one["path"], one["action"]) for one in changes.scan()[0]]
+
+
+def test_the_budget_of_time_is_kept(crowded: str) -> None:
+    changes = Changes(crowded)
+    best = min(_timed(changes) for _ in range(5))
+
+    assert best < 0.060
+
+
+def test_an_empty_workspace_costs_next_to_nothing(tmp_path: Path) -> None:
+    changes = Changes(str(tmp_path))
+
+    assert min(_timed(changes) for _ in range(50)) < 0.0005
+
+
+def _timed(changes: Changes) -> float:
+    start = time.thread_time()
+    changes.scan()
+    return time.thread_time() - start
