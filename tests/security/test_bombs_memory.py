@@ -1,0 +1,142 @@
+"""A program takes all the memory it can get, in every way there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from security.arena import ROOTLESS, answers, explained, stands
+from warren.domain import MIB, Cause, ExecKind, Limits, State
+from warren.testing.subject import printed, run
+
+if TYPE_CHECKING:
+    from warren.testing.subject import Subject
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(
+        ROOTLESS,
+        reason="without a delegated control group memory is not limited: creating a sandbox is refused unless the "
+        "operator gave the layer up (test_fail_closed.py), and then there is no limit to test",
+    ),
+]
+
+LIMIT = 192 * MIB
+LIMITS = Limits(memory_bytes=LIMIT, checkpoint_bytes=32 * MIB)
+
+BOMBS = {
+    "heap": "hog = []\nwhile True: hog.append(bytearray(8 << 20))",
+    "shared mapping": (
+        "import mmap\nhog = []\nwhile True:\n    m = mmap.mmap(-1, 8 << 20); m.write(b'x' * (8 << 20)); hog.append(m)"
+    ),
+    "memfd": ("import os\nfd = os.memfd_create('hog')\nblock = b'x' * (1 << 20)\nwhile True: os.write(fd, block)"),
+    "System V memory": (
+        "import ctypes\nlibc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\n"
+        "while True:\n    at = libc.shmat(libc.shmget(0, 8 << 20, 0o1600), None, 0)\n    ctypes.memset(at, 1, 8 << 20)"
+    ),
+    "files in memory, then heap": (
+        "import shutil\n"
+        "for folder in ('/tmp', '/dev/shm'):\n"
+        "    try:\n"
+        "        with open(folder + '/hog', 'wb', buffering=0) as f:\n"
+        "            while f.write(b'x' * (1 << 20)): pass\n"
+        "    except OSError: pass\n"
+        "hog = []\nwhile True: hog.append(bytearray(4 << 20))"
+    ),
+    "a long string": "s = 'x'\nwhile True: s += s",
+    "small objects": "hog = []\nwhile True: hog.append([object() for _ in range(10000)])",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_a_memory_bomb_is_ended_and_named_and_variables_stay(subject: Subject, bomb: str) -> None:
+    async with subject.sandbox(limits=LIMITS) as handle, subject.link(handle) as link:
+        await run(link, "x = 'before'")
+        result = await run(link, f"x = 'spoilt'\nprint('lit', flush=True)\n{BOMBS[bomb]}", timeout_s=60)
+
+        assert result.cause in (Cause.OOM, Cause.ERROR), result
+        if result.cause is Cause.ERROR:
+            # One allocation larger than everything is refused, not killed.
+            assert result.error is not None
+            assert result.error["name"] == "MemoryError"
+        else:
+            assert result.state is State.ROLLED_BACK
+            assert result.limit == LIMIT
+            assert result.peak is not None
+            assert result.peak >= LIMIT * 0.8
+            assert await printed(link, "print(x)") == "before"
+        assert result.stdout == b"lit\n"
+        assert explained(result)
+        usage = await subject.engine.usage(handle)
+        assert usage.memory_peak_bytes is not None
+        assert usage.memory_peak_bytes <= LIMIT + LIMITS.checkpoint_bytes + 64 * MIB
+        await run(link, "rm -f /tmp/hog /dev/shm/hog", ExecKind.SHELL)
+        await stands(subject, handle)
+
+
+async def test_children_that_take_all_memory_do_not_take_the_agent(subject: Subject) -> None:
+    code = (
+        "import subprocess, sys\n"
+        "hogs = [subprocess.Popen([sys.executable, '-c', 'hog = [bytearray(4 << 20) for _ in range(10000)]'])\n"
+        "        for _ in range(6)]\n"
+        "print(sorted({hog.wait() for hog in hogs}))"
+    )
+    async with subject.sandbox(limits=LIMITS) as handle, subject.link(handle) as link:
+        await run(link, "x = 'before'")
+        result = await run(link, code, timeout_s=60)
+
+        assert result.cause in (Cause.EXITED, Cause.OOM, Cause.ERROR), result
+        if result.ok:
+            assert result.stdout == b"[-9]\n"
+        assert await printed(link, "print(x)") == "before"
+        await stands(subject, handle)
+
+
+async def test_a_bomb_in_a_shell_command_is_named_too(subject: Subject) -> None:
+    async with subject.sandbox(limits=LIMITS) as handle, subject.link(handle) as link:
+        bomb = "exec python -c 'hog = [bytearray(4 << 20) for _ in range(10000)]'"
+        result = await run(link, bomb, ExecKind.SHELL, timeout_s=60)
+
+        assert (result.cause, result.state, result.limit) == (Cause.OOM, State.NONE, LIMIT)
+        assert explained(result)
+        await stands(subject, handle)
+
+
+async def test_a_full_tmpfs_does_not_take_the_agent_with_it(subject: Subject) -> None:
+    """Files in memory are bounded below the limit: what fills them gets an error, and nobody is killed."""
+    code = (
+        "import errno, os\n"
+        "full = 0\n"
+        "for folder in ('/tmp', '/dev/shm'):\n"
+        "    try:\n"
+        "        with open(folder + '/hog', 'wb', buffering=0) as f:\n"
+        "            while f.write(b'x' * (1 << 20)): pass\n"
+        "    except OSError as error: full += error.errno == errno.ENOSPC\n"
+        "print(full)"
+    )
+    async with subject.sandbox(limits=LIMITS) as handle, subject.link(handle) as link:
+        for _ in range(3):
+            assert await printed(link, code) == "2"
+        await answers(link)
+        await stands(subject, handle)
+
+
+async def test_a_program_that_fits_is_never_killed_by_a_checkpoint(subject: Subject) -> None:
+    """60 MB of variables are copied when they change; ten times, and up to the limit beside it."""
+    limit = 256 * MIB
+    state, beside = 60 * MIB, 176 * MIB
+    limits = Limits(memory_bytes=limit)
+    async with subject.linked_sandbox(limits=limits) as link:
+        assert (await run(link, f"state = bytearray({state})\nstate[::4096] = b'x' * len(state[::4096])")).ok
+        for turn in range(10):
+            result = await run(
+                link,
+                f"state[::4096] = bytes([{turn}]) * len(state[::4096])\n"
+                f"beside = bytearray({beside}); beside[::4096] = b'x' * len(beside[::4096])\n"
+                "del beside\nprint(state[0])",
+                timeout_s=60,
+            )
+            assert result.ok, (turn, result)
+            assert result.stdout == b"%d\n" % turn
+            assert result.protected, result.why_unprotected
