@@ -50,13 +50,14 @@ def test_no_two_folders_share_an_id_and_all_are_in_range(tmp_path: Path, registr
 
 def test_the_block_of_a_folder_that_is_gone_is_given_out_again(tmp_path: Path, registry: str) -> None:
     os.makedirs(registry)
-    for block in range(uids.BLOCKS):
+    for block in range(8):
         with open(os.path.join(registry, str(block)), "w", encoding="utf-8") as file:
             file.write(str(tmp_path / "gone"))
     folder = _folder(tmp_path, "one")
-    base = uids.claim(folder, registry)
+    base = uids.claim(folder, registry, blocks=8)
 
-    assert uids.claim(folder, registry) == base
+    assert uids.claim(folder, registry, blocks=8) == base
+    assert base in range(uids.FIRST, uids.FIRST + 8 * uids.BLOCK)
 
 
 def test_a_copied_folder_gets_a_block_of_its_own(tmp_path: Path, registry: str) -> None:
@@ -72,15 +73,15 @@ def test_a_copied_folder_gets_a_block_of_its_own(tmp_path: Path, registry: str) 
 def test_when_every_block_is_taken_it_says_so(tmp_path: Path, registry: str) -> None:
     os.makedirs(registry)
     holder = _folder(tmp_path, "holder")
-    for block in range(uids.BLOCKS):
+    for block in range(8):
         folder = tmp_path / f"h{block}"
         folder.mkdir()
         (folder / "uid_block").write_text(str(block))
         with open(os.path.join(registry, str(block)), "w", encoding="utf-8") as file:
             file.write(str(folder))
 
-    with pytest.raises(RuntimeError, match="are taken"):
-        uids.claim(holder, registry)
+    with pytest.raises(RuntimeError, match="all 8 blocks of user ids are taken"):
+        uids.claim(holder, registry, blocks=8)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "999999"])

@@ -23,7 +23,7 @@ REGISTRY = "/run/warren/uids"
 _KEPT = "uid_block"
 
 
-def claim(data_dir: str, registry: str = REGISTRY) -> int:
+def claim(data_dir: str, registry: str = REGISTRY, blocks: int = BLOCKS) -> int:
     """Return the first uid of the block that belongs to this data folder, claiming one if it has none.
 
     Raises RuntimeError when all blocks are taken.
@@ -35,13 +35,13 @@ def claim(data_dir: str, registry: str = REGISTRY) -> int:
         if kept is not None and _take(registry, kept, data_dir):
             return FIRST + kept * BLOCK
         # Not in order, so that a folder that is away for a moment (an unmounted disk) seldom loses its block.
-        start = secrets.randbelow(BLOCKS)
-        for offset in range(BLOCKS):
-            block = (start + offset) % BLOCKS
+        start = secrets.randbelow(blocks)
+        for offset in range(blocks):
+            block = (start + offset) % blocks
             if _take(registry, block, data_dir):
                 _store_block(data_dir, block)
                 return FIRST + block * BLOCK
-    raise RuntimeError(f"all {BLOCKS} blocks of user ids are taken: remove the files in {registry} that nobody uses")
+    raise RuntimeError(f"all {blocks} blocks of user ids are taken: remove the files in {registry} that nobody uses")
 
 
 @contextlib.contextmanager
