@@ -8,6 +8,11 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command "make lock"
 TOOLS := mkfs.ext4 bwrap
 
+# Whom this machine trusts, a company's proxy for example, uv shall trust too.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
+export UV_SYSTEM_CERTS ?= true
+endif
+
 .PHONY: help setup tools check format test security bench serve lock docs clean
 .DEFAULT_GOAL := help
 
@@ -19,10 +24,11 @@ setup: $(INSTALLED) ## make .venv with everything in it, and .venv/bin/warren
 $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Warren needs Python 3.11 or later: run 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
-		{ echo "This Python has no venv module: on Debian and Ubuntu, 'apt-get install python3-venv' brings it" >&2; exit 1; }
-	test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/setup.lock
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV)
+	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
+	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip --python $(BIN)/python"; \
+	else echo "There is no pip: on Debian and Ubuntu, 'apt-get install python3-venv' brings it" >&2; exit 1; fi; \
+	$$pip install --quiet --disable-pip-version-check --require-hashes -r requirements/setup.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@

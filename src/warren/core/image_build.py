@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 VENV_INSIDE = "/opt/image"
 LOCK_FILE = "requirements.lock"
 
+_TRUST_STORES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _RESOLVED = re.compile(r"Resolved (\d+) packages?")
 _STARTED = re.compile(r"Downloading (\S+)(?: \(([\d.]+ ?\w+)\))?")
 _FINISHED = re.compile(r"\s*Downloaded (\S+)")
@@ -62,7 +63,7 @@ def build_folder(job: Job) -> None:
     """
     venv = f"{job.folder}/venv"
     job.progress(BuildStep("resolving", f"{len(job.spec.packages)} packages"))
-    _run(job, [_uv(), "venv", "--no-project", "--python", job.interpreter.executable, venv])
+    _run(job, [*_uv(), "venv", "--no-project", "--python", job.interpreter.executable, venv])
     _write_lock(job)
     _install(job)
     job.progress(BuildStep("compiling", "bytecode"))
@@ -110,7 +111,7 @@ def _write_lock(job: Job) -> None:
     wanted = f"{job.folder}/requirements.in"
     with open(wanted, "w", encoding="utf-8") as file:
         file.write("\n".join(job.spec.packages))
-    command = [_uv(), "pip", "compile", "--quiet", "--generate-hashes", "--no-emit-index-url", "--no-header"]
+    command = [*_uv(), "pip", "compile", "--quiet", "--generate-hashes", "--no-emit-index-url", "--no-header"]
     _run(job, [*command, "--no-annotate", "--python", job.interpreter.executable, wanted, "-o", lock])
     os.unlink(wanted)
 
@@ -136,7 +137,7 @@ def _install(job: Job) -> None:
 
     # WHY: copies, because a file shared with uv's cache would change when the cache does.
     command = [
-        _uv(),
+        *_uv(),
         "pip",
         "install",
         "--python",
@@ -261,7 +262,9 @@ def _open_to_all(folder: str) -> None:
                 os.chmod(path, 0o755 if mode & 0o100 else 0o644)
 
 
-def _uv() -> str:
+def _uv() -> list[str]:
     import uv
 
-    return str(uv.find_uv_bin())
+    # WHY: uv brings its own list of authorities; what this machine trusts besides, a company's proxy say, counts too.
+    trust = ["--system-certs"] if any(os.path.exists(store) for store in _TRUST_STORES) else []
+    return [str(uv.find_uv_bin()), *trust]
