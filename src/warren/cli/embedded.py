@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from warren.core.images import Catalog, bundled_spec_dir
 from warren.core.link import Link
-from warren.domain import SandboxSpec
+from warren.domain import Handle, SandboxSpec
 from warren.engines import procfs
 from warren.engines.base import load_engine
 from warren.errors import NotFound
@@ -70,8 +70,10 @@ async def linked_sandbox(settings: Settings, choice: Choice) -> AsyncIterator[Li
         image = await ready_image(settings, name)
         await _sweep(engine)
         spec = SandboxSpec(id=new_owned_id(), image=image, limits=limits, env=choice.env)
-        handle = await engine.create(spec)
+        # Known before it is made: a signal may come while it is being made.
+        handle = Handle(engine.name, spec.id)
         try:
+            handle = await engine.create(spec)
             async with Link(await engine.connect(handle)) as link:
                 yield link
         finally:

@@ -205,17 +205,17 @@ async def check_twenty_are_created_at_once(subject: Subject) -> None:
     assert len(set(seen)) == 20
 
 
-async def check_an_image_that_is_not_there_isrefused(subject: Subject) -> None:
+async def check_an_image_that_is_not_there_is_refused(subject: Subject) -> None:
     """One sentence says which image it is, and nothing of the sandbox is left."""
     image = Image(name="nowhere", digest="0" * 64, path="/nonexistent/image", interpreter_prefix="/usr")
     spec = subject.make_spec(image=image)
     message = await refused(Error, subject.engine.create(spec))
 
-    assert "nowhere" in message
+    assert "nowhere" in message, message
     assert spec.id not in await subject.listed()
 
 
-async def check_nonsense_limits_arerefused(subject: Subject) -> None:
+async def check_nonsense_limits_are_refused(subject: Subject) -> None:
     """Limits that no sandbox could live with name the field and its range, and nothing is made."""
     before = await subject.listed()
     for fields in ({"memory_bytes": 1}, {"cpus": 0}, {"pids": -1}, {"disk_bytes": 10**30}, {"cpus": float("nan")}):
