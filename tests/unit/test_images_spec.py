@@ -117,6 +117,14 @@ def test_a_root_of_its_own_needs_an_interpreter_that_it_does_not_hide() -> None:
         replace(SPEC, root="/").check_interpreter(replace(PYTHON, prefix="/usr", inside="/usr"))
 
 
+@pytest.mark.parametrize("prefix", ["/tmp/python", "/workspace", "/home/sandbox/python"])
+def test_an_interpreter_where_sandboxes_have_something_of_their_own_is_refused(prefix: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"lies in {prefix}, which sandboxes cannot see"):
+        SPEC.check_interpreter(replace(PYTHON, prefix=prefix, inside=prefix))
+
+    SPEC.check_interpreter(replace(PYTHON, prefix="/tmpfs/python", inside="/tmpfs/python"))
+
+
 def test_an_unknown_image_is_answered_with_the_nearest_and_all_names(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
 

@@ -34,6 +34,8 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
+_HIDDEN = ("/dev", "/home/sandbox", "/proc", "/tmp", "/workspace")
+"""Where a sandbox has something of its own, so that an interpreter there would not be seen."""
 _KEYS = ("name", "description", "python", "packages", "preload", "env", "root")
 
 
@@ -106,6 +108,11 @@ class ImageSpec:
             raise InvalidRequest(
                 f"image {self.name} needs Python {self.python}, but Warren runs on {interpreter.version}: "
                 "install Warren on a Python that fits"
+            )
+        if any(f"{interpreter.inside}/".startswith(f"{hidden}/") for hidden in _HIDDEN):
+            raise InvalidRequest(
+                f"the Python that runs Warren lies in {interpreter.prefix}, which sandboxes cannot see: "
+                "install Warren on a Python elsewhere"
             )
         if self.root != "host" and interpreter.prefix.split("/")[1] == "usr":
             raise InvalidRequest(
