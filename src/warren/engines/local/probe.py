@@ -6,8 +6,6 @@ import contextlib
 import errno
 import os
 import resource
-import select
-import signal
 import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +22,7 @@ from warren.engines.local import (
     syscalls,
     uids,
 )
+from warren.engines.local.attempts import Failure, attempt
 from warren.engines.local.cgroups import Cgroups, GroupLimits
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ NAMES = (
     "uid",
 )
 """All layers, by the names that operators use in optional_layers."""
-_DEADLINE_S = 20
 _LIMITS = GroupLimits(memory_bytes=64 << 20, cpus=0.5, pids=32)
 _SCRATCH = "/tmp"
 """A folder that is there; what is mounted on it is seen by the child alone."""
@@ -66,12 +64,6 @@ class Layer:
     """One sentence: what holds, or why not."""
     fix: str
     """What the operator types to make it hold; empty when it does."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    number: int
-    text: str
 
 
 def probe(*, optional: Iterable[str] = ()) -> list[Layer]:
@@ -90,72 +82,28 @@ def probe(*, optional: Iterable[str] = ()) -> list[Layer]:
 
 def _probe_namespaces() -> list[Layer]:
     layers = []
-    for kind, attempt in _NAMESPACE_ATTEMPTS.items():
-        failure = _try(attempt)
+    for kind, act in _NAMESPACE_ATTEMPTS.items():
+        failure = attempt(act)
         fix = "" if failure is None else fixes.for_namespace("user" if kind == "nesting" else kind, failure.number)
         what = "a user namespace inside another" if kind == "nesting" else f"its own {kind} namespace"
         layers.append(_layer(kind, failure, what, fix))
-    return [*layers, _layer("proc", _try(_attempt_proc), "/proc of its own processes only", fixes.for_proc())]
+    return [*layers, _layer("proc", attempt(_try_proc), "/proc of its own processes only", fixes.for_proc())]
 
 
 def _probe_restrictions() -> list[Layer]:
     version = landlock.abi()
     return [
-        _layer("seccomp", _try(_attempt_seccomp), "system calls from an allow-list", fixes.for_seccomp()),
-        _layer("landlock", _try(_attempt_landlock), f"Landlock ABI {version}", fixes.for_landlock()),
-        _layer("capabilities", _try(_attempt_capabilities), "no capability in any set", fixes.for_capabilities()),
-        _layer("no_new_privs", _try(_attempt_no_new_privs), "setuid programs gain nothing", "use kernel 3.5 or later"),
+        _layer("seccomp", attempt(_try_seccomp), "system calls from an allow-list", fixes.for_seccomp()),
+        _layer("landlock", attempt(_try_landlock), f"Landlock ABI {version}", fixes.for_landlock()),
+        _layer("capabilities", attempt(_try_capabilities), "no capability in any set", fixes.for_capabilities()),
+        _layer("no_new_privs", attempt(_try_no_new_privs), "setuid programs gain nothing", "use kernel 3.5 or later"),
     ]
 
 
-def _layer(name: str, failure: _Failure | None, what: str, fix: str) -> Layer:
+def _layer(name: str, failure: Failure | None, what: str, fix: str) -> Layer:
     if failure is None:
         return Layer(name, holds=True, detail=what, fix="")
     return Layer(name, holds=False, detail=failure.text, fix=fix)
-
-
-def _try(attempt: Callable[[], None]) -> _Failure | None:
-    """Run an attempt in a forked child; returns why it failed, or None."""
-    answer = ""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _report(attempt, writer)
-    os.close(writer)
-    # One read and no wait for the end: a grandchild may still hold the other side.
-    select.select([reader], [], [], _DEADLINE_S)
-    os.set_blocking(reader, False)
-    with contextlib.suppress(BlockingIOError):
-        answer = os.read(reader, 4096).decode(errors="replace")
-    os.close(reader)
-    _, status = os.waitpid(pid, 0)
-    number, _, text = answer.partition(" ")
-    if number == "ok":
-        return None
-    if not number.isdigit():
-        return _Failure(0, f"the attempt ended with {_describe(status)}")
-    return _Failure(int(number), text)
-
-
-def _report(attempt: Callable[[], None], writer: int) -> None:
-    """Run the attempt and leave the process, whatever happens."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(_DEADLINE_S)
-    try:
-        attempt()
-        answer = "ok"
-    except OSError as exc:
-        answer = f"{exc.errno or 0} {exc.strerror or exc}"
-    except BaseException as exc:  # noqa: BLE001 - it is reported, and the child must not return into the caller
-        answer = f"0 {exc}"
-    with contextlib.suppress(OSError):
-        os.write(writer, answer.encode(errors="replace")[:4000])
-    os._exit(0)
-
-
-def _describe(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _check(holds: bool, sentence: str) -> None:
@@ -169,56 +117,56 @@ def _enter(flags: int) -> None:
     namespaces.write_id_maps(os.getpid(), 0, outside)
 
 
-def _attempt_mount() -> None:
+def _try_mount() -> None:
     _enter(namespaces.CLONE_NEWNS)
     mounts.private_root()
     mounts.tmpfs(_SCRATCH, 1 << 16, 16)
     mounts.bind("/proc", _SCRATCH)
 
 
-def _attempt_pid() -> None:
+def _try_pid() -> None:
     _enter(namespaces.CLONE_NEWPID)
-    failure = _try(lambda: _check(os.getpid() == 1, "the first process of a pid namespace is not number 1"))
+    failure = attempt(lambda: _check(os.getpid() == 1, "the first process of a pid namespace is not number 1"))
     _check(failure is None, failure.text if failure else "")
 
 
-def _attempt_net() -> None:
+def _try_net() -> None:
     _enter(namespaces.CLONE_NEWNET)
     namespaces.bring_up_loopback()
 
 
-def _attempt_uts() -> None:
+def _try_uts() -> None:
     _enter(namespaces.CLONE_NEWUTS)
     syscalls.sethostname("sandbox")
     _check(os.uname().nodename == "sandbox", "the host name of a uts namespace cannot be set")
 
 
-def _attempt_nesting() -> None:
+def _try_nesting() -> None:
     _enter(namespaces.CLONE_NEWNS)
     _enter(namespaces.ALL & ~namespaces.CLONE_NEWUSER)
 
 
-def _attempt_proc() -> None:
+def _try_proc() -> None:
     _enter(namespaces.CLONE_NEWNS | namespaces.CLONE_NEWPID)
     mounts.private_root()
-    failure = _try(lambda: mounts.proc(_SCRATCH))
+    failure = attempt(lambda: mounts.proc(_SCRATCH))
     if failure is not None:
         raise OSError(failure.number, failure.text)
 
 
 _NAMESPACE_ATTEMPTS: dict[str, Callable[[], None]] = {
     "user": lambda: _enter(0),
-    "mount": _attempt_mount,
-    "pid": _attempt_pid,
-    "net": _attempt_net,
+    "mount": _try_mount,
+    "pid": _try_pid,
+    "net": _try_net,
     "ipc": lambda: _enter(namespaces.CLONE_NEWIPC),
-    "uts": _attempt_uts,
+    "uts": _try_uts,
     "cgroup": lambda: _enter(namespaces.CLONE_NEWCGROUP),
-    "nesting": _attempt_nesting,
+    "nesting": _try_nesting,
 }
 
 
-def _attempt_seccomp() -> None:
+def _try_seccomp() -> None:
     seccomp.install(seccomp.build_filter())
     try:
         syscalls.unshare(namespaces.CLONE_NEWUSER)
@@ -228,7 +176,7 @@ def _attempt_seccomp() -> None:
         _check(holds=False, sentence="a forbidden system call is not refused")
 
 
-def _attempt_landlock() -> None:
+def _try_landlock() -> None:
     landlock.restrict([])
     try:
         os.close(os.open("/dev/null", os.O_WRONLY))
@@ -237,13 +185,13 @@ def _attempt_landlock() -> None:
     _check(holds=False, sentence="a forbidden write is not refused")
 
 
-def _attempt_capabilities() -> None:
+def _try_capabilities() -> None:
     _enter(0)
     caps.drop_all()
     _check(caps.effective() == 0, "capabilities are left after dropping all of them")
 
 
-def _attempt_no_new_privs() -> None:
+def _try_no_new_privs() -> None:
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     _check(syscalls.prctl(syscalls.PR_GET_NO_NEW_PRIVS) == 1, "no_new_privs does not stay set")
 
@@ -253,17 +201,17 @@ def _probe_groups() -> list[Layer]:
     places, missing = hierarchies.find(f"warren-probe-{os.getpid()}", may_move=False)
     cgroups = Cgroups(places, missing)
     try:
-        failure = _try(lambda: _attempt_join(cgroups))
+        failure = attempt(lambda: _try_join(cgroups))
     finally:
         with contextlib.suppress(OSError):
             cgroups.remove_all()
     layers = []
     for name, what in (("memory", "bytes"), ("cpu", "processor time"), ("pids", "number of tasks")):
-        why = _Failure(0, missing[name]) if name in missing else failure
+        why = Failure(0, missing[name]) if name in missing else failure
         detail = f"{what} bounded by a control group ({'v2' if _is_unified(places, name) else 'v1'})"
         if name == "pids" and why is not None:
             detail = f"number of tasks bounded by RLIMIT_NPROC; no group: {why.text}"
-            why = _try(_attempt_task_limit)
+            why = attempt(_try_task_limit)
         layers.append(_layer(name, why, detail, fixes.for_group(name)))
     return layers
 
@@ -272,7 +220,7 @@ def _is_unified(places: dict[str, hierarchies.Place], name: str) -> bool:
     return name not in places or places[name].unified
 
 
-def _attempt_join(cgroups: Cgroups) -> None:
+def _try_join(cgroups: Cgroups) -> None:
     group = cgroups.make("probe", _LIMITS)
     for descriptor in group.procs_fds():
         os.write(descriptor, b"0")
@@ -280,7 +228,7 @@ def _attempt_join(cgroups: Cgroups) -> None:
     _check(not cgroups.names() or os.getpid() in group.pids(), "a process that joined a control group is not in it")
 
 
-def _attempt_task_limit() -> None:
+def _try_task_limit() -> None:
     """Check that a limit on tasks set inside a user namespace counts those inside only."""
     _enter(0)
     resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
@@ -298,14 +246,14 @@ def _attempt_task_limit() -> None:
 def _probe_disk() -> Layer:
     if os.geteuid() != 0:
         detail = "workspaces in memory, bounded in bytes and files; persistent ones need root"
-        return _layer("disk", _try(_attempt_mount), detail, fixes.for_namespace("mount", 0))
-    failure = _try(_attempt_disk)
+        return _layer("disk", attempt(_try_mount), detail, fixes.for_namespace("mount", 0))
+    failure = attempt(_try_disk)
     return _layer(
         "disk", failure, "bytes and files bounded by a disk image", fixes.for_disk(failure.text if failure else "")
     )
 
 
-def _attempt_disk() -> None:
+def _try_disk() -> None:
     with tempfile.TemporaryDirectory(prefix="warren-probe-") as folder:
         quota.make_template(f"{folder}/template", 16 << 20, 1024, journal=False)
         image = quota.DiskImage(f"{folder}/image")
@@ -317,11 +265,11 @@ def _probe_uid() -> Layer:
     if os.geteuid() != 0:
         detail = f"all sandboxes share uid {os.geteuid()} of this host"
         return Layer("uid", holds=False, detail=detail, fix="run it as root, for example `sudo warren …`")
-    failure = _try(_attempt_uid)
+    failure = attempt(_try_uid)
     return _layer("uid", failure, "each sandbox has a host uid of its own", fixes.for_namespace("user", 0))
 
 
-def _attempt_uid() -> None:
+def _try_uid() -> None:
     ready, go = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
