@@ -247,6 +247,23 @@ def test_a_package_that_is_not_the_locked_one_is_refused(workshop: Workshop) -> 
     assert workshop.left() == []
 
 
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_is_one_sentence_and_changes_nothing(workshop: Workshop) -> None:
+    workshop.data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "none", workshop.data], check=True)
+    try:
+        with pytest.raises(
+            BuildFailed, match=r"image tiny could not be built: .*(disk is full|No space left)"
+        ) as caught:
+            workshop.catalog.build("tiny")
+
+        assert "\n" not in str(caught.value)
+        assert workshop.left() == []
+    finally:
+        subprocess.run(["umount", workshop.data], check=True)
+
+
 def test_the_image_says_exactly_what_is_in_it(workshop: Workshop) -> None:
     image = workshop.catalog.build("tiny")
 
