@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ class Keeper:
     def __init__(self, nest: Nest) -> None:
         self._nest = nest
         self._tasks: set[asyncio.Task[None]] = set()
-        self._connections = 0
+        self._writers: set[asyncio.StreamWriter] = set()
         self._ended = asyncio.Event()
         self._operations: dict[str, Callable[[Header], Awaitable[Header]]] = {
             "create": self._nest.create,
@@ -62,9 +63,13 @@ class Keeper:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
         await self._nest.close()
+        for writer in self._writers:
+            writer.close()
+        while self._writers:
+            await asyncio.sleep(0)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        self._writers.add(writer)
         decoder = Decoder()
         _send(writer, {"t": "hello", **self._nest.describe(), "pid": os.getpid()})
         try:
@@ -76,7 +81,7 @@ class Keeper:
         except (OSError, ProtocolError):
             pass
         finally:
-            self._connections -= 1
+            self._writers.discard(writer)
             writer.close()
 
     async def _answer(self, writer: asyncio.StreamWriter, header: Header, payload: bytes) -> None:
@@ -102,7 +107,7 @@ class Keeper:
         idle = 0.0
         while idle < IDLE_S:
             await asyncio.sleep(IDLE_S / 20)
-            busy = self._connections or self._nest.is_busy
+            busy = self._writers or self._nest.is_busy
             idle = 0.0 if busy else idle + IDLE_S / 20
         self._ended.set()
 
@@ -118,6 +123,9 @@ def _send(writer: asyncio.StreamWriter, header: Header) -> None:
 def main(argv: list[str]) -> int:
     """Run the keeper of the data folder in `argv`; the configuration comes as JSON on standard input."""
     os.umask(0o077)
+    # One descriptor a running sandbox is kept, so the number of sandboxes is bounded by this.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     config: dict[str, Any] = json.loads(sys.stdin.read() or "{}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warren.guest.wire import Header
 
 BOOT_TIMEOUT_S = 20.0
+BOOTS_AT_ONCE = 16
 OVERHEAD_BYTES = 24 << 20
 """Memory of the agent and the nursery, on top of what a sandbox was promised."""
 WITHOUT_ASKING = frozenset({"landlock", "uid"})
@@ -44,6 +45,8 @@ class Nest:
         self._ended: dict[str, asyncio.Event] = {}
         self._zygotes: dict[str, Zygote] = {}
         self._opening: dict[str, asyncio.Lock] = {}
+        # WHY: each takes a dozen descriptors, most of them on their way through sockets, and those are counted too.
+        self._booting = asyncio.Semaphore(BOOTS_AT_ONCE)
         self._layers: frozenset[str] = frozenset()
         self._base_uid: int | None = None
 
@@ -70,6 +73,7 @@ class Nest:
         for record in records.load_records(os.path.join(self._folder, "sandboxes")):
             self._records[record.id] = record
             self._adopt(record)
+        await self._adopt_zygotes()
         self._remove_stray_groups()
 
     async def close(self) -> None:
@@ -80,6 +84,8 @@ class Nest:
         for fd in self._watched.values():
             loop.remove_reader(fd)
             os.close(fd)
+        if not self._watched:
+            self._cgroups.remove_all()
 
     def describe(self) -> Header:
         """Say what an engine wants to know when it connects."""
@@ -92,7 +98,8 @@ class Nest:
         self._check_storage(storage)
         record = self._new_record(params["id"], limits, storage, params["image"]["digest"])
         try:
-            await self._boot(record, params, limits)
+            async with self._booting:
+                await self._boot(record, params, limits)
         except BaseException:
             await self._end(record)
             self._forget(record)
@@ -111,7 +118,8 @@ class Nest:
         record.state = records.MAKING
         record.save()
         try:
-            await self._boot(record, params, limits)
+            async with self._booting:
+                await self._boot(record, params, limits)
         except BaseException:
             await self._end(record)
             raise
@@ -164,17 +172,21 @@ class Nest:
         with contextlib.ExitStack() as stack:
             stack.callback(receiver.close)
             try:
+                zygote = await self._zygote(params["image"])
                 with theirs:
-                    group, newborn = await self._spawn(record, params["image"], theirs, _group_limits(limits))
+                    group, newborn = self._spawn(zygote, record, theirs)
+                # From here on the zygote works at the same time. What we send waits for the process in its socket.
+                group.resize(_group_limits(limits))
                 workspace, mount_fd = await self._workspaces.attach(record, limits, self._owner(record))
                 facts = group.facts()
                 passed = [*facts.values(), *([mount_fd] if mount_fd >= 0 else [])]
                 for fd in passed:
                     stack.callback(os.close, fd)
-                self._born(record, await newborn)
                 listener = stack.enter_context(unix_channel.listen(record.socket))
-                message = self._boot_message(record, params, limits, workspace, list(facts))
+                message = self._boot_message(record, params, workspace, list(facts))
                 fds.send(ours, message, [listener.fileno(), *passed])
+                zygote.get_ready()
+                self._born(record, await newborn)
                 async with asyncio.timeout(BOOT_TIMEOUT_S):
                     answer = await receiver.receive_async()
             except (EOFError, OSError, TimeoutError) as error:
@@ -182,38 +194,32 @@ class Nest:
         if answer["t"] != "ready":
             raise EngineUnavailable(f"a layer of isolation could not be applied: {answer.get('message')}")
         record.state = records.RUNNING
-        record.layers = sorted(self._layers)
-        record.save()
 
-    async def _spawn(
-        self, record: Record, image: dict[str, Any], boot: socket.socket, limits: GroupLimits
-    ) -> tuple[Group, asyncio.Future[Newborn]]:
-        zygote = await self._zygote(image)
+    def _spawn(self, zygote: Zygote, record: Record, boot: socket.socket) -> tuple[Group, asyncio.Future[Newborn]]:
         outside = 0 if self._base_uid is None else record.uid_index
-        group, newborn = zygote.spawn(record.id, outside, boot, limits)
-        # Written before the process can do anything, so that whoever follows us finds its group and ends it.
+        group, newborn = zygote.spawn(record.id, outside, boot)
         record.group = group.name
-        record.save()
         return group, newborn
 
     def _owner(self, record: Record) -> int:
         return os.getuid() if self._base_uid is None else self._base_uid + record.uid_index
 
-    def _boot_message(self, record: Record, params: Header, limits: Limits, workspace: str, facts: list[str]) -> Header:
+    def _boot_message(self, record: Record, params: Header, workspace: str, facts: list[str]) -> Header:
+        limits = params["limits"]
         request = plan.SandboxRequest(
-            memory_bytes=limits.memory_bytes,
-            open_files=limits.open_files,
-            pids=limits.pids,
+            memory_bytes=limits["memory_bytes"],
+            open_files=limits["open_files"],
+            pids=limits["pids"],
             workspace=workspace,
-            disk_bytes=limits.disk_bytes,
-            disk_inodes=limits.disk_inodes,
+            disk_bytes=limits["disk_bytes"],
+            disk_inodes=limits["disk_inodes"],
             layers=self._layers,
         )
         boot = {
             "sandbox_id": record.id,
             "workspace": plan.WORKSPACE,
             "env": plan.build_environment(params["image"]["env"], params["env"]),
-            "limits": asdict(limits),
+            "limits": limits,
             "preload": params["image"]["preload"],
         }
         steps = [(step.act, dict(step.args)) for step in plan.build_sandbox_plan(request)]
@@ -234,9 +240,9 @@ class Nest:
             if zygote is None or not zygote.is_ready:
                 if zygote is not None:
                     await zygote.close(kill=True)
-                zygote = Zygote(os.path.join(self._folder, "zygotes", key), self._cgroups)
+                zygote = self._new_zygote(key)
                 shared = None if self._base_uid is not None else os.path.join(self._folder, "sandboxes")
-                await zygote.open(
+                await zygote.start(
                     Launch(
                         image=image,
                         guest_path=self._guest_path,
@@ -248,10 +254,22 @@ class Nest:
                 self._zygotes[key] = zygote
             return zygote
 
+    def _new_zygote(self, digest: str) -> Zygote:
+        return Zygote(os.path.join(self._folder, "zygotes", digest), self._cgroups)
+
+    async def _adopt_zygotes(self) -> None:
+        for digest in os.listdir(os.path.join(self._folder, "zygotes")):
+            zygote = self._new_zygote(digest)
+            if await zygote.adopt(self._version):
+                self._zygotes[digest] = zygote
+
     def _born(self, record: Record, newborn: Newborn) -> None:
         record.pid = newborn.pid
         record.start_time = records.process_start_time(newborn.pid) or 0
-        record.save()
+        record.layers = sorted(self._layers)
+        # As running, though it is not yet contained: then nothing is left to do when it is. If we die first, the
+        # sandbox does too, for it cannot tell us that it is ready.
+        record.save(state=records.RUNNING)
         self._watch(record, newborn.pidfd)
 
     def _watch(self, record: Record, pidfd: int) -> None:
@@ -306,6 +324,7 @@ class Nest:
 
     def _remove_stray_groups(self) -> None:
         known = {record.group for record in self._records.values()}
+        known |= {zygote.waiting_in for zygote in self._zygotes.values()}
         for name in self._cgroups.names():
             if name not in known:
                 group = self._cgroups.group(name)

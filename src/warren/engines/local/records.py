@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import shutil
@@ -51,9 +50,9 @@ class Record:
         """Its workspace, as a folder: rootless, and only if the operator gave up the disk layer."""
         return os.path.join(self.folder, "workspace")
 
-    def save(self) -> None:
-        """Write it to its folder."""
-        value = dataclasses.asdict(self)
+    def save(self, **differing: Any) -> None:
+        """Write it to its folder, with these values differing from what we hold."""
+        value = vars(self) | differing
         del value["folder"]
         path = os.path.join(self.folder, "record.json")
         with open(path + ".new", "w", encoding="utf-8") as file:

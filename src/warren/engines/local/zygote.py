@@ -8,6 +8,7 @@ talks to it. Its children do not need it: a zygote that dies is replaced, and th
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
 import os
@@ -35,12 +36,12 @@ def main(listener_fd: int, preload: list[str], version: str) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         keeper, _address = listener.accept()
-        receiver = fds.Receiver(keeper)
+        serving = _Serving(keeper, program)
         with contextlib.suppress(EOFError, OSError):
             fds.send(keeper, {"t": "ready", "version": version, **ready})
             while ready["error"] is None:
-                _serve(keeper, receiver, program)
-        receiver.close()
+                serving.answer_next()
+        serving.close()
         if ready["error"] is not None:
             sys.exit(1)
 
@@ -61,40 +62,69 @@ def _prepare(preload: Iterable[str]) -> dict[str, Any]:
     return {"error": None, "huge_pages": collapse_heap()}
 
 
-def _serve(keeper: socket.socket, receiver: fds.Receiver, program: bytes) -> None:
-    request = receiver.receive()
-    if request["t"] == "park":
+class _Serving:
+    """One keeper's connection, and whether we wait in a control group that no sandbox has yet."""
+
+    def __init__(self, keeper: socket.socket, program: bytes) -> None:
+        self._keeper = keeper
+        self._receiver = fds.Receiver(keeper)
+        self._program = program
+        self._parked = False
+
+    def answer_next(self) -> None:
+        """Take the next request and answer it. Raises EOFError when the keeper is gone."""
+        request = self._receiver.receive()
+        if request["t"] == "park":
+            self._park(request["count"])
+        elif request["t"] == "spawn":
+            self._spawn(request)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._receiver.close()
+
+    def _park(self, count: int) -> None:
         # WHY: on cgroup v1 a process that joins a group later waits for an RCU grace period, about 17 ms on an idle
         # machine. So we wait inside the next sandbox's group, and the child is born there.
-        for _ in range(request["count"]):
-            fd = receiver.take_fd()
-            os.write(fd, b"0")
-            os.close(fd)
-        fds.send(keeper, {"t": "parked"})
-    elif request["t"] == "spawn":
-        _spawn(keeper, receiver, request, program)
-
-
-def _spawn(keeper: socket.socket, receiver: fds.Receiver, request: dict[str, Any], program: bytes) -> None:
-    boot_fd = receiver.take_fd()
-    cgroup_fd = receiver.take_fd() if request["cgroup"] else None
-    mapped, done_mapping = os.pipe()
-    try:
-        pid, pidfd = forking.clone(namespaces.ALL, cgroup_fd)
-        if pid == 0:
-            _be_born(boot_fd, mapped, program)
         try:
-            namespaces.write_id_maps(pid, request["inside"], request["outside"])
+            for fd in [self._receiver.take_fd() for _ in range(count)]:
+                os.write(fd, b"0")
+                os.close(fd)
+            self._parked = True
         except OSError:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            raise
-        fds.send(keeper, {"t": "spawned", "sandbox": request["sandbox"], "pid": pid}, [pidfd])
-        os.close(pidfd)
-    except OSError as error:
-        fds.send(keeper, {"t": "failed", "sandbox": request["sandbox"], "error": f"{type(error).__name__}: {error}"})
-    finally:
-        for fd in (boot_fd, mapped, done_mapping, *(() if cgroup_fd is None else (cgroup_fd,))):
-            os.close(fd)
+            # The next spawn is refused: a sandbox outside its group would be one without limits.
+            self._parked = False
+            traceback.print_exc()
+
+    def _spawn(self, request: dict[str, Any]) -> None:
+        boot_fd = self._receiver.take_fd()
+        cgroup_fd = self._receiver.take_fd() if request["cgroup"] else None
+        parked, self._parked = self._parked, False
+        answer = {"sandbox": request["sandbox"]}
+        mapped, done_mapping = os.pipe()
+        try:
+            _check_parked(parked=parked)
+            pid, pidfd = forking.clone(namespaces.ALL, cgroup_fd)
+            if pid == 0:
+                _be_born(boot_fd, mapped, self._program)
+            try:
+                namespaces.write_id_maps(pid, request["inside"], request["outside"])
+            except OSError:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                os.close(pidfd)
+                raise
+            fds.send(self._keeper, {"t": "spawned", **answer, "pid": pid}, [pidfd])
+            os.close(pidfd)
+        except OSError as error:
+            fds.send(self._keeper, {"t": "failed", **answer, "error": f"{type(error).__name__}: {error}"})
+        finally:
+            for fd in (boot_fd, mapped, done_mapping, *(() if cgroup_fd is None else (cgroup_fd,))):
+                os.close(fd)
+
+
+def _check_parked(*, parked: bool) -> None:
+    if not parked:
+        raise OSError(errno.EINVAL, "the zygote could not enter the control group of the sandbox")
 
 
 def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:

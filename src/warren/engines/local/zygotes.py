@@ -55,27 +55,36 @@ class Zygote:
         return self._reader is not None and not self._reader.done()
 
     @property
-    def next_group(self) -> str | None:
-        """Name of the control group in which it waits, if any."""
-        return self._next.name if self._next is not None else None
+    def waiting_in(self) -> str:
+        """Name of the control group in which it waits."""
+        return self._next.name if self._next is not None else ""
 
-    async def open(self, launch: Launch) -> None:
-        """Connect to the one that is running, if it is of our version; otherwise start one. Raises StartFailed."""
+    async def adopt(self, version: str) -> bool:
+        """Connect to the one that an earlier keeper left, if it is of our version; otherwise end it."""
+        self._pid = self._load_pid()
+        try:
+            await self._connect(version)
+        except StartFailed:
+            await self.close(kill=True)
+            return False
+        self._serve()
+        return True
+
+    async def start(self, launch: Launch) -> None:
+        """Start one. Raises StartFailed with what it said last."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        if not await self._adopt(launch.version):
-            self._start(launch)
-            await self._connect(launch.version)
-        self._reader = asyncio.create_task(self._read())
-        self._park()
+        self._start(launch)
+        await self._connect(launch.version)
+        self._serve()
 
-    def spawn(
-        self, sandbox_id: str, outside_id: int, boot: socket.socket, limits: GroupLimits
-    ) -> tuple[Group, asyncio.Future[Newborn]]:
-        """Ask for one more sandbox; returns its control group at once, and the process when it is there."""
-        if self._socket is None or self._next is None:
+    def spawn(self, sandbox_id: str, outside_id: int, boot: socket.socket) -> tuple[Group, asyncio.Future[Newborn]]:
+        """Ask for one more sandbox; returns its control group at once, and the process when it is there.
+
+        The group has no limits yet. The process does nothing before it is told how to contain itself.
+        """
+        if self._socket is None:
             raise StartFailed("the zygote of this image is not running")
-        group, self._next = self._next, None
-        group.resize(limits)
+        group, self._next = self._next or self._park(), None
         directory = group.directory_fd()
         message = {"t": "spawn", "sandbox": sandbox_id, "inside": plan.SANDBOX_ID, "outside": outside_id}
         message["cgroup"] = directory is not None
@@ -85,8 +94,12 @@ class Zygote:
         fds.send(self._socket, message, passed)
         if directory is not None:
             os.close(directory)
-        self._park()
         return group, newborn
+
+    def get_ready(self) -> None:
+        """Prepare for the next sandbox: what can be done now need not be done while somebody waits."""
+        if self._next is None and self._socket is not None:
+            self._next = self._park()
 
     async def close(self, *, kill: bool) -> None:
         """Let go of it; with `kill` also end it. The sandboxes it made run on."""
@@ -102,7 +115,7 @@ class Zygote:
             self._next.kill()
             self._next.remove()
 
-    def _park(self) -> None:
+    def _park(self) -> Group:
         """Have it wait inside the control group of the next sandbox; see zygote.py for why."""
         assert self._socket is not None
         group = self._cgroups.make(f"g{secrets.token_hex(6)}", _WAITING_LIMITS)
@@ -112,14 +125,11 @@ class Zygote:
         finally:
             for fd in procs:
                 os.close(fd)
-        self._next = group
+        return group
 
-    async def _adopt(self, version: str) -> bool:
-        try:
-            await self._connect(version)
-        except StartFailed:
-            return False
-        return True
+    def _serve(self) -> None:
+        self._reader = asyncio.create_task(self._read())
+        self.get_ready()
 
     async def _connect(self, version: str) -> None:
         path = os.path.join(self._folder, "control.sock")
@@ -142,7 +152,6 @@ class Zygote:
             receiver.close()
             raise StartFailed(str(ready.get("error") or "the zygote is of another version"))
         self._socket, self._receiver = sock, receiver
-        self._pid = self._load_pid()
 
     async def _read(self) -> None:
         assert self._receiver is not None
@@ -173,6 +182,7 @@ class Zygote:
             become_zygote(launch, listener.fileno(), log, staging)
         listener.close()
         os.close(log)
+        self._pid = pid
         with open(os.path.join(self._folder, "zygote.json"), "w", encoding="utf-8") as file:
             json.dump({"pid": pid, "start_time": process_start_time(pid)}, file)
 
