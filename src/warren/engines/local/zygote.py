@@ -91,6 +91,7 @@ class _Serving:
                 os.write(fd, b"0")
                 os.close(fd)
             self._parked = True
+            fds.send(self._keeper, {"t": "parked"})
         except OSError:
             # The next spawn is refused: a sandbox outside its group would be one without limits.
             self._parked = False

@@ -47,6 +47,7 @@ class Zygote:
         self._reader: asyncio.Task[None] | None = None
         self._waiting: dict[str, asyncio.Future[Newborn]] = {}
         self._next: Group | None = None
+        self._has_parked = asyncio.Event()
         self._pid = 0
 
     @property
@@ -68,6 +69,8 @@ class Zygote:
             await self.close(kill=True)
             return False
         self._serve()
+        # WHY: until it has left the group in which the earlier keeper had it wait, that group must not be removed.
+        await self._has_parked.wait()
         return True
 
     async def start(self, launch: Launch) -> None:
@@ -158,6 +161,7 @@ class Zygote:
         try:
             while True:
                 reply = await self._receiver.receive_async()
+                self._has_parked.set()
                 waiting = self._waiting.pop(str(reply.get("sandbox")), None)
                 if reply["t"] == "spawned":
                     newborn = Newborn(reply["pid"], self._receiver.take_fd())
@@ -168,6 +172,7 @@ class Zygote:
                 elif reply["t"] == "failed" and waiting is not None and not waiting.done():
                     waiting.set_exception(StartFailed(f"the zygote could not make a sandbox: {reply.get('error')}"))
         except (EOFError, OSError):
+            self._has_parked.set()
             for future in self._waiting.values():
                 if not future.done():
                     future.set_exception(StartFailed("the zygote of this image ended; try again"))
