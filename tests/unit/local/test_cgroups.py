@@ -85,6 +85,15 @@ def test_a_name_that_is_taken_is_refused_and_the_first_group_stays(cgroups: Cgro
     assert group.usage().pids == 0
 
 
+def test_a_group_that_is_there_in_one_hierarchy_only_is_refused_and_nothing_is_added(cgroups: Cgroups) -> None:
+    folders = sorted({f"{place.folder}/g1" for place in cgroups._places.values()})
+    os.mkdir(folders[-1])
+
+    with pytest.raises(FileExistsError):
+        cgroups.make("g1", LIMITS)
+    assert [folder for folder in folders if os.path.exists(folder)] == folders[-1:]
+
+
 def test_a_program_that_takes_too_much_memory_is_killed_and_the_counter_says_so(group: Group) -> None:
     facts = group.facts()
     try:

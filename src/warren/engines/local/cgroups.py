@@ -47,10 +47,17 @@ class Group:
         self._cpus_max = cpus_max
 
     def make(self, limits: GroupLimits) -> None:
-        """Make its folders, with the limits. Raises FileExistsError when it is there already."""
-        for folder in self._all_folders():
-            os.mkdir(folder)
-        self.resize(limits)
+        """Make its folders, with the limits, or nothing. Raises FileExistsError when one is there already."""
+        made = []
+        try:
+            for folder in self._all_folders():
+                os.mkdir(folder)
+                made.append(folder)
+            self.resize(limits)
+        except OSError:
+            for folder in made:
+                os.rmdir(folder)
+            raise
 
     def resize(self, limits: GroupLimits) -> None:
         """Set other limits. Raises OSError when more memory is in use than the new limit, and cannot be freed."""
@@ -234,15 +241,9 @@ class Cgroups:
         return cls(*hierarchies.find(name))
 
     def make(self, group_name: str, limits: GroupLimits) -> Group:
-        """Make a group. Raises FileExistsError when it is there already; a group that fails half-way is removed."""
+        """Make a group, or nothing. Raises FileExistsError when it is there already."""
         group = self.group(group_name)
-        try:
-            group.make(limits)
-        except FileExistsError:
-            raise
-        except OSError:
-            group.remove()
-            raise
+        group.make(limits)
         return group
 
     def group(self, name: str) -> Group:
