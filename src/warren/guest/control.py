@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _LENGTHS = struct.Struct(">II")
 _MAX_FDS = 8
 _READ = 256 << 10
+_ATOMIC = 16 << 10
+"""What a Unix socket takes as one buffer: all of it, or none when a signal interrupts the call."""
 
 
 class Control:
@@ -64,8 +66,8 @@ class Control:
 
     def send(self, header: Header, payload: bytes = b"", fds: Sequence[int] = ()) -> None:
         """Send one frame whole, even when an interrupt arrives half-way. Raises OSError."""
-        with self._lock, _Uninterrupted():
-            data = b"".join(encode(header, payload))
+        data = b"".join(encode(header, payload))
+        with self._lock, _Uninterrupted() if len(data) > _ATOMIC else contextlib.nullcontext():
             sent = socket.send_fds(self._socket, [data], fds) if fds else self._socket.send(data)
             if sent < len(data):
                 self._socket.sendall(memoryview(data)[sent:])

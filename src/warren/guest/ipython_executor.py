@@ -92,8 +92,18 @@ class _DisplayHook(DisplayHook):  # type: ignore[misc]
     def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]:
         if self.shell.echo == "none":
             return {}, {}
-        data: tuple[dict[str, Any], dict[str, Any]] = super().compute_format_data(result)
+        # Asking ten formatters about a number takes longer than everything else about its cell.
+        include = ("text/plain",) if self._is_plain(type(result)) else None
+        data: tuple[dict[str, Any], dict[str, Any]] = self.shell.display_formatter.format(result, include=include)
         return data
+
+    def _is_plain(self, kind: type) -> bool:
+        """Whether it is a built-in type for which nobody has registered another form."""
+        return kind.__module__ == "builtins" and all(
+            formatter.type_printers.keys().isdisjoint(kind.__mro__)
+            for mime, formatter in self.shell.display_formatter.formatters.items()
+            if mime != "text/plain"
+        )
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
         if self.shell.echo == "stdout":

@@ -79,3 +79,12 @@ def test_without_ipython_a_command_is_refused_with_the_reason(tmp_path: Path) ->
 
     assert ran.status == "error"
     assert "This image has no IPython" in ran.stderr
+
+
+def test_a_form_registered_for_a_builtin_type_is_used(kernel: Kernel) -> None:
+    kernel.run(
+        "html = get_ipython().display_formatter.formatters['text/html']\nhtml.for_type(int, lambda n: f'<b>{n}</b>');"
+    )
+
+    assert kernel.run("7").displays[0]["data"] == {"text/plain": "7", "text/html": "<b>7</b>"}
+    assert kernel.run("True").displays[0]["data"]["text/html"] == "<b>True</b>"
