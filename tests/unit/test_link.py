@@ -554,3 +554,67 @@ def test_a_stream_given_up_is_cancelled_at_the_agent_and_its_late_frames_are_ign
         assert link.lost is None
 
     lie(story)
+
+
+def test_a_link_that_is_cancelled_goes_away_quietly(here: Place) -> None:
+    async def tell() -> None:
+        with anyio.move_on_after(0.1) as scope:
+            async with Link(await connect(here.agent.path)) as link:
+                await link.stat(".")
+                await anyio.sleep_forever()
+        assert scope.cancelled_caught
+        assert link.lost is not None
+
+    anyio.run(tell)
+
+
+def test_a_call_that_waits_is_cancelled_with_its_link(here: Place) -> None:
+    async def tell() -> None:
+        with anyio.move_on_after(0.2) as scope:
+            async with Link(await connect(here.agent.path)) as link, anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(link.run, request("import time; time.sleep(60)", kind=ExecKind.SCRIPT))
+        assert scope.cancelled_caught
+
+    anyio.run(tell)
+
+
+def test_several_tasks_may_send_on_one_stream(here: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def count() -> int:
+            connection, _ = listener.accept()
+            total = 0
+            with connection:
+                while data := connection.recv(1 << 16):
+                    total += len(data)
+            return total
+
+        async def story(link: Link) -> None:
+            stream = await link.connect_port(port)
+            totals: list[int] = []
+
+            async def counted() -> None:
+                totals.append(await anyio.to_thread.run_sync(count))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(counted)
+                async with anyio.create_task_group() as senders:
+                    for _ in range(4):
+                        senders.start_soon(stream.send, bytes(3 << 20))
+                stream.send_eof()
+            assert totals == [12 << 20]
+            await stream.aclose()
+
+        here.do(story)
+
+
+def test_one_task_sees_only_one_write_for_a_call_and_no_cancel_after_its_result() -> None:
+    async def story(link: Link, liar: Liar) -> None:
+        for _ in range(3):
+            await answered(link, liar, result_frame)
+        await liar.send({"t": "ping"})
+        assert (await liar.receive())[0]["t"] == "pong"
+
+    lie(story)

@@ -234,6 +234,7 @@ class Link(FileLink):
     async def _events(self, start: Callable[[], Awaitable[LinkStream]], exec_id: str) -> AsyncGenerator[Event, None]:
         displays: list[Display] = []
         stream = await start()
+        end = stream.close
         try:
             while True:
                 header, payload = await stream.next()
@@ -245,12 +246,13 @@ class Link(FileLink):
                 if event.display is not None:
                     displays.append(event.display)
                 if event.result is not None:
+                    end = stream.release
                     result = dataclasses.replace(event.result, displays=tuple(displays))
                     yield dataclasses.replace(event, result=result)
                     return
                 yield event
         finally:
-            stream.close()
+            end()
 
 
 def render_request(request: ExecRequest) -> dict[str, Any]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from warren.engines.base import Channel
 
 HELLO_TIMEOUT_S = 10.0
-MAX_OPENED = 1024
+MAX_OPENED = 256
 """Streams that an agent may have open towards us; further ones are refused."""
 _MAX_UNSENT = 4 << 20
 _BATCH = 1 << 20
@@ -60,6 +60,8 @@ class Connection:
         self._scopes: list[anyio.CancelScope] = []
         self._tasks: TaskGroup | None = None
         self._own_tasks: TaskGroup | None = None
+        self.queued = 0
+        """Bytes of events that have arrived and not been read, on all streams."""
         self.waiting: set[LinkStream] = set()
         """Streams that wait for the writer to have less to do."""
         self.lost: SandboxLost | None = None
@@ -198,8 +200,12 @@ class Connection:
         self._tasks = tasks
         tasks.start_soon(self._read)
         tasks.start_soon(self._write)
-        with anyio.move_on_after(HELLO_TIMEOUT_S):
-            await self._greeted.wait()
+        try:
+            with anyio.move_on_after(HELLO_TIMEOUT_S):
+                await self._greeted.wait()
+        except BaseException:
+            await self.aclose()
+            raise
         if not hasattr(self, "hello"):
             self._lose(SandboxLost(f"the agent did not say hello within {HELLO_TIMEOUT_S:g} seconds"))
             await self.aclose()

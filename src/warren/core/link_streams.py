@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MAX_OUTPUT_QUEUED = 8 << 20
 """Output that nobody reads is dropped beyond this; the result still has its head and tail."""
 MAX_QUEUED = 48 << 20
+MAX_LINK_OUTPUT_QUEUED = 32 << 20
+MAX_LINK_QUEUED = 128 << 20
+"""The same bounds for all streams of a link together."""
 _ITEM_COST = 256
 _OUTPUTS = ("stdout", "stderr")
 
@@ -63,14 +66,15 @@ class LinkStream:
         while not self._items:
             if self._failure is not None:
                 raise self._failure
-            self._arrived = anyio.Event()
+            if self._arrived is None or self._arrived.is_set():
+                self._arrived = anyio.Event()
             await self._arrived.wait()
         header, payload = self._items.popleft()
         kind = header["t"]
         if kind == "data":
             self._consume(len(payload))
         elif kind == "event":
-            self._buffered -= len(payload) + _ITEM_COST
+            self._count(-len(payload) - _ITEM_COST)
         elif kind == "err":
             raise self._connection.checked(parse_error, header)
         return header, payload
@@ -89,7 +93,8 @@ class LinkStream:
             while self.credit <= 0 or self._connection.is_busy:
                 if self._failure is not None or self.answered:
                     return
-                self._granted = anyio.Event()
+                if self._granted is None or self._granted.is_set():
+                    self._granted = anyio.Event()
                 self._connection.waiting.add(self)
                 await self._granted.wait()
             if self.answered:
@@ -117,9 +122,15 @@ class LinkStream:
 
     def close(self) -> None:
         """Lose interest: unless it has been answered, the agent is told to cancel it."""
+        self.release()
+        self._connection.forget(self)
+
+    def release(self) -> None:
+        """Wait for nothing more: the last event has been read, and the `ok` after it says nothing."""
         if self.feeding is not None:
             self.feeding.cancel()
-        self._connection.forget(self)
+        self._count(-self._buffered)
+        self._items.clear()
 
     def fail(self, error: Exception) -> None:
         """Make whoever reads it, after what has arrived, raise `error`."""
@@ -136,13 +147,14 @@ class LinkStream:
                 raise ProtocolError("data without credit")
         elif kind == "event":
             is_output = header.get("kind") in _OUTPUTS
-            if is_output and self._buffered > MAX_OUTPUT_QUEUED:
+            busy = self._buffered > MAX_OUTPUT_QUEUED or self._connection.queued > MAX_LINK_OUTPUT_QUEUED
+            if is_output and busy:
                 self._skipped += len(payload)
                 return
             if self._skipped and is_output:
                 header["dropped"], self._skipped = self._skipped, 0
-            self._buffered += len(payload) + _ITEM_COST
-            if self._buffered > MAX_QUEUED:
+            self._count(len(payload) + _ITEM_COST)
+            if self._buffered > MAX_QUEUED or self._connection.queued > MAX_LINK_QUEUED:
                 raise ProtocolError("more events than an execution may have")
         self._items.append((header, payload))
         if kind in {"ok", "err"}:
@@ -164,6 +176,10 @@ class LinkStream:
         for event in (self._arrived, self._granted):
             if event is not None:
                 event.set()
+
+    def _count(self, size: int) -> None:
+        self._buffered += size
+        self._connection.queued += size
 
     def _consume(self, size: int) -> None:
         self._unacknowledged += size

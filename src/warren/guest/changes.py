@@ -57,8 +57,9 @@ class Changes:
         """Take what is at `path` now as known: a gateway put it there, or took it away, not an execution."""
         path = "" if path == "." else path
         folder, _, name = path.rpartition("/")
-        for known in [known for known in self._folders if not path or f"{known}/".startswith(f"{path}/")]:
-            del self._folders[known]
+        if path in self._folders:
+            for known in [known for known in self._folders if not path or f"{known}/".startswith(f"{path}/")]:
+                del self._folders[known]
         files = self._folders.get(folder, {})
         try:
             info = os.lstat(os.path.join(self._root, path))

@@ -168,6 +168,7 @@ def _pack(agent: Agent, stream: Stream, header: Header, workspace: Workspace, pa
         lambda _in, out: ({"entries": archive.pack(workspace, path, kind, walk, out)}, b""),
         keep=(workspace.fd,),
         sends=True,
+        deadline_s=None,
     )
 
 
@@ -195,6 +196,7 @@ def _unpack(agent: Agent, stream: Stream, header: Header, workspace: Workspace, 
             lambda source, _out: ({"entries": unpack(workspace, path, kind, temporary, source)}, b""),
             keep=(workspace.fd,),
             takes=True,
+            deadline_s=None,
             on_end=ended,
         )
     except Refused:

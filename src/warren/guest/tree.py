@@ -112,11 +112,19 @@ def list_entries(walk: Walk, limit: int) -> tuple[dict[str, Any], bytes]:
         if len(entries) >= limit:
             complete = False
             break
-        target = os.readlink(found.name, dir_fd=found.place) if stat.S_ISLNK(found.info.st_mode) else None
-        entries.append(entry(found.path, found.info, target))
+        entries.append(entry(found.path, found.info, _target(found)))
     entries.sort(key=lambda item: str(item["path"]))
     payload, fits = encode_list(entries)
     return {"complete": complete and fits and walk.complete}, payload
+
+
+def _target(found: Found) -> str | None:
+    if not stat.S_ISLNK(found.info.st_mode):
+        return None
+    try:
+        return os.readlink(found.name, dir_fd=found.place)
+    except OSError:
+        return None
 
 
 def encode_list(items: Iterable[dict[str, Any]]) -> tuple[bytes, bool]:

@@ -14,7 +14,7 @@ import resource
 import signal
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from warren.guest.forking import close_all_but
+from warren.guest.forking import close_all_but, die_with_parent
 from warren.guest.loop import READ
 from warren.guest.parameters import Refused
 from warren.guest.paths import refusal
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from warren.guest.streams import Stream
 
 DEADLINE_S = 600.0
+"""For work that waits for nobody; work that sends or takes data lasts as long as its stream."""
 _MEMORY_BYTES = 512 << 20
 """What a worker may map on top of what the agent has: a hostile archive or regex must not use up the sandbox."""
 _MAX_RESULT = MAX_PAYLOAD + (64 << 10)
@@ -48,7 +49,7 @@ class Worker:
         keep: tuple[int, ...] = (),
         sends: bool = False,
         takes: bool = False,
-        deadline_s: float = DEADLINE_S,
+        deadline_s: float | None = DEADLINE_S,
         on_end: Callable[[], None] | None = None,
     ) -> None:
         self._loop = loop
@@ -72,15 +73,21 @@ class Worker:
         for fd in theirs:
             os.close(fd)
         loop.on_exit(self._pid, self._exited)
-        self._timer: Timer = loop.call_later(deadline_s, self._too_late)
+        self._timer: Timer | None = None if deadline_s is None else loop.call_later(deadline_s, self._too_late)
         stream.on_close = self._cancelled
         self._join(ours, sends=sends, takes=takes)
 
     def _pipes(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        data_in, to_child = os.pipe2(os.O_CLOEXEC)
-        from_child, data_out = os.pipe2(os.O_CLOEXEC)
-        result_in, result_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        os.set_blocking(result_out, True)
+        fds: list[int] = []
+        try:
+            for _ in range(3):
+                fds += os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
+        data_in, to_child, from_child, data_out, result_in, result_out = fds
+        os.set_blocking(result_in, False)
         return (to_child, from_child, result_in), (data_in, data_out, result_out)
 
     def _join(self, ours: tuple[int, int, int], *, sends: bool, takes: bool) -> None:
@@ -114,7 +121,8 @@ class Worker:
 
     def _exited(self, status: int, _usage: object) -> None:
         self._status = status
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._inflow is not None:
             self._inflow.stop()
         self._finish()
@@ -126,12 +134,13 @@ class Worker:
         self._kill()
 
     def _cancelled(self) -> None:
+        # First: a worker that lives to see its input end would take that for the whole of it.
+        self._kill()
         for flow in (self._outflow, self._inflow):
             if flow is not None:
                 flow.stop()
         for fd in list(self._open):
             self._close(fd)
-        self._kill()
 
     def _kill(self) -> None:
         # SAFE BECAUSE: the loop reaps, so until `_exited` the number is still this child's.
@@ -176,6 +185,7 @@ def _be_worker(work: Callable[[int, int], Result], pipes: tuple[int, int, int], 
 def _become_worker(keep: tuple[int, ...]) -> None:
     # Objects of the agent own descriptors that are closed here: they must not be collected, and so close ours.
     gc.freeze()
+    die_with_parent()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -197,6 +207,8 @@ def _attempt(work: Callable[[int, int], Result], source: int, sink: int) -> byte
         code, message = refused.code, str(refused)
     except (MemoryError, RecursionError):
         code, message = "too_large", "the work needs more memory than a file operation may use"
+    except Exception as error:
+        code, message = "start_failed", f"the agent could not do it: {type(error).__name__}: {error}"
     else:
         return json.dumps(body).encode() + b"\n" + payload
     return json.dumps({"code": code, "message": message[:2048]}).encode()
