@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import anyio
@@ -382,38 +385,83 @@ def workers(here: Place) -> list[str]:
         return file.read().split()[1:]
 
 
-def test_links_swapped_in_while_we_work_never_lead_out(here: Place) -> None:
-    """A program that keeps swapping a folder for a link to the outside gains nothing."""
+SWAPPER = """
+import itertools, os
+for _ in itertools.count():
+    try:
+        os.rename("real", "aside")
+        os.symlink("../canary", "real")
+        os.unlink("real")
+        os.rename("aside", "real")
+    except OSError:
+        pass
+"""
+
+
+@contextlib.contextmanager
+def swapping(here: Place) -> Iterator[str]:
+    """Keep a program running that swaps a folder for a link to the outside and back; yield that outside."""
     outside = os.path.join(os.path.dirname(here.agent.workspace), "canary")
     os.mkdir(outside)
-    here.make({"real/f": b"inside"})
-    code = (
-        "import os,itertools\n"
-        "for i in itertools.count():\n"
-        " try:\n"
-        "  os.rename('real','r2'); os.symlink('../canary','real'); os.unlink('real'); os.rename('r2','real')\n"
-        " except OSError: pass\n"
-    )
-    pid = os.fork()
-    if pid == 0:
-        os.chdir(here.agent.workspace)
-        exec(code)
+    with open(os.path.join(outside, "secret"), "w") as file:
+        file.write("TOP SECRET")
+    process = subprocess.Popen([sys.executable, "-c", SWAPPER], cwd=here.agent.workspace)
+    try:
+        yield outside
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(outside)
+
+
+def test_links_swapped_in_while_we_work_never_lead_out(here: Place) -> None:
+    here.make({"real/f": b"inside", "real/sub/g": b"inside"})
 
     async def story(link: Link) -> None:
-        for number in range(300):
-            with contextlib.suppress(InvalidRequest, NotFound, Conflict):
-                await link.write(f"real/n{number % 5}", b"x")
-            with contextlib.suppress(InvalidRequest, NotFound, Conflict):
-                await link.delete("real/n1")
-            if number % 30 == 0:
+        for number in range(150):
+            for call in (
+                link.write(f"real/n{number % 5}", b"x"),
+                link.write(f"real/deep{number % 3}/n", b"x"),
+                link.delete("real/n1"),
+                link.move("real/n2", "real/n3", overwrite=True),
+                link.mkdir(f"real/m{number % 3}"),
+                link.write("real/secret", b"x", create="append"),
+            ):
                 with contextlib.suppress(InvalidRequest, NotFound, Conflict):
-                    await link.delete("real/sub", recursive=True)
+                    await call
+            with contextlib.suppress(InvalidRequest, NotFound, Conflict):
+                assert b"SECRET" not in await link.read_bytes("real/secret", 10_000)
 
-    try:
+    with swapping(here) as outside:
         here.do(story)
-    finally:
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
-    planted = os.listdir(outside)
-    os.rmdir(outside)
-    assert planted == []
+        left = os.listdir(outside)
+        with open(os.path.join(outside, "secret")) as file:
+            content = file.read()
+
+    assert left == ["secret"]
+    assert content == "TOP SECRET"
+
+
+def test_workers_are_not_led_out_either(here: Place) -> None:
+    here.make({f"real/sub{number}/g": b"inside" for number in range(20)})
+
+    async def story(link: Link) -> None:
+        for _ in range(8):
+            with contextlib.suppress(InvalidRequest, NotFound, Conflict):
+                entries, _complete = await link.list(recursive=True)
+                assert "real/secret" not in [entry.path for entry in entries]
+            with contextlib.suppress(InvalidRequest, NotFound, Conflict):
+                assert await link.search(text="TOP SECRET") in [((), True), ((), False)]
+            with contextlib.suppress(InvalidRequest, NotFound, Conflict):
+                packed = b"".join([piece async for piece in link.pack(".", "tar")])
+                assert b"TOP SECRET" not in packed
+            with contextlib.suppress(InvalidRequest, NotFound, Conflict):
+                await link.unpack("real", packed, "tar")
+            with contextlib.suppress(InvalidRequest, NotFound, Conflict):
+                await link.delete("real", recursive=True)
+
+    with swapping(here) as outside:
+        here.do(story)
+        left = os.listdir(outside)
+
+    assert left == ["secret"]
