@@ -71,7 +71,7 @@ class IPythonExecutor:
 
 
 class _Compiler(CachingCompiler):  # type: ignore[misc]  # IPython is not typed here
-    def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:  # noqa: ARG002
+    def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:  # noqa: ARG002 - IPython's
         shell = _Shell.instance()
         shell.cells += 1
         return cell_name(shell.cells)
@@ -172,7 +172,7 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
         """Run compiled code; what it raises is kept, and shown once, by whoever started the cell."""
         try:
             if async_:
-                await eval(code_obj, self.user_global_ns, self.user_ns)  # noqa: S307
+                await eval(code_obj, self.user_global_ns, self.user_ns)  # noqa: S307 - the user's code
             else:
                 exec(code_obj, self.user_global_ns, self.user_ns)
         except BaseException as error:  # whatever user code raises is an outcome
@@ -210,7 +210,7 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
         """Run `x = !cmd`, without the pseudo-terminal that IPython would want."""
         command = self.var_expand(cmd, depth=depth + 1)
-        done = subprocess.run(command, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S602
+        done = subprocess.run(command, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S602 - `!cmd`
         self.user_ns["_exit_code"] = done.returncode
         text = done.stdout.decode("utf-8", "replace")
         return SList(text.splitlines()) if split else LSString(text)

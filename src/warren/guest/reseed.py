@@ -50,8 +50,8 @@ def _tempfile(module: Any) -> None:
 
 
 def _uuid(module: Any) -> None:
-    module._node = None  # noqa: SLF001
-    module._last_timestamp = None  # noqa: SLF001
+    module._node = None  # noqa: SLF001 - no public way
+    module._last_timestamp = None  # noqa: SLF001 - no public way
 
 
 def _ssl(module: Any) -> None:
@@ -67,7 +67,7 @@ def _mp_process(module: Any) -> None:
 def _mp_synchronize(module: Any) -> None:
     import tempfile  # loaded already by the module in hand
 
-    module.SemLock._rand = tempfile._RandomNameSequence()  # type: ignore[attr-defined]  # noqa: SLF001
+    module.SemLock._rand = tempfile._RandomNameSequence()  # type: ignore[attr-defined]  # noqa: SLF001 - no public way
 
 
 def _locale(module: Any) -> None:
