@@ -189,6 +189,7 @@ class Ledger:
     def __init__(self) -> None:
         self._executions: dict[str, Execution] = {}
         self._finished: dict[str, Execution] = {}
+        self._finished_bytes = 0
 
     def add(self, execution: Execution) -> None:
         """Take in a new one; its id must be new. Raises Refused."""
@@ -208,15 +209,16 @@ class Ledger:
     def finish(self, execution: Execution) -> None:
         """Note that one has finished, and forget the oldest finished ones when there are too many."""
         self._finished[execution.id] = execution
-        while len(self._finished) > 1 and (
-            len(self._finished) > MAX_FINISHED
-            or sum(one.kept_bytes for one in self._finished.values()) > MAX_FINISHED_BYTES
+        self._finished_bytes += execution.kept_bytes
+        while len(self._finished) > MAX_FINISHED or (
+            self._finished_bytes > MAX_FINISHED_BYTES and len(self._finished) > 1
         ):
             self.forget(next(iter(self._finished.values())))
 
     def forget(self, execution: Execution) -> None:
         """Forget a finished one."""
-        self._finished.pop(execution.id, None)
+        if self._finished.pop(execution.id, None) is not None:
+            self._finished_bytes -= execution.kept_bytes
         self._executions.pop(execution.id, None)
 
     def summary(self) -> list[dict[str, Any]]:

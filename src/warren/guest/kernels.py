@@ -120,7 +120,8 @@ class Kernel:
 
     def submit(self, execution: Execution) -> CellRun:
         """Run a cell as soon as those before it are done. Raises Refused."""
-        if len(self._queue) >= MAX_WAITING:
+        # Until the kernel is up, the cell that will run first is in the queue as well.
+        if len(self._queue) >= MAX_WAITING + (self._current is None):
             raise Refused("conflict", f"{MAX_WAITING} cells wait for kernel {self.name} already")
         run = CellRun(self._agent, execution, self)
         self._queue.append(run)
@@ -369,13 +370,17 @@ class Kernel:
             self._end_process()
 
     def _end_process(self) -> None:
+        """Kill the live process and its descendants; what follows, follows from its exit."""
         if self._pid is not None:
-            processes.send_group(self._pid, signal.SIGKILL)
-            self._end_children(self._pid)
+            # Not the group: a copy just forked may not have left it yet, nor have told us of itself. It is our child.
+            self._end_children(spare_ours=True)
+            processes.send(self._pid, signal.SIGKILL)
 
-    def _end_children(self, pid: int) -> None:
+    def _end_children(self, *, spare_ours: bool) -> None:
+        assert self._pid is not None
         about = self._current.execution.id if self._current is not None else None
-        processes.end(pid, about, contained=self._agent.boot.contained, spare=self._copies.pids)
+        contained = self._agent.boot.contained
+        processes.end(self._pid, about, contained=contained, spare=self._copies.pids, spare_ours=spare_ours)
 
     def _exited(self, status: int, usage: resource.struct_rusage) -> None:
         """Read what it still said, end what it left running, and let the newest copy take over."""
@@ -388,7 +393,7 @@ class Kernel:
         self._freezing = None
         self._socket.close()
         self._clock.close()
-        self._end_children(self._pid)
+        self._end_children(spare_ours=False)
         self._pid = self._socket = self._clock = None
         forking, self._forking = self._forking, {}
         for forked in forking.values():

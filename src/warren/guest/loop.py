@@ -5,17 +5,19 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
-import selectors
+import select
 import signal
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import resource
     from collections.abc import Callable
 
-READ = selectors.EVENT_READ
-WRITE = selectors.EVENT_WRITE
+READ = select.EPOLLIN
+WRITE = select.EPOLLOUT
+_TROUBLE = select.EPOLLERR | select.EPOLLHUP
 MAX_STRAYS = 256
 """Ended children remembered in case somebody asks for them late."""
 
@@ -40,11 +42,12 @@ class Loop:
     """Watches descriptors, keeps timers and reaps every child that process 1 inherits."""
 
     def __init__(self) -> None:
-        self._selector = selectors.EpollSelector()
+        self._epoll = select.epoll()
+        self._watches: dict[int, tuple[int, Callable[[int], None]]] = {}
         self._timers: list[tuple[float, int, Timer]] = []
         self._timers_bound = 256
         self._order = itertools.count()
-        self._soon: list[Callable[[], None]] = []
+        self._soon: deque[Callable[[], None]] = deque()
         self._children: dict[int, Callable[[int, resource.struct_rusage], None]] = {}
         self._strays: dict[int, tuple[float, int, resource.struct_rusage]] = {}
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -56,15 +59,17 @@ class Loop:
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
         """Call `callback(events)` whenever `fd` is ready; replaces an earlier watch of the same descriptor."""
-        if fd in self._selector.get_map():
-            self._selector.modify(fd, events, callback)
-        else:
-            self._selector.register(fd, events, callback)
+        before = self._watches.get(fd)
+        if before is None:
+            self._epoll.register(fd, events)
+        elif before[0] != events:
+            self._epoll.modify(fd, events)
+        self._watches[fd] = (events, callback)
 
     def unwatch(self, fd: int) -> None:
         """Stop watching `fd`; harmless when it was not watched. Call it before closing the descriptor."""
-        if fd in self._selector.get_map():
-            self._selector.unregister(fd)
+        if self._watches.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call it in the next round, after the descriptors that are ready now."""
@@ -113,13 +118,15 @@ class Loop:
         """Wait for the next thing to happen and handle all that is ready."""
         if self._child_died:
             self._reap()
-        for key, events in self._selector.select(self._timeout()):
-            # An earlier callback of this round may have closed this descriptor.
-            if self._selector.get_map().get(key.fd) is key:
-                key.data(events)
-        soon, self._soon = self._soon, []
-        for callback in soon:
-            callback()
+        for fd, ready in self._epoll.poll(self._timeout()):
+            # An earlier callback of this round may have let go of this descriptor.
+            watch = self._watches.get(fd)
+            if watch is not None:
+                # An error or a hang-up concerns whoever reads and whoever writes: the call will say what it is.
+                watch[1]((ready | READ | WRITE if ready & _TROUBLE else ready) & watch[0])
+        for _ in range(len(self._soon)):
+            # Taken off one by one: if one raises, the others are still there in the next round.
+            self._soon.popleft()()
         self._fire_timers()
 
     def _timeout(self) -> float | None:

@@ -140,7 +140,12 @@ class Pipes:
         """Read what is there and let go: later output, of processes left running, is nobody's."""
         self.drain()
         for fd in self._kinds:
-            leftovers.add(fd)
+            # Mostly nobody holds the other end any more.
+            if _is_at_end(fd):
+                self._loop.unwatch(fd)
+                os.close(fd)
+            else:
+                leftovers.add(fd)
         self._kinds.clear()
         self._close_stdin()
 
@@ -177,3 +182,10 @@ class Pipes:
                 os.close(fd)
 
         return read
+
+
+def _is_at_end(fd: int) -> bool:
+    try:
+        return not os.read(fd, READ_SIZE)
+    except OSError:
+        return False

@@ -45,7 +45,7 @@ def list_stats() -> list[Stat]:
     return found
 
 
-def find(session: int, execution: str | None, *, contained: bool) -> list[int]:
+def find(session: int, execution: str | None, *, contained: bool) -> list[Stat]:
     """List the live processes of a session and, in a sandbox, its descendants and whoever carries the mark.
 
     Without containment the other processes on this machine are not ours: there only the session counts.
@@ -60,21 +60,31 @@ def find(session: int, execution: str | None, *, contained: bool) -> list[int]:
         while size != len(found):
             size = len(found)
             found.update(stat.pid for stat in stats if stat.parent in found)
-    live = {stat.pid for stat in stats}
-    return sorted(pid for pid in found & live if pid > 1 and pid != os.getpid())
+    return [stat for stat in stats if stat.pid in found and stat.pid > 1 and stat.pid != os.getpid()]
 
 
-def end(session: int, execution: str | None, *, contained: bool, spare: Iterable[int] = ()) -> None:
-    """Kill them all, looking again until nobody new is found; `spare` lists processes to leave alone."""
-    spared = set(spare)
+def end(
+    session: int,
+    execution: str | None,
+    *,
+    contained: bool,
+    spare: Iterable[int] = (),
+    spare_ours: bool = False,
+) -> None:
+    """Kill them all, looking again until nobody new is found.
+
+    `spare` lists processes to leave alone; `spare_ours` leaves our own children alone, the session's leader excepted.
+    """
+    done = set(spare)
     for _ in range(ROUNDS):
-        found = [pid for pid in find(session, execution, contained=contained) if pid not in spared]
+        found = [stat for stat in find(session, execution, contained=contained) if stat.pid not in done]
         if not found:
             return
-        for pid in found:
-            send(pid, signal.SIGKILL)
-        # The killed ones may not have gone yet: only a newcomer is worth another round.
-        spared.update(found)
+        for stat in found:
+            if not spare_ours or stat.pid == session or stat.parent != os.getpid():
+                send(stat.pid, signal.SIGKILL)
+            # The killed ones may not have gone yet: only a newcomer is worth another round.
+            done.add(stat.pid)
 
 
 def send(pid: int, number: int) -> None:

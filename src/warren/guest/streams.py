@@ -117,7 +117,7 @@ class Connection:
         loop.watch(sock.fileno(), READ, self._ready)
 
     def send(self, header: Header, payload: bytes | memoryview = b"") -> None:
-        """Queue one frame, sending as much as fits now."""
+        """Queue one frame; what one round of the loop queues is sent together."""
         if self.closed:
             return
         idle = not self._out
@@ -125,7 +125,7 @@ class Connection:
             self._out.append(memoryview(part))
             self._backlog += len(part)
         if idle:
-            self._flush()
+            self._loop.call_soon(self._flush)
         if self._backlog > MAX_BACKLOG:
             self.close()
 
@@ -232,6 +232,8 @@ class Connection:
             stream.consumed(len(payload))
 
     def _flush(self) -> None:
+        if self.closed:
+            return
         try:
             while self._out:
                 sent = self._socket.sendmsg([self._out[i] for i in range(min(len(self._out), 64))])

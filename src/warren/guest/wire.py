@@ -38,7 +38,7 @@ class ProtocolError(Exception):
 
 def encode(header: Header, payload: bytes | bytearray | memoryview = b"") -> list[bytes | bytearray | memoryview]:
     """Build the buffers of one frame, ready for `sendmsg`; the payload is not copied."""
-    head = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    head = _ENCODER.encode(header).encode("utf-8", "surrogatepass")
     if len(head) > MAX_HEADER or len(payload) > MAX_PAYLOAD:
         message = f"frame too large: header {len(head)}, payload {len(payload)} bytes"
         raise ValueError(message)
@@ -78,7 +78,7 @@ class Decoder:
 
 def _parse_header(head: bytes) -> Header:
     try:
-        header = json.loads(head, parse_constant=_refuse)
+        header = _DECODER.decode(head.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         message = "header is not JSON"
         raise ProtocolError(message) from error
@@ -92,3 +92,8 @@ def _parse_header(head: bytes) -> Header:
 
 def _refuse(what: str) -> NoReturn:
     raise ProtocolError(what)
+
+
+# Made once: with these options the module's own functions would make a new one for every frame.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_DECODER = json.JSONDecoder(parse_constant=_refuse)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -18,10 +19,18 @@ from warren.guest.boot import Boot
 from warren.guest.wire import Decoder, Header, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 DEADLINE_S = 30.0
 LIMITS = {"memory_bytes": 512 << 20, "pids": 256, "checkpoint_bytes": 64 << 20, "checkpoints": 1}
+
+
+def until(ready: Callable[[], bool]) -> None:
+    """Wait for something that no event tells us of."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not ready():
+        assert time.monotonic() < deadline
+        select.select([], [], [], 0.005)
 
 
 @dataclass

@@ -1,0 +1,153 @@
+"""Executions belong to the agent: they outlive connections, keep their events, and are found again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unit.guest.agent_client import Client, RunningAgent, running_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[RunningAgent]:
+    with running_agent() as agent:
+        yield agent
+
+
+@pytest.fixture
+def client(agent: RunningAgent) -> Iterator[Client]:
+    client = agent.connect()
+    yield client
+    client.close()
+
+
+def test_an_execution_runs_on_when_its_connection_drops(agent: RunningAgent) -> None:
+    first = agent.connect()
+    stream = first.start_run("echo one; read -t 0.3 < <(sleep 1); echo two", kind="shell", exec="exe_dropped")
+    first.wait_for(stream, lambda reply: reply.output() == b"one\n")
+    first.close()
+
+    second = agent.connect()
+    listed = {one["exec"]: one for one in second.hello["executions"]}
+    assert listed["exe_dropped"]["state"] == "running"
+    assert listed["exe_dropped"]["seq"] == 1
+    reply = second.wait(second.start("attach", exec="exe_dropped", after=1))
+
+    assert reply.output() == b"two\n"
+    assert reply.result["stdout"] == "one\ntwo\n"
+    second.close()
+
+
+def test_a_finished_execution_is_replayed_from_its_first_event_until_acknowledged(client: Client) -> None:
+    ran = client.wait(client.start_run("echo x", kind="shell", exec="exe_replay"))
+    again = client.wait(client.start("attach", exec="exe_replay"))
+
+    assert again.events == [({**header, "id": again.events[0][0]["id"]}, payload) for header, payload in ran.events]
+    assert client.call("ack", exec="exe_replay")["t"] == "ok"
+    assert client.call("attach", exec="exe_replay")["code"] == "not_found"
+    assert client.call("ack", exec="exe_replay")["code"] == "not_found"
+
+
+def test_several_listeners_get_every_event(agent: RunningAgent, client: Client) -> None:
+    other = agent.connect()
+    stream = client.start_run("read line; echo $line", kind="shell", exec="exe_shared", stdin=True)
+    while client.call("attach", exec="exe_none")["code"] != "not_found":
+        pass
+    listening = other.start("attach", exec="exe_shared")
+    client.send({"t": "data", "id": stream}, b"both\n")
+
+    assert client.wait(stream).output() == b"both\n"
+    assert other.wait(listening).output() == b"both\n"
+    other.close()
+
+
+def test_an_id_is_used_once(client: Client) -> None:
+    client.run("true", kind="shell", exec="exe_once")
+
+    assert client.call("run", b"true", kind="shell", exec="exe_once")["code"] == "conflict"
+
+
+def test_a_running_execution_cannot_be_acknowledged(client: Client) -> None:
+    stream = client.start_run("read line", kind="shell", exec="exe_busy", stdin=True)
+
+    assert client.call("ack", exec="exe_busy")["code"] == "conflict"
+    client.send({"t": "eof", "id": stream})
+    client.wait(stream)
+
+
+def test_only_the_last_finished_executions_are_kept(client: Client) -> None:
+    for number in range(70):
+        client.run("", kind="argv", argv=["true"], exec=f"exe_many{number}")
+
+    assert client.call("attach", exec="exe_many0")["code"] == "not_found"
+    assert client.call("attach", exec="exe_many69")["t"] == "ok"
+
+
+def test_cancelling_a_stream_leaves_the_execution_running(client: Client) -> None:
+    stream = client.start_run("echo here; read -t 0.2 < <(sleep 1); echo end", kind="shell", exec="exe_cancel")
+    client.wait_for(stream, lambda reply: bool(reply.events))
+    client.send({"t": "cancel", "id": stream})
+
+    reply = client.wait(client.start("attach", exec="exe_cancel"))
+    assert reply.result["stdout"] == "here\nend\n"
+
+
+def test_who_does_not_read_misses_output_and_is_told_how_much(agent: RunningAgent, client: Client) -> None:
+    slow = agent.connect()
+    stream = slow.start_run("head -c 50000000 /dev/zero", kind="shell", exec="exe_slow")
+    result = client.wait(client.start("attach", exec="exe_slow")).result
+
+    reply = slow.wait(stream)
+    missed = sum(header.get("skipped", 0) for header, _ in reply.events)
+    assert result["stdout_bytes"] == 50_000_000
+    assert missed + len(reply.output()) == 50_000_000
+    slow.close()
+
+
+def test_of_a_finished_execution_at_most_eight_mebibytes_are_kept(client: Client) -> None:
+    client.run("head -c 20000000 /dev/zero", kind="shell", exec="exe_large")
+    reply = client.wait(client.start("attach", exec="exe_large"))
+
+    assert len(reply.output()) <= 8 << 20
+    assert reply.events[0][1] != b""
+    assert reply.events[0][0]["skipped"] + len(reply.output()) == 20_000_000
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"exec": 7},
+        {"exec": "a/b"},
+        {"exec": "x", "kind": "magic"},
+        {"exec": "x", "kind": ["cell"]},
+        {"exec": "x", "kind": "argv"},
+        {"exec": "x", "kind": "argv", "argv": [1]},
+        {"exec": "x", "kind": "argv", "argv": ["a\0b"]},
+        {"exec": "x", "timeout_ms": "soon"},
+        {"exec": "x", "timeout_ms": -1},
+        {"exec": "x", "stdin": 1},
+        {"exec": "x", "env": {"A": 1}},
+        {"exec": "x", "env": {"A=B": "1"}},
+        {"exec": "x", "env": []},
+        {"exec": "x", "output_bytes": 1 << 40},
+        {"exec": "x", "output_bytes": True},
+        {"exec": "x", "leftover": "maybe"},
+        {"exec": "x", "cwd": 3},
+        {"exec": "x", "kernel": "../x"},
+    ],
+)
+def test_nonsense_is_refused_with_a_sentence(client: Client, params: dict[str, object]) -> None:
+    end = client.call("run", b"true", **params)
+
+    assert end["code"] == "invalid_request"
+    assert end["message"]
+
+
+def test_code_that_is_not_text_is_refused(client: Client) -> None:
+    assert client.call("run", b"\xff\xfe", exec="exe_bytes")["code"] == "invalid_request"
+    assert client.call("run", b"a\0b", exec="exe_nul", kind="shell")["code"] == "invalid_request"

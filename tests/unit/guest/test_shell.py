@@ -1,0 +1,263 @@
+"""Commands run by a real agent: output, exit, limits, leftovers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unit.guest.agent_client import Client, RunningAgent, running_agent, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[RunningAgent]:
+    with running_agent() as agent:
+        yield agent
+
+
+@pytest.fixture
+def client(agent: RunningAgent) -> Iterator[Client]:
+    client = agent.connect()
+    yield client
+    client.close()
+
+
+def test_a_command_has_its_output_and_exit_code(client: Client) -> None:
+    result = client.run("echo out; echo err >&2; exit 3", kind="shell")
+
+    assert (result["stdout"], result["stderr"]) == ("out\n", "err\n")
+    assert (result["exit_code"], result["cause"], result["state"]) == (3, "exited", "none")
+    assert result["cpu_ms"] >= 0
+    assert result["duration_ms"] > 0
+
+
+def test_a_program_gets_its_arguments_as_they_are(client: Client) -> None:
+    result = client.run("", kind="argv", argv=["printf", "%s|", "a b", "$HOME", "*"])
+
+    assert result["stdout"] == "a b|$HOME|*|"
+
+
+def test_a_program_that_is_not_there_ends_as_in_a_shell(client: Client) -> None:
+    result = client.run("", kind="argv", argv=["no-such-program"])
+
+    assert result["exit_code"] == 127
+    assert "not found" in result["stderr"]
+    assert "not found" in result["hint"]
+
+
+def test_a_file_that_is_no_program_ends_as_in_a_shell(agent: RunningAgent, client: Client) -> None:
+    with open(os.path.join(agent.workspace, "data.txt"), "w") as file:
+        file.write("no program")
+    result = client.run("", kind="argv", argv=["./data.txt"])
+
+    assert result["exit_code"] == 126
+
+
+def test_a_command_runs_in_the_workspace_or_below_it(agent: RunningAgent, client: Client) -> None:
+    os.makedirs(os.path.join(agent.workspace, "deep/er"))
+
+    assert client.run("pwd", kind="shell")["stdout"].strip() == agent.workspace
+    assert client.run("pwd", kind="shell", cwd="deep/er")["stdout"].strip() == agent.workspace + "/deep/er"
+    assert client.run("pwd", kind="shell", cwd=agent.workspace + "/deep")["stdout"].strip() == agent.workspace + "/deep"
+
+
+@pytest.mark.parametrize("cwd", ["missing", "../..", "/etc", "a\0b", "\ud800"])
+def test_a_folder_that_is_not_there_is_refused(client: Client, cwd: str) -> None:
+    end = client.call("run", b"true", kind="shell", exec="exe_cwd", cwd=cwd)
+
+    assert end["code"] == "invalid_request"
+    assert "cwd" in end["message"]
+
+
+def test_a_command_sees_its_environment_and_nothing_of_the_agents(client: Client) -> None:
+    client.call("configure", env={"CLAIMED": "yes"})
+    result = client.run("env", kind="shell", env={"MINE": "1"})
+
+    names = {line.partition("=")[0] for line in result["stdout"].splitlines()}
+    assert names >= {"PATH", "HOME", "CLAIMED", "MINE", "WARREN_EXECUTION"}
+    assert names <= {"PATH", "HOME", "LANG", "CLAIMED", "MINE", "WARREN_EXECUTION", "PWD", "SHLVL", "_", "OLDPWD"}
+
+
+def test_a_command_inherits_no_descriptor_and_no_ignored_signal(client: Client) -> None:
+    result = client.run("ls -1 /proc/self/fd; grep -E 'Sig(Ign|Blk)' /proc/self/status", kind="shell")
+
+    fds = [line for line in result["stdout"].splitlines() if line.isdigit()]
+    assert fds == ["0", "1", "2", "3"]  # 3 is the listing itself
+    assert "SigIgn:\t0000000000000000" in result["stdout"]
+    assert "SigBlk:\t0000000000000000" in result["stdout"]
+
+
+def test_standard_input_is_empty_unless_it_is_given(client: Client) -> None:
+    assert client.run("cat; echo end", kind="shell")["stdout"] == "end\n"
+
+
+def test_standard_input_is_streamed_with_credit_until_its_end(client: Client) -> None:
+    stream = client.start_run("cat | sha256sum; echo done", kind="shell", stdin=True)
+    for _ in range(8):
+        client.send({"t": "data", "id": stream}, b"x" * (256 << 10))
+    client.wait_for(stream, lambda reply: reply.credit >= 1 << 20)
+    client.send({"t": "eof", "id": stream})
+
+    assert client.wait(stream).result["stdout"].endswith("done\n")
+
+
+def test_a_program_that_does_not_read_its_input_ends_all_the_same(client: Client) -> None:
+    stream = client.start_run("echo no", kind="shell", stdin=True)
+    client.send({"t": "data", "id": stream}, b"x" * (256 << 10))
+
+    assert client.wait(stream).result["stdout"] == "no\n"
+
+
+def test_a_background_process_does_not_hold_the_call_and_lives_on(client: Client) -> None:
+    result = client.run("(while true; do echo noise; sleep 0.01; done) & echo $!", kind="shell")
+    pid = int(result["stdout"].split()[0])
+
+    assert client.run(f"kill -0 {pid} && kill -9 {pid}", kind="shell")["exit_code"] == 0
+    assert result["duration_ms"] < 5000
+
+
+def test_leftovers_are_killed_when_asked(client: Client) -> None:
+    result = client.run("sleep 1000 & echo $!", kind="shell", leftover="kill")
+
+    until(lambda: _gone(int(result["stdout"])))
+
+
+def test_output_of_a_leftover_never_shows_up_in_a_later_result(client: Client) -> None:
+    first = client.run("(while true; do echo ghost; done) & echo $!", kind="shell")
+    second = client.run("echo clean", kind="shell")
+    client.run(f"kill -9 {first['stdout'].split()[0]}", kind="shell")
+
+    assert second["stdout"] == "clean\n"
+
+
+def test_a_timeout_ends_the_whole_group(client: Client) -> None:
+    result = client.run("echo $$; sleep 1000 | cat", kind="shell", timeout_ms=200, grace_ms=200)
+
+    assert (result["cause"], result["limit"]) == ("timeout", 200)
+    assert result["peak"] >= 200
+    until(lambda: _gone(int(result["stdout"])))
+
+
+def test_a_program_that_ignores_the_interrupt_is_killed_after_the_grace(client: Client) -> None:
+    result = client.run("trap '' INT; echo $$; sleep 1000 & wait", kind="shell", timeout_ms=100, grace_ms=100)
+
+    assert (result["cause"], result["exit_code"]) == ("timeout", -signal.SIGKILL)
+    assert result["duration_ms"] < 5000
+
+
+def test_an_idle_timeout_counts_from_the_last_output(client: Client) -> None:
+    result = client.run(
+        "for i in 1 2 3 4; do echo $i; sleep 0.15; done; sleep 1000", kind="shell", idle_timeout_ms=600, grace_ms=100
+    )
+
+    assert result["cause"] == "timeout"
+    assert result["stdout"] == "1\n2\n3\n4\n"
+    assert result["duration_ms"] > 600
+
+
+def test_an_interrupt_ends_it_as_interrupted(client: Client) -> None:
+    stream = client.start_run("echo up; sleep 1000", kind="shell", exec="exe_interrupt")
+    client.wait_for(stream, lambda reply: reply.output() == b"up\n")
+
+    assert client.call("interrupt", exec="exe_interrupt")["t"] == "ok"
+    assert client.wait(stream).result["cause"] == "interrupted"
+
+
+def test_a_program_may_handle_the_interrupt(client: Client) -> None:
+    code = "trap 'echo caught; exit 0' INT; echo up; while true; do sleep 0.05; done"
+    stream = client.start_run(code, kind="shell", exec="exe_handled")
+    client.wait_for(stream, lambda reply: reply.output() == b"up\n")
+    client.call("interrupt", exec="exe_handled")
+
+    result = client.wait(stream).result
+    assert (result["cause"], result["exit_code"]) == ("exited", 0)
+    assert "caught" in result["stdout"]
+
+
+def test_a_kill_ends_it_as_killed(client: Client) -> None:
+    stream = client.start_run("trap '' INT TERM; echo up; while true; do sleep 1; done", kind="shell", exec="exe_kill")
+    client.wait_for(stream, lambda reply: reply.output() == b"up\n")
+    client.call("kill", exec="exe_kill")
+
+    result = client.wait(stream).result
+    assert (result["cause"], result["exit_code"]) == ("killed", -signal.SIGKILL)
+
+
+def test_a_signal_nobody_asked_for_is_named(client: Client) -> None:
+    result = client.run("kill -SEGV $$", kind="shell")
+
+    assert (result["cause"], result["exit_code"]) == ("killed", -signal.SIGSEGV)
+    assert "SIGSEGV" in result["hint"]
+
+
+def test_endless_output_is_ended_with_its_beginning_and_end_kept(client: Client) -> None:
+    result = client.run("echo first; yes", kind="shell", output_max_bytes=1 << 20, output_bytes=1000, stream=False)
+
+    assert result["cause"] == "output"
+    assert result["limit"] == 1 << 20
+    assert result["peak"] > 1 << 20
+    assert result["stdout"].startswith("first\ny\n")
+    assert "bytes left out" in result["stdout"]
+    assert result["truncated"]
+
+
+def test_all_output_is_streamed_in_order_and_the_result_keeps_the_ends(client: Client) -> None:
+    reply = client.wait(client.start_run("seq 1 200000", kind="shell", output_bytes=100))
+    expected = "".join(f"{number}\n" for number in range(1, 200_001))
+
+    assert reply.output().decode() == expected
+    assert reply.result["stdout_bytes"] == len(expected)
+    assert [header["seq"] for header, _ in reply.events] == list(range(1, len(reply.events) + 1))
+
+
+def test_without_streaming_only_the_result_comes(client: Client) -> None:
+    reply = client.wait(client.start_run("echo quiet", kind="shell", stream=False))
+
+    assert [header["kind"] for header, _ in reply.events] == ["result"]
+    assert reply.result["stdout"] == "quiet\n"
+
+
+def test_files_that_a_command_changes_are_listed(client: Client) -> None:
+    result = client.run("echo 1 > new.txt", kind="shell")
+    later = client.run("true", kind="shell")
+    skipped = client.run("echo 2 > other.txt", kind="shell", changes=False)
+
+    assert [(one["path"], one["action"]) for one in result["files_changed"]] == [("new.txt", "created")]
+    assert later["files_changed"] == []
+    assert skipped["files_changed"] == []
+
+
+def test_a_script_runs_in_a_fresh_process_with_the_systems_word_on_its_exit(client: Client) -> None:
+    result = client.run("import sys; print(sys.argv[1:], __name__); sys.exit(5)", kind="script", argv=["a", "b"])
+
+    assert result["stdout"] == "['a', 'b'] __main__\n"
+    assert (result["exit_code"], result["cause"], result["state"]) == (5, "exited", "none")
+
+
+def test_a_script_that_ends_at_once_is_not_missed(client: Client) -> None:
+    for _ in range(20):
+        assert client.run("import os; os._exit(7)", kind="script", timeout_ms=20_000)["exit_code"] == 7
+
+
+def test_a_script_reads_its_standard_input(client: Client) -> None:
+    stream = client.start_run("print(input() + input())", kind="script", stdin=True)
+    client.send({"t": "data", "id": stream}, b"one\ntwo\n")
+    client.send({"t": "eof", "id": stream})
+
+    assert client.wait(stream).result["stdout"] == "onetwo\n"
+
+
+def test_a_script_that_runs_too_long_is_ended(client: Client) -> None:
+    result = client.run("while True: pass", kind="script", timeout_ms=300, grace_ms=300)
+
+    assert result["cause"] == "timeout"
+    assert result["cpu_ms"] > 0
+
+
+def _gone(pid: int) -> bool:
+    return not os.path.exists(f"/proc/{pid}")
