@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -77,6 +80,20 @@ class Bench:
         return [handle.sandbox_id for handle in left]
 
 
+def leftovers(data_dir: str) -> list[str]:
+    """Name the processes, mounts and loop devices that have to do with a data folder."""
+    found = []
+    for pid in (name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()):
+        with contextlib.suppress(OSError):
+            seen = b"".join(Path(f"/proc/{pid}/{what}").read_bytes() for what in ("cmdline", "environ"))
+            found += [f"process {pid}"] if data_dir.encode() in seen else []
+    found += [line for line in Path("/proc/mounts").read_text().splitlines() if data_dir in line]
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            found += [str(backing)] if data_dir in backing.read_text() else []
+    return found
+
+
 @pytest.fixture(scope="module", params=["bare", "local"])
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     name = request.param
@@ -88,6 +105,10 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         pytest.skip(str(exc))
     yield bench
     assert anyio.run(bench.clean) == []
+    deadline = time.monotonic() + 20
+    while (left := leftovers(bench.data_dir)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert left == []
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

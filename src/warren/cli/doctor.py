@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from warren.cli.options import AsJson
 from warren.cli.tables import print_json, print_table, wants_json
+from warren.errors import ConfigError
 
 if TYPE_CHECKING:
     from warren.engines.local.probe import Layer
@@ -31,7 +32,10 @@ def doctor(*, as_json: AsJson = False) -> int:
     from warren.settings import Settings
 
     optional = frozenset(Settings.load().optional_layers)
-    layers = probe()
+    try:
+        layers = probe(optional=optional)
+    except RuntimeError as exc:
+        raise ConfigError(str(exc)) from exc
     missing = [layer for layer in layers if not layer.holds and layer.name not in optional]
     if wants_json(as_json):
         print_json({"ok": not missing, "layers": [_as_json(layer, optional) for layer in layers]})

@@ -18,7 +18,7 @@ STDIN = 0
 
 async def read_stdin() -> AsyncIterator[bytes]:
     """Yield what comes on standard input, as it comes, until its end."""
-    while True:
+    while not _is_in_background():
         # Epoll refuses regular files and /dev/null, which never block.
         with contextlib.suppress(PermissionError):
             await anyio.wait_readable(STDIN)
@@ -29,6 +29,14 @@ async def read_stdin() -> AsyncIterator[bytes]:
         if not data:
             return
         yield data
+
+
+def _is_in_background() -> bool:
+    """Whether reading would stop us: the terminal belongs to another job."""
+    try:
+        return os.isatty(STDIN) and os.tcgetpgrp(STDIN) != os.getpgrp()
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager
