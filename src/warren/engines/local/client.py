@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import socket
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from warren.guest.wire import Header
 
 _HELLO_TIMEOUT_S = 10.0
+
+
+class KeeperGone(EngineUnavailable):
+    """The keeper ended before it answered; the next one finds what it left."""
 
 
 class KeeperClient:
@@ -44,7 +49,7 @@ class KeeperClient:
         client = cls(*await asyncio.open_unix_connection(sock=sock))
         try:
             client.hello = await asyncio.wait_for(asyncio.shield(client._hello), _HELLO_TIMEOUT_S)
-        except (TimeoutError, EngineUnavailable) as error:
+        except (TimeoutError, KeeperGone) as error:
             await client.aclose()
             raise ConnectionResetError("the keeper does not greet") from error
         return client
@@ -55,11 +60,11 @@ class KeeperClient:
         return not self._task.done()
 
     async def call(self, op: str, **params: Any) -> Header:
-        """Ask for one operation. Raises what the keeper says went wrong, or EngineUnavailable when it is gone."""
+        """Ask for one operation. Raises what the keeper says went wrong, or KeeperGone."""
         number = next(self._ids)
         answer: asyncio.Future[Header] = asyncio.get_running_loop().create_future()
         if not self.is_open:
-            raise EngineUnavailable("the keeper is gone")
+            raise KeeperGone("the keeper is gone")
         self._waiting[number] = answer
         payload = json.dumps(params).encode()
         self._writer.writelines(bytes(part) for part in encode({"t": "req", "id": number, "op": op}, payload))
@@ -76,6 +81,8 @@ class KeeperClient:
         self._task.cancel()
         await asyncio.wait([self._task])
         self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
 
     async def _read(self) -> None:
         decoder = Decoder()
@@ -88,7 +95,7 @@ class KeeperClient:
         finally:
             for future in (self._hello, *self._waiting.values()):
                 if not future.done():
-                    future.set_exception(EngineUnavailable("the keeper ended while it was asked; try again"))
+                    future.set_exception(KeeperGone("the keeper ended while it was asked; try again"))
             # Nobody may be waiting for the greeting any more; its exception has been looked at then.
             if self._hello.done() and not self._hello.cancelled():
                 self._hello.exception()

@@ -7,16 +7,16 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from warren.domain import Handle, Usage
 from warren.engines import unix_channel
 from warren.engines.local import snapshot
-from warren.engines.local.client import KeeperClient
+from warren.engines.local.client import KeeperClient, KeeperGone
 from warren.errors import EngineUnavailable, SandboxLost, StartFailed, by_code
 
 if TYPE_CHECKING:
@@ -63,8 +63,14 @@ class LocalEngine:
 
     async def create(self, spec: SandboxSpec) -> Handle:
         """Make a running sandbox whose agent answers."""
-        await self._call("create", **_spec_params(spec))
-        return Handle(self.name, spec.id)
+        handle = Handle(self.name, spec.id)
+        try:
+            await (await self._keeper()).call("create", **_spec_params(spec))
+        except KeeperGone:
+            # Half of it may be there, under an id that nobody else has: it is made anew by the next keeper.
+            await self.destroy(handle)
+            await self._call("create", **_spec_params(spec))
+        return handle
 
     async def connect(self, handle: Handle) -> Channel:
         """Open one more channel to the agent."""
@@ -103,13 +109,18 @@ class LocalEngine:
         return os.path.join(self._folder, "keeper.sock")
 
     async def _call(self, op: str, **params: Any) -> dict[str, Any]:
-        return await (await self._keeper()).call(op, **params)
+        """Ask the keeper; if it ended before it answered, ask the next one. All but `create` can be asked twice."""
+        try:
+            return await (await self._keeper()).call(op, **params)
+        except KeeperGone:
+            return await (await self._keeper()).call(op, **params)
 
     async def _keeper(self) -> KeeperClient:
         if self._client is not None and self._client.is_open:
             return self._client
         async with self._opening:
             if self._client is None or not self._client.is_open:
+                await self.close()
                 self._client = await self._connect()
             return self._client
 
@@ -127,35 +138,34 @@ class LocalEngine:
     async def _start(self) -> KeeperClient:
         log_path = os.path.join(self._folder, "keeper.log")
         with open(log_path, "wb") as log:
-            process = subprocess.Popen(  # noqa: ASYNC220  (returns at once; the keeper outlives us, so nobody awaits it)
+            process = subprocess.Popen(  # noqa: ASYNC220  (the keeper leaves this process at once and outlives us)
                 [sys.executable, "-I", "-m", "warren.engines.local.keeper", self._folder],
                 stdin=subprocess.PIPE,
-                stdout=log,
+                stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
                 cwd="/",
             )
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(self._config).encode())
-        process.stdin.close()
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                client = await KeeperClient.connect(self._socket)
-                process.returncode = 0  # It outlives us; Popen must not complain that it is still running.
-                return client
-            if process.poll() is not None:
-                raise _last_words(log_path)
-            await asyncio.sleep(0.01)
-        process.kill()
-        raise EngineUnavailable(f"the keeper did not answer within {_START_TIMEOUT_S:.0f} s; see {log_path}")
+        said, _ = await asyncio.to_thread(process.communicate, json.dumps(self._config).encode(), _START_TIMEOUT_S)
+        try:
+            answer = json.loads(said)
+        except ValueError:
+            raise EngineUnavailable(f"the keeper did not start: {_last_words(log_path)}") from None
+        if answer["error"] is not None:
+            raise (by_code(answer["error"]["code"]) or StartFailed)(answer["error"]["message"])
+        return await KeeperClient.connect(self._socket)
 
 
 async def _retire(client: KeeperClient) -> None:
-    with contextlib.suppress(EngineUnavailable):
-        await client.call("retire")
-        while client.is_open:
-            await asyncio.sleep(0.01)
+    """Ask a keeper to end, and wait until it has."""
+    with contextlib.suppress(KeeperGone, ProcessLookupError):
+        ended = os.pidfd_open(int(client.hello["pid"]))
+        try:
+            await client.call("retire")
+            while not select.select([ended], [], [], 0)[0]:
+                await asyncio.sleep(0.005)
+        finally:
+            os.close(ended)
     await client.aclose()
 
 
@@ -166,14 +176,10 @@ async def _locked(path: str) -> contextlib.closing[Any]:
     return contextlib.closing(file)
 
 
-def _last_words(log_path: str) -> Exception:
+def _last_words(log_path: str) -> str:
     with open(log_path, encoding="utf-8", errors="replace") as log:
         lines = [line for line in log.read().splitlines() if line.strip()]
-    try:
-        said = json.loads(lines[-1])
-        return (by_code(said["code"]) or StartFailed)(said["message"])
-    except (IndexError, ValueError, KeyError, TypeError):
-        return EngineUnavailable(f"the keeper ended at once: {lines[-1] if lines else 'it said nothing'}")
+    return lines[-1] if lines else f"it said nothing in {log_path}"
 
 
 def _spec_params(spec: SandboxSpec) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class Keeper:
         await self._nest.open()
         listener = unix_channel.listen(path)
         server = await asyncio.start_unix_server(self._connected, sock=listener, limit=CHUNK)
+        _tell_starter(None)
         async with server:
             idle = asyncio.create_task(self._watch_idle())
             await self._ended.wait()
@@ -120,23 +121,29 @@ def _send(writer: asyncio.StreamWriter, header: Header) -> None:
         writer.writelines(bytes(part) for part in encode(header, payload))
 
 
+def _tell_starter(error: Header | None) -> None:
+    """Say on standard output how the start went; end of file follows, for whoever waits for it."""
+    print(json.dumps({"error": error}), flush=True)
+    os.dup2(2, 1)
+
+
 def main(argv: list[str]) -> int:
     """Run the keeper of the data folder in `argv`; the configuration comes as JSON on standard input."""
+    config: dict[str, Any] = json.loads(sys.stdin.read())
+    if os.fork():
+        # WHY: the keeper is nobody's child, so nobody has to wait for it when it ends.
+        os._exit(0)
     os.umask(0o077)
     # One descriptor a running sandbox is kept, so the number of sandboxes is bounded by this.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    config: dict[str, Any] = json.loads(sys.stdin.read() or "{}")
+    nest = Nest(argv[1], optional_layers=frozenset(config["optional_layers"]), debug=bool(config["debug"]))
     try:
-        nest = Nest(
-            argv[1], optional_layers=frozenset(config.get("optional_layers", ())), debug=bool(config.get("debug"))
-        )
         asyncio.run(Keeper(nest).serve(os.path.join(argv[1], "keeper.sock")))
     except Error as error:
-        # The engine that started us reads the last line and raises it.
-        print(json.dumps({"code": error.code, "message": str(error)}), flush=True)
+        _tell_starter({"code": error.code, "message": str(error)})
         return 1
     return 0
 

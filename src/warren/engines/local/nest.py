@@ -17,7 +17,7 @@ from warren.engines.local.cgroups import Cgroups, GroupLimits
 from warren.engines.local.launch import ID_COUNT, Launch
 from warren.engines.local.records import Record
 from warren.engines.local.workspaces import Workspaces
-from warren.engines.local.zygotes import Newborn, Zygote
+from warren.engines.local.zygotes import Newborn, Zygote, ZygoteGone
 from warren.errors import Conflict, EngineUnavailable, QuotaExceeded, SandboxLost, StartFailed
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Nest:
         record = self._new_record(params["id"], limits, storage, params["image"]["digest"])
         try:
             async with self._booting:
-                await self._boot(record, params, limits)
+                await self._boot_or_retry(record, params, limits)
         except BaseException:
             await self._end(record)
             self._forget(record)
@@ -119,7 +119,7 @@ class Nest:
         record.save()
         try:
             async with self._booting:
-                await self._boot(record, params, limits)
+                await self._boot_or_retry(record, params, limits)
         except BaseException:
             await self._end(record)
             raise
@@ -164,6 +164,15 @@ class Nest:
         """List all sandboxes, whatever their state."""
         return {"body": [{"id": r.id, "state": r.state, "layers": r.layers} for r in self._records.values()]}
 
+    async def _boot_or_retry(self, record: Record, params: Header, limits: Limits) -> None:
+        """Boot it; once more if the zygote turns out to be dead, which is noticed only when it is asked."""
+        try:
+            await self._boot(record, params, limits)
+        except ZygoteGone:
+            await self._end(record)
+            record.state = records.MAKING
+            await self._boot(record, params, limits)
+
     async def _boot(self, record: Record, params: Header, limits: Limits) -> None:
         """Have the zygote make a process, tell it how to contain itself, and wait until it says that it is ready."""
         ours, theirs = socket.socketpair()
@@ -189,6 +198,10 @@ class Nest:
                 self._born(record, await newborn)
                 async with asyncio.timeout(BOOT_TIMEOUT_S):
                     answer = await receiver.receive_async()
+            except BrokenPipeError as error:
+                # The process that should have taken our message is gone, most likely with the zygote.
+                zygote.give_up()
+                raise ZygoteGone("the zygote of this image ended") from error
             except (EOFError, OSError, TimeoutError) as error:
                 raise StartFailed(f"the sandbox did not start: {str(error) or type(error).__name__}") from error
         if answer["t"] != "ready":

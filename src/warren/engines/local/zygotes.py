@@ -21,6 +21,7 @@ from warren.errors import StartFailed
 
 if TYPE_CHECKING:
     from warren.engines.local.cgroups import Cgroups, Group
+    from warren.guest.wire import Header
 
 START_TIMEOUT_S = 120.0
 """Importing a data stack for the first time, from a cold disk, may take long."""
@@ -36,6 +37,10 @@ class Newborn:
     pidfd: int
 
 
+class ZygoteGone(StartFailed):
+    """The zygote ended before it answered; the next sandbox of its image gets another."""
+
+
 class Zygote:
     """One image's zygote."""
 
@@ -48,12 +53,13 @@ class Zygote:
         self._waiting: dict[str, asyncio.Future[Newborn]] = {}
         self._next: Group | None = None
         self._has_parked = asyncio.Event()
+        self._is_over = False
         self._pid = 0
 
     @property
     def is_ready(self) -> bool:
         """Whether it can be asked for a sandbox."""
-        return self._reader is not None and not self._reader.done()
+        return self._reader is not None and not self._is_over
 
     @property
     def waiting_in(self) -> str:
@@ -93,16 +99,22 @@ class Zygote:
         message["cgroup"] = directory is not None
         passed = [boot.fileno(), *(() if directory is None else (directory,))]
         newborn: asyncio.Future[Newborn] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(message, passed)
+        except ZygoteGone:
+            group.remove()
+            raise
+        finally:
+            if directory is not None:
+                os.close(directory)
         self._waiting[sandbox_id] = newborn
-        fds.send(self._socket, message, passed)
-        if directory is not None:
-            os.close(directory)
         return group, newborn
 
     def get_ready(self) -> None:
         """Prepare for the next sandbox: what can be done now need not be done while somebody waits."""
-        if self._next is None and self._socket is not None:
-            self._next = self._park()
+        if self._next is None and self.is_ready:
+            with contextlib.suppress(ZygoteGone):
+                self._next = self._park()
 
     async def close(self, *, kill: bool) -> None:
         """Let go of it; with `kill` also end it. The sandboxes it made run on."""
@@ -120,15 +132,25 @@ class Zygote:
 
     def _park(self) -> Group:
         """Have it wait inside the control group of the next sandbox; see zygote.py for why."""
-        assert self._socket is not None
         group = self._cgroups.make(f"g{secrets.token_hex(6)}", _WAITING_LIMITS)
         procs = group.procs_fds()
         try:
-            fds.send(self._socket, {"t": "park", "count": len(procs)}, procs)
+            self._send({"t": "park", "count": len(procs)}, procs)
+        except ZygoteGone:
+            group.remove()
+            raise
         finally:
             for fd in procs:
                 os.close(fd)
         return group
+
+    def _send(self, message: Header, passed: list[int]) -> None:
+        assert self._socket is not None
+        try:
+            fds.send(self._socket, message, passed)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            self.give_up()
+            raise ZygoteGone("the zygote of this image ended") from error
 
     def _serve(self) -> None:
         self._reader = asyncio.create_task(self._read())
@@ -172,10 +194,16 @@ class Zygote:
                 elif reply["t"] == "failed" and waiting is not None and not waiting.done():
                     waiting.set_exception(StartFailed(f"the zygote could not make a sandbox: {reply.get('error')}"))
         except (EOFError, OSError):
-            self._has_parked.set()
-            for future in self._waiting.values():
-                if not future.done():
-                    future.set_exception(StartFailed("the zygote of this image ended; try again"))
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Take it for dead: everybody who waits is told that nothing will come."""
+        self._is_over = True
+        self._has_parked.set()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ZygoteGone("the zygote of this image ended"))
+        self._waiting.clear()
 
     def _start(self, launch: Launch) -> None:
         listener = unix_channel.listen(os.path.join(self._folder, "control.sock"))

@@ -1,0 +1,235 @@
+"""Nothing is lost and nothing is left when a process of the local engine is killed: keeper, zygote, service, agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from warren.core.link import Link
+from warren.domain import ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, Storage, new_id
+from warren.engines.local.engine import LocalEngine
+from warren.errors import EngineUnavailable, SandboxLost
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from warren.domain import Image
+
+DEADLINE_S = 60
+
+
+async def run(engine: LocalEngine, handle: Handle, code: str, kind: ExecKind = ExecKind.CELL) -> ExecResult:
+    async with Link(await engine.connect(handle)) as link:
+        return await link.run(ExecRequest(id=new_id("exe"), kind=kind, code=code))
+
+
+class Story:
+    """One data folder, and what a test wants to know of the processes behind it."""
+
+    def __init__(self, folder: Path, image: Image) -> None:
+        self.folder = folder
+        self.image = image
+        self.engine = LocalEngine(str(folder))
+
+    def spec(self, **fields: Any) -> SandboxSpec:
+        return SandboxSpec(**{"id": new_id("sbx"), "image": self.image, **fields})
+
+    @property
+    def keeper_pid(self) -> int:
+        assert self.engine._client is not None
+        return int(self.engine._client.hello["pid"])
+
+    @property
+    def zygote_pid(self) -> int:
+        record = self.folder / "local" / "zygotes" / self.image.digest / "zygote.json"
+        return int(json.loads(record.read_text())["pid"])
+
+    async def clean(self) -> None:
+        async for handle in self.engine.handles():
+            await self.engine.destroy(handle)
+        await self.engine.retire()
+
+
+@pytest.fixture
+def tell(tmp_path: Path, python_image: Image) -> Callable[[Callable[[Story], Awaitable[None]]], None]:
+    async def play(story_of: Callable[[Story], Awaitable[None]]) -> None:
+        story = Story(tmp_path, python_image)
+        try:
+            await story.engine.open()
+        except EngineUnavailable as error:
+            pytest.skip(str(error))
+        try:
+            with anyio.fail_after(DEADLINE_S):
+                await story_of(story)
+        finally:
+            await story.clean()
+        assert _left_of(tmp_path) == []
+
+    return lambda story_of: anyio.run(play, story_of)
+
+
+def _left_of(folder: Path) -> list[str]:
+    """Name what the engine of this data folder left on the host: processes, mounts, loop devices, control groups."""
+    name = f"warren-{(folder / 'local').stat().st_ino:x}"
+    left = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                command = file.read()
+        except OSError:
+            continue
+        if os.fsencode(folder) in command:
+            left.append(f"process {pid} {command!r}")
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        left += [line for line in file if str(folder) in line]
+    for hierarchy, folders, _ in os.walk("/sys/fs/cgroup"):
+        left += [os.path.join(hierarchy, found) for found in folders if found == name]
+    return left
+
+
+def test_a_killed_keeper_is_followed_by_another_and_nothing_is_lost(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        handle = await s.engine.create(s.spec())
+        await run(s.engine, handle, "x = 41")
+        keeper, zygote = s.keeper_pid, s.zygote_pid
+        os.kill(keeper, signal.SIGKILL)
+        result = await run(s.engine, handle, "print(x + 1)")
+        other = await s.engine.create(s.spec())
+
+        assert result.stdout == b"42\n"
+        assert (await run(s.engine, other, "print(1)")).stdout == b"1\n"
+        assert s.keeper_pid != keeper
+        assert s.zygote_pid == zygote, "the zygote outlives its keeper"
+        assert (await s.engine.usage(handle)).pids
+
+    tell(story)
+
+
+def test_a_killed_zygote_is_replaced_and_its_sandboxes_live_on(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        handle = await s.engine.create(s.spec())
+        await run(s.engine, handle, "x = 41")
+        zygote = s.zygote_pid
+        os.kill(zygote, signal.SIGKILL)
+        while True:
+            try:
+                other = await s.engine.create(s.spec())
+                break
+            except Exception as error:
+                if "try again" not in str(error):
+                    raise
+
+        assert (await run(s.engine, handle, "print(x + 1)")).stdout == b"42\n"
+        assert (await run(s.engine, other, "print(2)")).stdout == b"2\n"
+        assert s.zygote_pid != zygote
+
+    tell(story)
+
+
+def test_a_call_that_runs_while_the_service_is_killed_is_found_finished(tell: Any) -> None:
+    """The service is a real process, killed while its call is under way."""
+    service = """
+        import asyncio, os, sys
+        from warren.core.link import Link
+        from warren.domain import ExecRequest, Handle
+        from warren.engines.local.engine import LocalEngine
+
+        async def main():
+            engine = LocalEngine(sys.argv[1])
+            async with Link(await engine.connect(Handle("local", sys.argv[2]))) as link:
+                request = ExecRequest(id="exe_survives0", code=sys.argv[3])
+                await link.run(request, on_event=lambda event: print(event.data, flush=True))
+
+        asyncio.run(main())
+    """
+
+    code = """
+        import os, time
+        print('started', flush=True)
+        while not os.path.exists('go'): time.sleep(0.01)
+        y = 7
+        print('done')
+    """
+
+    async def story(s: Story) -> None:
+        handle = await s.engine.create(s.spec())
+        argv = ["-c", textwrap.dedent(service), str(s.folder), handle.sandbox_id, textwrap.dedent(code)]
+        process = subprocess.Popen([sys.executable, *argv], stdout=subprocess.PIPE)  # noqa: ASYNC220
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"b'started\\n'\n"
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        async with Link(await s.engine.connect(handle)) as link:
+            await link.write("go", b"")
+            events = [event async for event in link.attach("exe_survives0")]
+        result = events[-1].result
+
+        assert result is not None
+        assert result.stdout == b"started\ndone\n"
+        assert (await run(s.engine, handle, "print(y)")).stdout == b"7\n"
+
+    tell(story)
+
+
+def test_a_killed_agent_costs_its_sandbox_and_a_persistent_workspace_starts_again(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        spec = s.spec(storage=Storage.PERSISTENT)
+        handle = await s.engine.create(spec)
+        await run(s.engine, handle, "open('kept', 'w').write('yes')")
+        record = s.folder / "local" / "sandboxes" / spec.id / "record.json"
+        channel = await s.engine.connect(handle)
+        await channel.receive()
+        os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
+        while await channel.receive():
+            pass
+        await channel.aclose()
+        while json.loads(record.read_text())["state"] != "stopped":  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+        with pytest.raises(SandboxLost):
+            await s.engine.connect(handle)
+        await s.engine.start(handle, spec)
+
+        assert (await run(s.engine, handle, "print(open('kept').read())")).stdout == b"yes\n"
+
+    tell(story)
+
+
+def test_a_sandbox_half_made_by_a_killed_keeper_is_listed_and_can_be_destroyed(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        await s.engine.create(s.spec())
+        half = s.folder / "local" / "sandboxes" / "sbx_halfmade0"
+        os.kill(s.keeper_pid, signal.SIGKILL)
+        half.mkdir()
+        listed = [handle.sandbox_id async for handle in s.engine.handles()]
+        await s.engine.destroy(Handle("local", "sbx_halfmade0"))
+
+        assert "sbx_halfmade0" in listed
+        assert not half.exists()
+
+    tell(story)
+
+
+def test_a_keeper_of_another_version_hands_over_its_sandboxes(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        handle = await s.engine.create(s.spec())
+        await run(s.engine, handle, "x = 41")
+        keeper = s.keeper_pid
+        await s.engine.retire()
+        result = await run(s.engine, handle, "print(x + 1)")
+        await s.engine.open()
+
+        assert result.stdout == b"42\n"
+        assert s.keeper_pid != keeper
+        assert [found.sandbox_id async for found in s.engine.handles()] == [handle.sandbox_id]
+
+    tell(story)
