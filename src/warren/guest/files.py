@@ -221,7 +221,7 @@ def _serve(operation: Callable[[Agent, Stream, Header, Workspace, str], None]) -
     def serve(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> None:
         path = "."
         try:
-            workspace = Workspace(agent.workspace_fd, agent.boot.workspace)
+            workspace = Workspace(agent.workspace_fd, agent.boot.workspace, agent.boot.env.get("HOME", ""))
             path = workspace.relative(text(header, "path", "."))
             operation(agent, stream, header, workspace, path)
         except Refused as error:

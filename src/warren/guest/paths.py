@@ -66,13 +66,15 @@ def printable(path: str) -> str:
 
 
 class Workspace:
-    """The workspace as a place to open things in: a descriptor, and the absolute path that programs see."""
+    """The workspace as a place to open things in: a descriptor, and the absolute paths under which programs see it."""
 
-    __slots__ = ("fd", "path")
+    __slots__ = ("_home", "fd", "path")
 
-    def __init__(self, fd: int, path: str) -> None:
+    def __init__(self, fd: int, path: str, home: str = "") -> None:
         self.fd = fd
         self.path = path.rstrip("/")
+        self._home = home.rstrip("/")
+        """The home folder, which counts when it is the same place."""
 
     def relative(self, path: str) -> str:
         """Reduce a request's path to one relative to the workspace; `.` is the workspace itself."""
@@ -167,9 +169,16 @@ class Workspace:
         return self.open(path, PLACE)
 
     def _inside(self, path: str) -> str | None:
-        if path == self.path:
-            return "."
-        return path[len(self.path) + 1 :] if path.startswith(self.path + "/") else None
+        for root in (self.path, self._home):
+            if f"{path}/".startswith(f"{root}/") and (root == self.path or self._is_at_home()):
+                return path[len(root) + 1 :] or "."
+        return None
+
+    def _is_at_home(self) -> bool:
+        try:
+            return bool(self._home) and os.path.samestat(os.stat(self._home), os.fstat(self.fd))
+        except OSError:
+            return False
 
     def _follow(self, target: str, places: list[int], path: str) -> str:
         if not target.startswith("/"):

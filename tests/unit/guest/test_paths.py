@@ -156,6 +156,20 @@ def test_a_sibling_whose_name_begins_like_the_workspace_is_outside(workspace: Wo
         workspace.relative(workspace.path + "-other/file")
 
 
+def test_the_home_folder_counts_when_it_is_the_workspace_by_another_name(workspace: Workspace, tmp_path: Path) -> None:
+    os.symlink(workspace.path, tmp_path / "home")
+    with open(f"{workspace.path}/f", "w") as file:
+        file.write("mine")
+    os.symlink(f"{tmp_path}/home/f", f"{workspace.path}/link")
+    at_home = Workspace(workspace.fd, workspace.path, f"{tmp_path}/home")
+
+    assert at_home.relative(f"{tmp_path}/home/a/b") == "a/b"
+    assert content(at_home.open("link", os.O_RDONLY)) == "mine"
+    for elsewhere in (str(tmp_path), "/nonexistent", ""):
+        with pytest.raises(Refused):
+            Workspace(workspace.fd, workspace.path, elsewhere).relative(f"{tmp_path}/secret")
+
+
 def test_folders_are_made_and_the_second_time_is_fine(workspace: Workspace) -> None:
     os.close(workspace.make_folders("a/b/c"))
     os.close(workspace.make_folders("a/b/c"))
