@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 TRACEBACK_CHARS = 64 << 10
 _CLAIM_BYTES = 56 << 10
 """What a claim may take in a frame's header, which holds 64 KiB."""
 _OURS = os.path.dirname(__file__) + os.sep
+_LIBRARY = os.path.dirname(os.__file__)
+_MACHINERY = tuple(os.path.join(_LIBRARY, name) for name in ("asyncio" + os.sep, "selectors.py", "codeop.py"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,12 @@ class Outcome:
     error: dict[str, str] | None = None
 
 
-def describe(error: BaseException, *, hidden: Callable[[str], bool] | None = None) -> dict[str, str]:
-    """Build `{name, value, traceback}`. Frames at the top that are ours, or `hidden` by file name, are left out."""
+def describe(error: BaseException, *, hidden: tuple[str, ...] = ()) -> dict[str, str]:
+    """Build `{name, value, traceback}`. Frames of ours, and of files below the `hidden` folders, are left out."""
     try:
-        start = _skip(error.__traceback__, hidden or _is_ours)
-        if isinstance(error, SyntaxError) and _is_whole_cell(error, start):
-            start = None
-        lines = traceback.format_exception(type(error), error, start)
-        text, value = "".join(lines), str(error)
-        name = str(type(error).__name__)
+        told = traceback.TracebackException.from_exception(error, compact=True)
+        _prune(told, (_OURS, *hidden))
+        name, value, text = str(type(error).__name__), str(error), "".join(told.format())
     except BaseException as second:  # its __str__ may raise anything, KeyboardInterrupt too
         name, value = _safe_name(error), "<no text: its __str__ failed>"
         text = f"{name}: {value}\n({_safe_name(second)} while formatting it)\n"
@@ -73,20 +71,16 @@ def cut(text: str, room: int) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[len(text) - half :]}"
 
 
-def _skip(start: TracebackType | None, hidden: Callable[[str], bool]) -> TracebackType | None:
-    tb = start
-    while tb is not None and hidden(tb.tb_frame.f_code.co_filename):
-        tb = tb.tb_next
-    return tb
-
-
-def _is_ours(filename: str) -> bool:
-    return filename.startswith(_OURS)
-
-
-def _is_whole_cell(error: SyntaxError, start: TracebackType | None) -> bool:
-    """Whether the cell itself did not compile: then there is no place in it that was running."""
-    return start is None or (error.filename is not None and start.tb_frame.f_code.co_filename.endswith("codeop.py"))
+def _prune(told: traceback.TracebackException, hidden: tuple[str, ...]) -> None:
+    frames = [frame for frame in told.stack or () if not frame.filename.startswith(hidden)]
+    # Above the first line of the user there may be the event loop, or the compiler that refused the cell.
+    while frames and frames[0].filename.startswith(_MACHINERY):
+        del frames[0]
+    # None, not empty: without a place there is no heading either, as Python prints a SyntaxError.
+    told.stack = traceback.StackSummary.from_list(frames) if frames else None  # type: ignore[assignment]
+    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+        if other is not None:
+            _prune(other, hidden)
 
 
 def _safe_name(error: BaseException) -> str:

@@ -9,10 +9,10 @@ Rules for whoever changes this file:
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
 import signal
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,8 @@ class _CloneArgs(ctypes.Structure):
 def fork_sibling() -> int:
     """Fork a child of our own parent: 0 in the child, its pid here. Raises OSError."""
     machine = os.uname().machine
+    if machine not in _SYS_CLONE:
+        raise OSError(errno.ENOSYS, f"Warren's guest runs on {' and '.join(_SYS_CLONE)}, not on {machine}")
     tid_flags, tid_address = _child_tid()
     # WHY: CLONE_PARENT makes the agent the parent: it reaps the child, and user code's os.wait() never sees it.
     # SAFE BECAUSE: without CLONE_VM the stack argument may be 0, and the caller has one thread (rule 1).
@@ -133,7 +135,7 @@ def _child_tid() -> tuple[int, int]:
     # WHY: the C library keeps the thread's id in its descriptor and renews it in its own fork only. Left stale, a
     # child's abort(), raise() or pthread_kill() signals the parent or fails.
     offset = _tid_offset()
-    if offset is None or threading.get_ident() != threading.main_thread().ident:
+    if offset is None:
         return 0, 0
     return CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, _libc.pthread_self() + offset
 
@@ -168,8 +170,3 @@ def _close_range(first: int, last: int) -> None:
                 os.close(int(name))
             except OSError:
                 continue
-
-
-if sys.platform == "linux" and os.uname().machine not in _SYS_CLONE:
-    message = f"Warren's guest runs on x86_64 and aarch64, not on {os.uname().machine}"
-    raise ImportError(message)

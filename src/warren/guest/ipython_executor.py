@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
+import functools
 import os
 import subprocess
 import sys
@@ -20,13 +20,14 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
-from warren.guest import stdio
+from warren.guest import figures, stdio
 from warren.guest.display import screen
 from warren.guest.executor import conclude
 from warren.guest.failure import Outcome, describe
 from warren.guest.plain_executor import cell_name, ends_quietly, leave
 
-_HIDDEN = tuple(os.path.dirname(path) + os.sep for path in (IPython.__file__, asyncio.__file__, __file__))
+_HIDDEN = (os.path.dirname(IPython.__file__) + os.sep,)
+_NOTEBOOK_BACKENDS = (None, "auto", "inline", "notebook", "nbagg", "widget", "ipympl")
 
 
 class IPythonExecutor:
@@ -166,7 +167,21 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
 
     def init_user_ns(self) -> None:
         super().init_user_ns()
-        self.user_ns.update(exit=leave, quit=leave)
+        ours = {"exit": leave, "quit": leave}
+        self.user_ns.update(ours)
+        self.user_ns_hidden.update(ours)
+
+    def init_magics(self) -> None:
+        super().init_magics()
+        for name in ("bash", "sh"):
+            self.register_magic_function(functools.partial(_run_script, self, name), "cell", name)
+
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """Take `%matplotlib inline` and its like for what they mean here: figures are displays already."""
+        if gui not in _NOTEBOOK_BACKENDS:
+            return super().enable_matplotlib(gui)
+        figures.install()
+        return "inline", figures.BACKEND
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
         """Run compiled code; what it raises is kept, and shown once, by whoever started the cell."""
@@ -222,8 +237,19 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
         return described
 
 
+def _run_script(shell: _Shell, name: str, line: str, cell: str) -> None:
+    """Run a `%%bash` cell on the cell's own descriptors."""
+    # IPython's own starts a thread that stays, and a kernel with threads cannot be checkpointed.
+    if line.strip():
+        shell.run_cell_magic("script", f"{name} {line}", cell)
+        return
+    done = subprocess.run([name], input=cell.encode(), check=False)
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, name)
+
+
 def _describe(error: BaseException) -> dict[str, str]:
     if isinstance(error, UsageError):
         # A magic was called wrongly: where inside IPython that was noticed is of no interest.
         return {"name": "UsageError", "value": str(error), "traceback": f"UsageError: {error}\n"}
-    return describe(error, hidden=lambda filename: filename.startswith(_HIDDEN))
+    return describe(error, hidden=_HIDDEN)

@@ -33,6 +33,7 @@ def prepare() -> None:
     if not _prepared:
         _prepared.append(build_executor())
         figures.install()
+        reseed.prepare()
 
 
 def start(env: dict[str, str], cold_because: str | None) -> NoReturn:

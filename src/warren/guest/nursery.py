@@ -4,8 +4,7 @@ Rules for whoever changes this file:
 1. It does not read requests. The child that it forks for a request does, so that nothing from outside is ever in its
    memory, and thus in the memory of a later child.
 2. Its children are the agent's (CLONE_PARENT): it reaps nothing and knows of none of them.
-3. It runs as the user of the sandbox, who may kill it. The agent then sees end of file on its socket, and can start
-   nothing more: NURSERY_DIED is what it says.
+3. It runs as the user of the sandbox, who may kill or stop it; the agent sees the first as end of file on its socket.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from warren.guest.boot import Boot
     from warren.guest.wire import Header
 
-NURSERY_DIED = "the process that starts kernels has died; stop and start the sandbox"
-
 
 def start(boot: Boot) -> tuple[socket.socket, int]:
     """Fork the nursery; returns the agent's end of its socket, and its pid. Call it before anything is accepted."""
@@ -47,13 +44,8 @@ def start(boot: Boot) -> tuple[socket.socket, int]:
 
 def _serve(sock: socket.socket, workspace: str) -> NoReturn:
     signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        try:
-            signal.signal(number, signal.SIG_IGN)
-        except (OSError, ValueError):
-            continue
-    # The handler of SIGCHLD must be the default: a child would inherit an ignored one, and lose its exit statuses.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # Held back, not ignored: a child inherits no pending signal, and lets them through again.
+    signal.pthread_sigmask(signal.SIG_SETMASK, range(1, signal.NSIG))
     forking.close_all_but([0, 1, 2, sock.fileno()])
     forking.set_dumpable(False)
     # What is imported never becomes garbage: a collection in a kernel must not write to its pages.

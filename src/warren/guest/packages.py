@@ -20,14 +20,15 @@ def search_path(env: Mapping[str, str]) -> list[str]:
 
 def find_shadowed(folders: list[str]) -> str | None:
     """Name an imported package that one of these folders has another copy of; None when there is none."""
-    loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names - _KEEP
+    # WHY: it asks for the names in the folders, which are few. Going through all that is imported would write to, and
+    # so copy, a page for almost every name.
     for folder in folders:
         try:
             names = {name.partition(".")[0] for name in os.listdir(folder)}
         except OSError:
             continue
-        for name in sorted(names & loaded):
-            if not _is_loaded_from(name, folder):
+        for name in sorted(names - _KEEP):
+            if name in sys.modules and name not in sys.stdlib_module_names and not _is_loaded_from(name, folder):
                 return name
     return None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _signal  # WHY: `signal` wraps it and makes an enumeration member of every number and handler it passes on.
 import contextlib
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 from warren.guest import forking, packages, reseed, stdio
@@ -16,6 +18,9 @@ CONTROL_FD = 3
 LIVE_OOM_SCORE = 1000
 FROZEN_OOM_SCORE = 0
 _OUT_OF_THE_WAY = 16
+# Python ignores the last two and turns them into exceptions.
+_KEPT_SIGNALS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
+_SIGNALS = tuple(int(number) for number in signal.valid_signals() - _KEPT_SIGNALS)
 
 
 def become(env: dict[str, str], cwd: str, fds: Sequence[int]) -> None:
@@ -25,14 +30,23 @@ def become(env: dict[str, str], cwd: str, fds: Sequence[int]) -> None:
     _place(fds)
     forking.close_all_but(range(len(fds)))
     settle()
-    os.environ.clear()
-    os.environ.update(env)
+    _set_environment(env)
     os.umask(0o022)
+    sys.argv = [""]
     stdio.open_outputs()
     stdio.attach(range(3))
     _enter(cwd)
     reseed.renew_surroundings(packages.search_path(env))
     reseed.renew_randomness()
+
+
+def _set_environment(env: dict[str, str]) -> None:
+    """Make it exactly `env`, touching only what differs."""
+    for name in os.environ.keys() - env.keys():
+        del os.environ[name]
+    for name, value in env.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
 
 
 def settle() -> None:
@@ -46,19 +60,20 @@ def set_oom_score(score: int) -> None:
     """Say how readily the operating system takes this process when memory runs out."""
     # WHY: user code must die before the agent and before frozen copies. It may be refused (a lower score than at
     # start needs a capability on some systems); then the order is the kernel's own.
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(str(score))
+    with contextlib.suppress(OSError):
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"%d" % score)
+        finally:
+            os.close(fd)
 
 
 def default_signals() -> None:
     """Forget every handler and mask of the process we were forked from."""
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    # Python ignores these two and turns them into exceptions; the rest is as a new process has it.
-    kept = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
-    for number in signal.valid_signals() - kept:
-        with contextlib.suppress(OSError, ValueError):
-            signal.signal(number, signal.SIG_DFL)
+    for number in _SIGNALS:
+        _signal.signal(number, signal.SIG_DFL)
 
 
 def _place(fds: Sequence[int]) -> None:

@@ -88,3 +88,34 @@ def test_a_form_registered_for_a_builtin_type_is_used(kernel: Kernel) -> None:
 
     assert kernel.run("7").displays[0]["data"] == {"text/plain": "7", "text/html": "<b>7</b>"}
     assert kernel.run("True").displays[0]["data"]["text/html"] == "<b>True</b>"
+
+
+def test_a_bash_cell_streams_its_output_and_leaves_no_thread(kernel: Kernel) -> None:
+    ran = kernel.run("%%bash\necho out\necho err >&2", checkpoint=1 << 30)
+    failed = kernel.run("%%bash\nexit 3")
+
+    assert (ran.stdout, ran.stderr) == ("out\n", "err\n")
+    assert ran.copy is not None
+    assert failed.stderr.splitlines()[-1].endswith("returned non-zero exit status 3.")
+    assert "warren" not in failed.stderr
+
+
+def test_the_output_of_a_bash_cell_can_be_kept(kernel: Kernel) -> None:
+    assert kernel.run("%%bash --out text\necho kept").stdout == ""
+    assert kernel.run("text").texts == ["'kept\\n'"]
+
+
+def test_matplotlib_inline_is_what_there_is(kernel: Kernel) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    ran = kernel.run("%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1]);")
+
+    assert (ran.status, ran.stderr) == ("ok", "")
+    assert "image/png" in ran.displays[0]["data"]
+
+
+def test_help_is_printed_and_does_not_wait(kernel: Kernel) -> None:
+    assert "Return the number of items" in kernel.run("len?").stdout
+
+
+def test_our_names_are_not_listed_as_the_users(kernel: Kernel) -> None:
+    assert kernel.run("mine = 1\n%who").stdout.split() == ["mine"]
