@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from warren.guest.boot import Boot
     from warren.guest.wire import Header
 
+_ALL_SIGNALS = signal.valid_signals()
+
 
 def start(boot: Boot) -> tuple[socket.socket, int]:
     """Fork the nursery; returns the agent's end of its socket, and its pid. Call it before anything is accepted."""
@@ -45,7 +47,7 @@ def start(boot: Boot) -> tuple[socket.socket, int]:
 def _serve(sock: socket.socket, workspace: str) -> NoReturn:
     signal.set_wakeup_fd(-1)
     # Held back, not ignored: a child inherits no pending signal, and lets them through again.
-    signal.pthread_sigmask(signal.SIG_SETMASK, range(1, signal.NSIG))
+    signal.pthread_sigmask(signal.SIG_SETMASK, _ALL_SIGNALS)
     forking.close_all_but([0, 1, 2, sock.fileno()])
     forking.set_dumpable(False)
     # What is imported never becomes garbage: a collection in a kernel must not write to its pages.

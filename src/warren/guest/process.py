@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _signal  # WHY: `signal` wraps it and makes an enumeration member of every number and handler it passes on.
+import _signal  # type: ignore[import-not-found]  # `signal` wraps it, and makes enumeration members all the time
 import contextlib
 import os
 import signal
@@ -73,7 +73,7 @@ def default_signals() -> None:
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in _SIGNALS:
-        _signal.signal(number, signal.SIG_DFL)
+        _signal.signal(number, _signal.SIG_DFL)
 
 
 def _place(fds: Sequence[int]) -> None:

@@ -37,7 +37,7 @@ def renew_surroundings(search: list[str]) -> None:
         if module is not None:
             _attempt(refresh, module)
     sys.path[:] = ["", *search, *(entry for entry in sys.path if entry and entry not in search)]
-    # Of these a finder may have been made when they were not there. The image's do not change; they stay, and unwritten.
+    # Finders of these may have been made when they were not there. The image's do not change, and stay unwritten.
     for folder in (os.getcwd(), *search):
         sys.path_importer_cache.pop(folder, None)
 
