@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Self
 
 from warren.engines.local import hierarchies
@@ -239,6 +240,23 @@ class Cgroups:
     def detect(cls, name: str = "warren") -> Self:
         """Find, controller by controller, where groups can be made, and make the folder `name` for them there."""
         return cls(*hierarchies.find(name))
+
+    @classmethod
+    def resume(cls, name: str, kept: str) -> Self:
+        """Use the folders that an earlier process noted in the file `kept`, if they are all there; otherwise detect.
+
+        A later process may run in another control group, and must find the groups of the earlier one all the same.
+        """
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            with open(kept, encoding="utf-8") as file:
+                noted = json.load(file)
+            places = {controller: hierarchies.Place(**place) for controller, place in noted.items()}
+            if places and all(os.path.isdir(place.folder) for place in places.values()):
+                return cls(places, {})
+        places, missing = hierarchies.find(name)
+        with open(kept, "w", encoding="utf-8") as file:
+            json.dump({controller: asdict(place) for controller, place in places.items()}, file)
+        return cls(places, missing)
 
     def make(self, group_name: str, limits: GroupLimits) -> Group:
         """Make a group, or nothing. Raises FileExistsError when it is there already."""

@@ -18,7 +18,7 @@ from warren.engines.local.launch import ID_COUNT, Launch
 from warren.engines.local.records import Record
 from warren.engines.local.workspaces import Workspaces
 from warren.engines.local.zygotes import Newborn, Zygote, ZygoteGone
-from warren.errors import Conflict, EngineUnavailable, QuotaExceeded, SandboxLost, StartFailed
+from warren.errors import Conflict, EngineUnavailable, InvalidRequest, QuotaExceeded, SandboxLost, StartFailed
 
 if TYPE_CHECKING:
     from warren.engines.local.cgroups import Group
@@ -60,7 +60,8 @@ class Nest:
         for name in ("sandboxes", "zygotes"):
             os.makedirs(os.path.join(self._folder, name), mode=0o700, exist_ok=True)
         self._layers = _check_layers(self._optional)
-        self._cgroups = Cgroups.detect(f"warren-{os.stat(self._folder).st_ino:x}")
+        name = f"warren-{os.stat(self._folder).st_ino:x}"
+        self._cgroups = Cgroups.resume(name, os.path.join(self._folder, "cgroups.json"))
         if "uid" in self._layers:
             self._base_uid = uids.claim(self._folder)
         self._guest_path = snapshot.take_snapshot(os.path.join(self._folder, "guest"))
@@ -380,7 +381,10 @@ class Nest:
 
 
 def _check_layers(optional: frozenset[str]) -> frozenset[str]:
-    layers = probe.probe()
+    try:
+        layers = probe.probe(optional=optional)
+    except RuntimeError as error:
+        raise InvalidRequest(str(error)) from error
     for layer in layers:
         if not layer.holds and layer.name not in optional | WITHOUT_ASKING:
             raise EngineUnavailable(f"layer {layer.name} does not hold here: {layer.detail}; {layer.fix}")
@@ -389,5 +393,6 @@ def _check_layers(optional: frozenset[str]) -> frozenset[str]:
 
 def _group_limits(limits: Limits) -> GroupLimits:
     # WHY: the kernel's checkpoints are ours, not the program's: a program that fits its limit is not killed by them.
-    copies = limits.checkpoint_bytes * limits.checkpoints
+    # Beside those that rollback can reach there is one of the newest state, which a crash falls back on.
+    copies = limits.checkpoint_bytes * (limits.checkpoints + 1 if limits.checkpoints else 0)
     return GroupLimits(memory_bytes=limits.memory_bytes + copies + OVERHEAD_BYTES, cpus=limits.cpus, pids=limits.pids)
