@@ -1,4 +1,4 @@
-"""The README's commands, run as they stand there, with the image that it promises."""
+"""What somebody does first: the README's commands as they stand there, and the `data` image that they use."""
 
 from __future__ import annotations
 
@@ -18,6 +18,25 @@ if TYPE_CHECKING:
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.dirname(sys.executable)
+IMPORTS = """
+    bs4 dateutil docx duckdb html5lib httpx IPython jinja2 lxml.etree matplotlib.pyplot networkx numpy openpyxl pandas
+    PIL.Image pip plotly.express pptx pyarrow.parquet pypdf pytz reportlab.pdfgen.canvas requests scipy.stats seaborn
+    sklearn.ensemble statsmodels.api sympy tabulate tqdm xlrd xlsxwriter yaml
+"""
+WORK = """
+import os
+import duckdb, numpy as np, pandas as pd, seaborn as sns, matplotlib.pyplot as plt
+from sklearn.linear_model import LinearRegression
+frame = pd.DataFrame({"x": np.arange(100.0), "y": np.arange(100.0) * 2 + 1, "kind": ["a", "b"] * 50})
+frame.to_excel("frame.xlsx", index=False)
+frame.to_parquet("frame.parquet")
+assert pd.read_excel("frame.xlsx").equals(pd.read_parquet("frame.parquet").astype({"x": int, "y": int}))
+assert duckdb.sql("select sum(x) from frame where kind = 'a'").fetchall() == [(2450.0,)]
+assert round(LinearRegression().fit(frame[["x"]], frame.y).coef_[0]) == 2
+sns.scatterplot(frame, x="x", y="y", hue="kind")
+plt.savefig("plot.png")
+print(os.path.getsize("plot.png") > 5000)
+"""
 INTERACTIVE = ".venv/bin/warren shell"
 
 
@@ -57,3 +76,22 @@ def test_a_command_of_the_readme_works_as_it_stands_there(command: str, data_dir
     assert done.stderr == ""
     expected = {"pd.Series": "2.0\n", "--json": '"from the script\\n"', "script.py": "from the script\n"}
     assert next((text for part, text in expected.items() if part in command), "") in done.stdout
+
+
+def test_everything_an_analyst_reaches_for_is_there_and_starts_no_thread(data_dir: Path) -> None:
+    (data_dir / "imports.py").write_text(
+        f"import importlib, os\nfor name in {IMPORTS!r}.split(): importlib.import_module(name)\n"
+        "print(len(os.listdir('/proc/self/task')))\n"
+    )
+
+    done = run(".venv/bin/warren run imports.py", data_dir)
+
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_tables_queries_models_and_plots_work_together(data_dir: Path) -> None:
+    (data_dir / "work.py").write_text(WORK)
+
+    done = run(".venv/bin/warren run work.py --memory 1G", data_dir)
+
+    assert (done.stdout, done.stderr) == ("True\n", "")
