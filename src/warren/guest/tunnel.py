@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from warren.guest.streams import Connection, Stream
     from warren.guest.wire import Header
 
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
 CONNECT_SECONDS = 10.0
 MAX_LISTENERS = 64
 MAX_TUNNELS = 512
@@ -127,46 +129,53 @@ def _join(loop: Loop, sock: socket.socket, stream: Stream, on_end: Callable[[], 
         on_end()
 
 
+class _Connecting:
+    """A connection to a port inside that is not made yet."""
+
+    def __init__(self, loop: Loop, stream: Stream, address: _Address, port: int) -> None:
+        self._loop = loop
+        self._stream = stream
+        self._port = port
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._timer = loop.call_later(CONNECT_SECONDS, lambda: self._give_up(errno.ETIMEDOUT))
+        stream.on_close = self._close
+        code = self._socket.connect_ex((str(address), port))
+        if code in {0, errno.EINPROGRESS}:
+            loop.watch(self._socket.fileno(), WRITE, self._decided)
+        else:
+            self._give_up(code)
+
+    def _decided(self, _events: int) -> None:
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._give_up(code)
+            return
+        self._loop.unwatch(self._socket.fileno())
+        self._timer.cancel()
+        self._stream.event({"kind": "connected"})
+        _join(self._loop, self._socket, self._stream, _nothing)
+
+    def _give_up(self, code: int) -> None:
+        self._close()
+        why = f"nothing answers on port {self._port} inside the sandbox: {os.strerror(code)}"
+        self._stream.fail("not_found", why)
+
+    def _close(self) -> None:
+        self._loop.unwatch(self._socket.fileno())
+        self._timer.cancel()
+        self._socket.close()
+
+
 def _connect(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> None:
     try:
         port = number(header, "port", low=1, high=65_535)
-        address = _loopback(text(header, "host", "127.0.0.1"))
-        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        _Connecting(agent.loop, stream, _loopback(text(header, "host", "127.0.0.1")), port)
     except Refused as error:
         stream.fail(error.code, error.message)
-        return
     except OSError as error:
         stream.fail("conflict", f"no connection can be made now: {error.strerror}")
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def done(_events: int = 0) -> None:
-        agent.loop.unwatch(sock.fileno())
-        timer.cancel()
-        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            give_up(code)
-            return
-        stream.event({"kind": "connected"})
-        _join(agent.loop, sock, stream, _nothing)
-
-    def give_up(code: int = errno.ETIMEDOUT) -> None:
-        close()
-        stream.fail("not_found", f"nothing answers on port {port} inside the sandbox: {os.strerror(code)}")
-
-    def close() -> None:
-        agent.loop.unwatch(sock.fileno())
-        timer.cancel()
-        sock.close()
-
-    timer = agent.loop.call_later(CONNECT_SECONDS, give_up)
-    stream.on_close = close
-    code = sock.connect_ex((str(address), port))
-    if code in {0, errno.EINPROGRESS}:
-        agent.loop.watch(sock.fileno(), WRITE, done)
-    else:
-        give_up(code)
 
 
 def _listen(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> None:
@@ -195,7 +204,7 @@ def _find_listener(agent: Agent, header: Header) -> Listener:
     return listener
 
 
-def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _loopback(host: str) -> _Address:
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
