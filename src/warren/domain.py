@@ -73,7 +73,7 @@ class Limits:
     checkpoint_bytes: int = 64 * MIB
     """A kernel with more private memory than this is not checkpointed."""
     checkpoints: int = 1
-    """Cells that `rollback` can go back, 0 to 8. Each costs up to `checkpoint_bytes` on top of `memory_bytes`."""
+    """Cells that `rollback` can go back, 0 to 8. Each, and the newest state, costs up to `checkpoint_bytes` on top."""
 
     def __post_init__(self) -> None:
         for name, low, high in _LIMIT_RANGES:

@@ -141,7 +141,7 @@ def _disk(end: Ending) -> Explanation | None:
     if full is None or not _failed(end):
         return None
     used = full.total_bytes - full.free_bytes
-    what = "room" if full.free_bytes < 64 << 10 else "room for more files"
+    what = "room" if full.out_of_bytes else "room for more files"
     hint = f"{full.path} has no {what} left ({_bytes(used)} used): delete files there, or raise the disk limit."
     return Explanation("disk", full.total_bytes, used, hint)
 

@@ -26,7 +26,12 @@ class Disk:
     @property
     def full(self) -> bool:
         """Whether there is practically nothing left."""
-        return self.free_bytes < 64 << 10 or (self.free_inodes is not None and self.free_inodes < 4)
+        return self.out_of_bytes or (self.free_inodes is not None and self.free_inodes < 4)
+
+    @property
+    def out_of_bytes(self) -> bool:
+        """Whether a large write would be refused: ext4 does so while it still counts most of a megabyte as free."""
+        return self.free_bytes < min(1 << 20, self.total_bytes // 16)
 
 
 class Facts:
