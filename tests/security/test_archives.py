@@ -1,0 +1,198 @@
+"""An archive from a stranger: members that climb out, lead out, are devices, or are far larger than they look."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from security.arena import stands
+
+from warren.domain import MIB, Limits
+from warren.errors import Error, InvalidRequest
+from warren.testing.subject import printed, refused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from warren.testing.subject import Subject
+
+pytestmark = pytest.mark.anyio
+
+_SEEN = (
+    "import json, os\n"
+    "print(json.dumps(sorted(os.path.join(p, f) for top in ('/workspace', '/tmp') for p, ds, fs in os.walk(top)\n"
+    "                        for f in fs + ds)))"
+)
+
+
+def _tar(*members: tarfile.TarInfo, kind: int = tarfile.PAX_FORMAT) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=kind) as archive:
+        for member in members:
+            archive.addfile(member, io.BytesIO(b"x" * member.size) if member.isreg() else None)
+    return buffer.getvalue()
+
+
+def _member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0, mode: int = 0o644) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname, member.size, member.mode = kind, link, size, mode
+    return member
+
+
+def _zip(*names: str, link: str | None = None) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as package:
+        for name in names:
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = (0o120777 if link else 0o100644) << 16
+            package.writestr(entry, link or "x")
+    return buffer.getvalue()
+
+
+LINK, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
+HOSTILE: dict[str, tuple[str, bytes]] = {
+    "absolute": ("tar", _tar(_member("/tmp/evil", size=1))),
+    "climbing": ("tar", _tar(_member("../evil", size=1))),
+    "climbing later": ("tar", _tar(_member("a/b/../../../evil", size=1))),
+    "climbing by a link name": ("tar", _tar(_member("in", LINK, ".."), _member("in/evil", size=1))),
+    "through a link it brings": ("tar", _tar(_member("out", LINK, "/tmp"), _member("out/evil", size=1))),
+    "through two links": (
+        "tar",
+        _tar(_member("a", LINK, "."), _member("a/b", LINK, "/tmp"), _member("b/evil", size=1)),
+    ),
+    "overwriting a link": ("tar", _tar(_member("evil", LINK, "/tmp/evil"), _member("evil", size=1))),
+    "hard link outside": ("tar", _tar(_member("evil", HARD, "/etc/passwd"))),
+    "hard link climbing": ("tar", _tar(_member("evil", HARD, "../../etc/passwd"))),
+    "hard link to a link it brings": (
+        "tar",
+        _tar(_member("l", LINK, "/etc/passwd"), _member("evil", HARD, "l"), _member("evil", size=1)),
+    ),
+    "character device": ("tar", _tar(_member("evil", tarfile.CHRTYPE))),
+    "block device": ("tar", _tar(_member("evil", tarfile.BLKTYPE))),
+    "pipe": ("tar", _tar(_member("evil", tarfile.FIFOTYPE))),
+    "zip absolute": ("zip", _zip("/tmp/evil")),
+    "zip climbing": ("zip", _zip("../evil")),
+    "zip climbing later": ("zip", _zip("a/../../evil")),
+    "zip link outside": ("zip", _zip("evil", link="/etc/passwd")),
+    "tar.gz climbing": ("tar.gz", gzip.compress(_tar(_member("../evil", size=1)))),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_member_that_leads_out_goes_nowhere(subject: Subject, name: str) -> None:
+    """Refused whole, or unpacked so that nothing outside the folder is made, changed or shown."""
+    form, data = HOSTILE[name]
+    async with subject.sandbox() as handle, subject.link(handle) as link:
+        await link.mkdir("here")
+        before = await printed(link, _SEEN)
+        try:
+            with anyio.fail_after(20):
+                await link.unpack("here", data, form)
+        except Error as error:
+            assert isinstance(error, InvalidRequest), error
+            assert await printed(link, _SEEN) == before
+        after = await printed(link, _SEEN)
+        assert '"/tmp/evil"' not in after
+        assert '"/workspace/evil"' not in after
+        for path in ("here/evil", "here/out/evil", "here/l"):
+            try:
+                assert b"sandbox:x:" not in await link.read_bytes(path, 4096)
+            except Error:
+                continue
+        await stands(subject, handle)
+
+
+@pytest.mark.parametrize("name", ["absolute", "climbing", "climbing later", "character device", "zip climbing"])
+async def test_the_refusal_names_the_member(subject: Subject, name: str) -> None:
+    form, data = HOSTILE[name]
+    async with subject.linked_sandbox() as link:
+        assert "evil" in await refused(InvalidRequest, link.unpack("here", data, form))
+
+
+async def test_modes_and_owners_of_an_archive_give_no_rights(subject: Subject) -> None:
+    member = _member("tool", size=4, mode=0o6777)
+    member.uid = member.gid = 0
+    member.uname = "root"
+    async with subject.linked_sandbox() as link:
+        try:
+            await link.unpack("here", _tar(member), "tar")
+        except Error:
+            return
+        status = await printed(link, "import os; s = os.stat('here/tool'); print(oct(s.st_mode), s.st_uid)")
+
+    assert status.endswith(" 1000")
+    assert int(status.split()[0], 8) & 0o6000 == 0
+
+
+async def _bomb(make: Callable[[int], bytes], pieces: int) -> AsyncIterator[bytes]:
+    for number in range(pieces):
+        yield make(number)
+
+
+async def test_a_compressed_bomb_stops_at_the_disk_limit(subject: Subject) -> None:
+    """A hundred megabytes of zeros in less than one: refused when the disk is full, and nothing of it stays."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        archive.addfile(_member("zeros", size=96 * MIB), io.BytesIO(bytes(96 * MIB)))
+    tarred = gzip.compress(plain.getvalue(), 1)
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as package:
+        for number in range(3):
+            package.writestr(f"zeros{number}", bytes(32 * MIB))
+    del plain
+    async with subject.sandbox(limits=Limits(disk_bytes=32 * MIB)) as handle, subject.link(handle) as link:
+        for form, data in (("tar.gz", tarred), ("zip", zipped.getvalue())):
+            with anyio.fail_after(60):
+                message = await refused(Error, link.unpack("here", data, form))
+            assert message
+        usage = await subject.engine.usage(handle)
+        assert usage.disk_bytes is None or usage.disk_bytes < 16 * MIB
+        await stands(subject, handle)
+
+
+async def test_an_archive_of_countless_members_stops_at_the_inode_limit(subject: Subject) -> None:
+    data = _tar(*(_member(f"d{number}/f") for number in range(3000)), kind=tarfile.USTAR_FORMAT)
+    async with subject.sandbox(limits=Limits(disk_inodes=1024)) as handle, subject.link(handle) as link:
+        with anyio.fail_after(60):
+            await refused(Error, link.unpack("here", data, "tar"))
+        await stands(subject, handle)
+
+
+def _lying_zip() -> bytes:
+    """Say one byte, hold a thousand; and the other way round."""
+    data = bytearray(_zip("a", "b"))
+    for offset in (data.find(b"PK\x01\x02"), data.rfind(b"PK\x01\x02")):
+        struct.pack_into("<I", data, offset + 24, 1 << 30)
+    return bytes(data)
+
+
+BROKEN: dict[str, tuple[str, bytes]] = {
+    "noise as tar": ("tar", bytes(range(256)) * 40),
+    "noise as tar.gz": ("tar.gz", bytes(range(256)) * 40),
+    "noise as zip": ("zip", bytes(range(256)) * 40),
+    "half a tar": ("tar", _tar(_member("a", size=5000))[:2000]),
+    "half a tar.gz": ("tar.gz", gzip.compress(_tar(_member("a", size=50000)))[:-20]),
+    "a zip that lies": ("zip", _lying_zip()),
+    "a zip without a directory": ("zip", _zip("a")[:40]),
+    "a name with a NUL": ("zip", _zip("a").replace(b"a", b"\0")),
+    "a tar of headers only": ("tar", _tar(_member("a", size=0))[:512].replace(b"00000000000\0", b"77777777777\0", 1)),
+    "a negative size": ("tar", _tar(_member("a"))[:124] + b"\xff" * 12 + _tar(_member("a"))[136:]),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_broken_archive_is_an_error_and_no_more(subject: Subject, name: str) -> None:
+    form, data = BROKEN[name]
+    async with subject.sandbox() as handle, subject.link(handle) as link:
+        try:
+            with anyio.fail_after(20):
+                await link.unpack("here", data, form)
+        except Error as error:
+            assert "\n" not in str(error)
+        await stands(subject, handle)
