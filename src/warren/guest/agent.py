@@ -10,6 +10,7 @@ Rules for whoever changes this file:
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -155,6 +156,8 @@ def serve(boot: Boot, nursery_socket: socket.socket, nursery_pid: int) -> NoRetu
     # WHY: user code has the same uid, and must not read our memory or take our descriptors.
     forking.set_dumpable(False)
     os.chdir(boot.workspace)
+    # What was imported before the fork never becomes garbage: a collection here must not copy its pages.
+    gc.freeze()
     Agent(boot, nursery_socket, nursery_pid).run_forever()
 
 

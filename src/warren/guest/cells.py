@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from warren.guest.processes import MARK, parse_stat
+from warren.guest.processes import MARK
 from warren.guest.request import open_folder, relative_folder
 from warren.guest.run import Run
 
@@ -14,35 +14,10 @@ if TYPE_CHECKING:
     from warren.guest.agent import Agent
     from warren.guest.execution import Execution
     from warren.guest.kernels import Kernel
+    from warren.guest.live import Clock
 
-_TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
-
-
-class Clock:
-    """The processor time of one live kernel and of the children it has waited for."""
-
-    def __init__(self, pid: int) -> None:
-        # The clock of another process: see clock_getcpuclockid(3); Python has no name for it.
-        self._clock = (~pid << 3) | 2
-        try:
-            self._stat = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._stat = -1
-
-    def read_ms(self) -> float:
-        """Return milliseconds used so far; 0 when the process is gone."""
-        try:
-            own = time.clock_gettime(self._clock) * 1000
-            children = parse_stat(os.pread(self._stat, 1024, 0)).children_ticks if self._stat >= 0 else 0
-        except (OSError, ValueError, IndexError):
-            return 0.0
-        return own + children * _TICK_MS
-
-    def close(self) -> None:
-        """Let go of the descriptor."""
-        if self._stat >= 0:
-            os.close(self._stat)
-            self._stat = -1
+INTERRUPT_AFTER_S = 0.05
+"""A kernel hears no interrupt before it has taken up its cell; one that comes sooner waits for that long."""
 
 
 class CellRun(Run):
@@ -65,7 +40,11 @@ class CellRun(Run):
 
     def send_interrupt(self) -> None:
         """Interrupt the cell; one that still waits ends here."""
-        self._kernel.interrupt(self)
+        pause = self.started + INTERRUPT_AFTER_S - time.monotonic()
+        if pause > 0 and self.pipes is not None:
+            self.agent.loop.call_later(pause, lambda: self._kernel.interrupt(self))
+        else:
+            self._kernel.interrupt(self)
 
     def send_kill(self) -> None:
         """Kill the kernel; a cell that still waits ends here."""

@@ -84,12 +84,17 @@ def _fork(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes)
     name = get_name(params, "to")
     target = agent.kernels.add(name)
 
+    def settled(why: str | None) -> None:
+        if why is not None:
+            agent.kernels.remove(name)
+        _answer(stream, why)
+
     def forked(copy: Copy | None, why: str) -> None:
         if copy is None:
             agent.kernels.remove(name)
             stream.fail("conflict", f"the kernel cannot be forked: {why}")
         else:
-            target.become(copy, lambda why: _answer(stream, why))
+            target.become(copy, settled)
 
     try:
         source.fork(forked)

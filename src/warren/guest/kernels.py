@@ -7,27 +7,25 @@ Facts come from the operating system: that a kernel has ended, and how, is what 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warren.guest import claims, processes
-from warren.guest.cells import CellRun, Clock
+from warren.guest import claims
+from warren.guest.cells import CellRun
 from warren.guest.copies import Copies, Copy, check_copy
 from warren.guest.kernel_socket import KernelSocket
+from warren.guest.live import Exit, LiveProcess
 from warren.guest.parameters import Refused
 from warren.guest.wire import Header, ProtocolError
 
 if TYPE_CHECKING:
-    import resource
     from collections.abc import Callable
 
     from warren.guest.agent import Agent
     from warren.guest.execution import Execution
-    from warren.guest.loop import Timer
 
     Settled = Callable[[str | None], None]
     """Called with None when it worked, else with the reason."""
@@ -36,31 +34,6 @@ MAX_WAITING = 16
 MAX_KERNELS = 16
 UP_DEADLINE_S = 60.0
 WAKE_DEADLINE_S = 5.0
-CLOSED_GRACE_S = 0.5
-"""Between the end of a kernel's control socket and its kill: normally its exit arrives first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Death:
-    """How a kernel's process ended, and what the kernel was then."""
-
-    exit_code: int
-    cpu_ms: float
-    state: str
-
-    @property
-    def how(self) -> str:
-        """Say it in words."""
-        return f"exit code {self.exit_code}" if self.exit_code >= 0 else f"signal {-self.exit_code}"
-
-    def news(self, state: str, cells_back: int) -> News:
-        """Say what the next result has to tell when it happened between two cells."""
-        died = f"The kernel died between calls ({self.how})"
-        if state == "lost":
-            return News(f"{died}: its variables are lost.", state)
-        if cells_back:
-            return News(f"{died}: its variables are as they were {cells_back} cells before.", state, cells_back)
-        return News(f"{died}: its checkpoint took over and no variable was lost.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +58,7 @@ class Kernel:
         self._copies = Copies(agent.loop)
         self._queue: deque[CellRun] = deque()
         self._current: CellRun | None = None
-        self._pid: int | None = None
-        self._socket: KernelSocket | None = None
-        self._clock: Clock | None = None
-        self._timer: Timer | None = None
+        self._live: LiveProcess | None = None
         self._up_waiters: list[Settled] = []
         self._freezing: tuple[str, int] | None = None
         """The execution whose copy may come, and how many cells it will hold."""
@@ -96,7 +66,8 @@ class Kernel:
         self._tokens = 0
         self._why: str | None = None
         self._news = News()
-        self._death: Death | None = None
+        self._death: tuple[Exit, str] | None = None
+        """How the live process ended, and what state it ended, until somebody has taken over."""
         self._waking_cell = 0
         self._requested = False
         """Whether we are ending its process on somebody's request."""
@@ -135,11 +106,14 @@ class Kernel:
         if self.state != "absent":
             return
         self.state = "starting"
-        ours, theirs = socket.socketpair()
-        null = self._agent.null_fd
+        try:
+            ours, theirs = socket.socketpair()
+            fds = [theirs.detach(), *(os.dup(self._agent.null_fd) for _ in range(3))]
+        except OSError as error:
+            self._failed(f"No kernel could be started: {error.strerror}.")
+            return
         asked = time.monotonic()
         header = {"mode": "kernel", "env": self._agent.env, "cwd": self._agent.boot.workspace, "argv": []}
-        fds = [theirs.detach(), os.dup(null), os.dup(null), os.dup(null)]
 
         def spawned(pid: int | None, note: str | None) -> None:
             if pid is None:
@@ -154,9 +128,9 @@ class Kernel:
 
     def send(self, header: Header, payload: bytes = b"", fds: list[int] | None = None) -> None:
         """Send a frame to the live kernel."""
-        assert self._socket is not None
+        assert self._live is not None
         try:
-            self._socket.send(header, payload, fds or [])
+            self._live.socket.send(header, payload, fds or [])
         except ValueError:
             # Only reachable with an environment at the edge of a header: the cell would wait for ever.
             self._break("the environment is too large")
@@ -164,8 +138,8 @@ class Kernel:
     def interrupt(self, run: CellRun) -> None:
         """Interrupt a running cell; take a waiting one out of the queue."""
         if run is self._current:
-            if self._pid is not None and self.state == "busy":
-                processes.send_group(self._pid, signal.SIGINT)
+            if self._live is not None and self.state == "busy":
+                self._live.interrupt()
         elif run in self._queue:
             self._queue.remove(run)
             run.never_ran()
@@ -174,7 +148,7 @@ class Kernel:
         """Kill the process that runs a cell; take a waiting one out of the queue."""
         if run is self._current:
             if self.state == "busy":
-                self._end_process()
+                self._end_live()
         elif run in self._queue:
             self._queue.remove(run)
             run.never_ran()
@@ -189,12 +163,7 @@ class Kernel:
             self.start(settled)
             return
         self._up_waiters.append(settled)
-        self._requested = True
-        if self._current is not None:
-            self._current.deadline.kill("restarted")
-        else:
-            self.executed = 0
-            self._end_process()
+        self._end_on_request()
 
     def rollback(self, cells: int, settled: Settled) -> None:
         """Undo the last cells. Raises Refused."""
@@ -208,16 +177,13 @@ class Kernel:
         self._copies.drop_after(target)
         self._freezing = None
         self._up_waiters.append(settled)
-        self._requested = True
         self.executed = target
-        self._end_process()
+        self._end_on_request()
 
     def fork(self, settled: Callable[[Copy | None, str], None]) -> None:
         """Ask for a copy that becomes another kernel; `settled` gets it, or None and the reason. Raises Refused."""
         if self.state != "idle" or self._queue:
-            raise Refused(
-                "conflict", f"kernel {self.name} is busy or was never used: only an idle kernel can be forked"
-            )
+            raise Refused("conflict", f"kernel {self.name} is busy or was never used: only an idle one can be forked")
         token = self._token()
         self._forking[token] = settled
         self.send({"t": "fork", "exec": token, "checkpoint": 0})
@@ -236,9 +202,7 @@ class Kernel:
         for run in queue:
             run.deadline.asked = "restarted"
             run.never_ran()
-        if self._current is not None:
-            self._current.deadline.kill("restarted")
-        self._end_process()
+        self._end_on_request()
 
     def take_news(self) -> News:
         """Return, once, what happened to the kernel since the last result."""
@@ -251,11 +215,13 @@ class Kernel:
         if self.state == "absent":
             self.start()
         elif self.state == "idle":
-            assert self._clock is not None
+            assert self._live is not None
+            if self._live.gone:
+                return
             self.state = "busy"
             run = self._current = self._queue.popleft()
             try:
-                run.start(self._clock, self._checkpoint_bytes())
+                run.start(self._live.clock, self._checkpoint_bytes())
             except OSError as error:
                 self._current = None
                 self.state = "idle"
@@ -263,13 +229,18 @@ class Kernel:
                 self._next()
 
     def _adopt(self, pid: int, link: KernelSocket, since: float | None, deadline_s: float) -> None:
-        self._pid, self._socket, self._clock = pid, link, Clock(pid)
-        link.on_frame = self._claimed
-        link.on_broken = self._broken
-        self._timer = self._agent.loop.call_later(deadline_s, self._end_process)
-        self._agent.loop.on_exit(pid, self._exited, since)
+        self._live = LiveProcess(
+            self._agent,
+            pid,
+            link,
+            since=since,
+            deadline_s=deadline_s,
+            on_frame=self._claimed,
+            on_broken=self._break,
+            on_exit=self._exited,
+        )
         if self._deleted:
-            self._end_process()
+            self._end_live()
 
     def _claimed(self, header: Header, payload: bytes) -> None:
         kind = header["t"]
@@ -296,8 +267,8 @@ class Kernel:
     def _up(self) -> None:
         if self.state not in ("starting", "waking"):
             return
-        assert self._timer is not None
-        self._timer.cancel()
+        assert self._live is not None
+        self._live.is_up()
         woken = self.state == "waking"
         self.state = "idle"
         if woken:
@@ -311,18 +282,18 @@ class Kernel:
         self._next()
 
     def _done(self, run: CellRun, status: str, exit_code: int, error: dict[str, str] | None) -> None:
-        assert self._clock is not None
+        assert self._live is not None
         self._note_protection(run)
         self._current = None
         self.state = "idle"
         self.executed += 1
         self._freezing = (run.execution.id, self.executed)
-        run.done(self._clock, status, exit_code, error)
+        run.done(self._live.clock, status, exit_code, error)
         self._next()
 
     def _frozen(self, about: str, pid: int, private_bytes: int) -> None:
-        assert self._socket is not None
-        fd = self._socket.take_fd()
+        assert self._live is not None
+        fd = self._live.socket.take_fd()
         forked = self._forking.pop(about, None)
         expected = self._freezing if self._freezing is not None and self._freezing[0] == about else None
         if fd is None or (forked is None and expected is None):
@@ -355,46 +326,29 @@ class Kernel:
             off = not self._agent.limits.get("checkpoints", 0)
             run.why_unprotected = "checkpoints are off" if off else self._why or "its checkpoint was not ready yet"
 
-    def _broken(self, why: str | None) -> None:
-        if why is not None:
-            self._break(why)
-            return
-        pid = self._pid
-        self._agent.loop.call_later(CLOSED_GRACE_S, lambda: self._break("it closed it") if self._pid == pid else None)
-
     def _break(self, why: str) -> None:
         if self._current is not None:
             self._current.execution.notes.append(f"The kernel's control socket failed: {why}.")
             self._current.deadline.kill("broken")
         else:
-            self._end_process()
+            self._end_live()
 
-    def _end_process(self) -> None:
-        """Kill the live process and its descendants; what follows, follows from its exit."""
-        if self._pid is not None:
-            # Not the group: a copy just forked may not have left it yet, nor have told us of itself. It is our child.
-            self._end_children(spare_ours=True)
-            processes.send(self._pid, signal.SIGKILL)
+    def _end_on_request(self) -> None:
+        self._requested = True
+        if self._current is not None and self._current.deadline.asked is None:
+            self._current.deadline.asked = "restarted"
+        self._end_live()
 
-    def _end_children(self, *, spare_ours: bool) -> None:
-        assert self._pid is not None
-        about = self._current.execution.id if self._current is not None else None
-        contained = self._agent.boot.contained
-        processes.end(self._pid, about, contained=contained, spare=self._copies.pids, spare_ours=spare_ours)
+    def _end_live(self) -> None:
+        if self._live is not None:
+            self._live.kill(self._current.execution.id if self._current is not None else None)
 
-    def _exited(self, status: int, usage: resource.struct_rusage) -> None:
-        """Read what it still said, end what it left running, and let the newest copy take over."""
-        assert self._pid is not None
-        assert self._socket is not None
-        assert self._clock is not None
-        assert self._timer is not None
-        self._timer.cancel()
-        self._socket.read_all()
+    def _exited(self, how: Exit) -> None:
+        """End what it left running, and let the newest copy take over."""
+        assert self._live is not None
+        self._live.end_leftovers(self._current.execution.id if self._current is not None else None, self._copies.pids)
+        self._live = None
         self._freezing = None
-        self._socket.close()
-        self._clock.close()
-        self._end_children(spare_ours=False)
-        self._pid = self._socket = self._clock = None
         forking, self._forking = self._forking, {}
         for forked in forking.values():
             forked(None, "the kernel died")
@@ -402,7 +356,7 @@ class Kernel:
             # Not the death of a copy that was to take over for an earlier one.
             if self._current is not None:
                 self._note_protection(self._current)
-            self._death = Death(processes.exit_code(status), (usage.ru_utime + usage.ru_stime) * 1000, self.state)
+            self._death = (how, self.state)
         self._take_over()
 
     def _take_over(self) -> None:
@@ -434,13 +388,13 @@ class Kernel:
         run, self._current = self._current, None
         if death is None:
             return
+        how, during = death
         if run is not None:
-            restarted = run.deadline.asked == "restarted"
-            run.died(death.exit_code, death.cpu_ms, "lost" if restarted else state, cells_back)
-        elif death.state == "starting":
-            self._failed(f"The kernel ended while it started ({death.how}).")
+            run.died(how.exit_code, how.cpu_ms, "lost" if requested else state, cells_back)
+        elif during in ("starting", "waking"):
+            self._failed(f"The kernel ended while it started ({how}).")
         elif not requested:
-            self._news = death.news(state, cells_back)
+            self._news = _build_news(how, state, cells_back)
 
     def _failed(self, why: str) -> None:
         """Tell whoever asked for the kernel, and of the waiting cells the first, that it could not be made."""
@@ -462,3 +416,13 @@ class Kernel:
     def _token(self) -> str:
         self._tokens += 1
         return f"copy-{self._tokens}"
+
+
+def _build_news(how: Exit, state: str, cells_back: int) -> News:
+    """Build what the next result has to tell about a death between two cells."""
+    died = f"The kernel died between calls ({how})"
+    if state == "lost":
+        return News(f"{died}: its variables are lost.", state)
+    if cells_back:
+        return News(f"{died}: its variables are as they were {cells_back} cells before.", state, cells_back)
+    return News(f"{died}: no variable was lost.")

@@ -25,7 +25,7 @@ class Run:
         self.deadline = Deadline(agent.loop, self.request, self.send_interrupt, self.send_kill)
         self.pipes: Pipes | None = None
         self._written = 0
-        self._started = time.monotonic()
+        self.started = time.monotonic()
         self._before: Counts | None = None
 
     def send_interrupt(self) -> None:
@@ -44,7 +44,7 @@ class Run:
     def begin(self) -> None:
         """Start the clocks: the program runs from now on."""
         self._before = self.agent.facts.counts()
-        self._started = time.monotonic()
+        self.started = time.monotonic()
         self.deadline.start()
 
     def write(self, kind: str, data: bytes) -> None:
@@ -72,7 +72,7 @@ class Run:
     ) -> None:
         """Send the result. The pipes have been read, and the process has ended or the cell is done."""
         self.deadline.cancel()
-        duration_ms = (time.monotonic() - self._started) * 1000
+        duration_ms = (time.monotonic() - self.started) * 1000
         ending = Ending(
             kind=self.request.kind,
             exit_code=exit_code,

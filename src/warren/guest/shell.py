@@ -109,6 +109,8 @@ class ProcessRun(Run):
         self.agent.loop.on_exit(pid, self._exited, since)
         if self.deadline.asked is not None:
             self.send_kill()
+        elif self.deadline.interrupted:
+            self.send_interrupt()
 
     def _exited(self, status: int, usage: resource.struct_rusage) -> None:
         assert self._pid is not None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from warren.guest import processes
 from warren.guest.kernel_socket import KernelSocket
 from warren.guest.wire import Header, ProtocolError
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     """Called with the process and perhaps a note about it, or with None and the reason."""
 
 RESTART_PAUSE_S = 1.0
+ANSWER_DEADLINE_S = 30.0
 _GONE = "the process that forks kernels was killed: try again in a second"
 
 
@@ -35,6 +39,8 @@ class NurseryLink:
         self._requests: deque[_Request] = deque()
         self._asked: _Request | None = None
         self._socket: KernelSocket | None = None
+        self._pid = 0
+        self._timer = loop.call_later(0, _nothing)
         self._adopt(sock, pid)
 
     def spawn(self, header: dict[str, Any], payload: bytes, fds: list[int], done: Spawned) -> None:
@@ -54,12 +60,14 @@ class NurseryLink:
             self._loop.call_soon(self._next)
             return
         self._asked = request
+        self._timer = self._loop.call_later(ANSWER_DEADLINE_S, self._give_up)
         try:
             self._socket.send({"t": "spawn", **request.header}, request.payload, request.fds)
         except ValueError:
             self._answer(None, "the environment is too large")
 
     def _answer(self, pid: int | None, note: str | None) -> None:
+        self._timer.cancel()
         request, self._asked = self._asked, None
         if request is not None:
             request.done(pid, note)
@@ -67,6 +75,7 @@ class NurseryLink:
 
     def _adopt(self, sock: socket.socket, pid: int) -> None:
         link = self._socket = KernelSocket(self._loop, sock)
+        self._pid = pid
         link.on_frame = self._answered
         link.on_broken = lambda _why: self._lost(link)
         self._loop.on_exit(pid, lambda _status, _usage: self._lost(link))
@@ -88,12 +97,19 @@ class NurseryLink:
             self._socket = None
             self._answer(None, _GONE)
 
+    def _give_up(self) -> None:
+        """End a nursery that does not answer: user code may have stopped it."""
+        if self._loop.is_child_known(self._pid):
+            processes.send(self._pid, signal.SIGKILL)
+
     def _revive(self) -> None:
         # Whoever kills it in a loop must not make the agent fork in a loop.
         now = time.monotonic()
         if now - self._restarted >= RESTART_PAUSE_S:
             self._restarted = now
-            self._adopt(*self._restart())
+            # Without room for a process there is none; the next request tries again.
+            with contextlib.suppress(OSError):
+                self._adopt(*self._restart())
 
 
 class _Request:
@@ -104,6 +120,10 @@ class _Request:
         self.payload = payload
         self.fds = fds
         self.done = done
+
+
+def _nothing() -> None:
+    """Stand in for a deadline while nothing was asked."""
 
 
 def _close(fds: list[int]) -> None:

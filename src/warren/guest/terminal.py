@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from warren.guest import processes
 from warren.guest.forking import close_all_but, set_dumpable
 from warren.guest.loop import READ, WRITE
-from warren.guest.parameters import Refused, number
+from warren.guest.parameters import Refused, number, text
 from warren.guest.request import get_env, get_name, get_strings, open_folder
 from warren.guest.streams import BUSY_BACKLOG
 from warren.guest.wire import CHUNK
@@ -43,7 +43,7 @@ class Viewer:
         stream.on_close = lambda: terminal.detach(self)
 
     def pump(self) -> None:
-        """Send what it has not seen, as far as credit goes."""
+        """Send what it has not seen, as far as credit goes, and when it has seen all the answer."""
         terminal, stream = self._terminal, self._stream
         start = terminal.written - len(terminal.scrollback)
         self._position = max(self._position, start)
@@ -55,12 +55,9 @@ class Viewer:
             data = bytes(terminal.scrollback[at : at + min(CHUNK, stream.credit)])
             self._position += len(data)
             stream.send(data)
-
-    def end(self, exit_code: int) -> None:
-        """Send the rest and answer."""
-        self._stream.credit = max(self._stream.credit, SCROLLBACK)
-        self.pump()
-        self._stream.reply({"exit_code": exit_code})
+        if self._position == terminal.written and terminal.exit_code is not None:
+            terminal.detach(self)
+            stream.reply({"exit_code": terminal.exit_code})
 
 
 class Terminal:
@@ -76,6 +73,7 @@ class Terminal:
         self.scrollback = bytearray()
         self.written = 0
         """Bytes its program has written in all."""
+        self.exit_code: int | None = None
         os.set_blocking(master, False)
         agent.loop.watch(master, READ, self._ready)
         agent.loop.on_exit(pid, self._exited)
@@ -166,9 +164,9 @@ class Terminal:
         os.close(self._master)
         self._master = None
         self._agent.terminals.pop(self._name, None)
-        viewers, self._viewers = self._viewers, []
-        for viewer in viewers:
-            viewer.end(processes.exit_code(status))
+        self.exit_code = processes.exit_code(status)
+        for viewer in list(self._viewers):
+            viewer.pump()
 
 
 def set_size(master: int, columns: int, rows: int) -> None:
@@ -185,7 +183,7 @@ def _open(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes)
         raise Refused("conflict", f"terminal {name} exists already")
     if len(agent.terminals) >= MAX_TERMINALS:
         raise Refused("conflict", f"there are {MAX_TERMINALS} terminals already: close one")
-    cwd = open_folder(agent.boot.workspace, agent.workspace_fd, str(params.get("cwd") or "."))
+    cwd = open_folder(agent.boot.workspace, agent.workspace_fd, text(params, "cwd", "."))
     master, slave = os.openpty()
     try:
         set_size(master, columns, rows)

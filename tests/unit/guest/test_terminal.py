@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from unit.guest.agent_client import Client, RunningAgent, running_agent, until
+from warren.guest.wire import WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,8 +139,12 @@ def test_names_are_used_once_and_nonsense_is_refused(client: Client) -> None:
     client.wait(stream)
 
 
-def test_a_viewer_without_credit_is_shown_the_end_later(client: Client) -> None:
+def test_a_viewer_without_credit_is_shown_the_end_once_it_has_some(client: Client) -> None:
     stream = _open(client, "flood", "bash", "-c", "head -c 4000000 /dev/zero | tr '\\0' x; echo; echo last")
-    reply = client.wait(stream)
+    reply = client.wait_for(stream, lambda reply: len(reply.data) >= WINDOW)
+    assert len(reply.data) == WINDOW
+    until(lambda: client.call("terminal.resize", terminal="flood")["t"] == "err")
+    assert reply.end is None
+    client.send({"t": "credit", "id": stream, "n": 1 << 20})
 
-    assert bytes(reply.data).endswith(b"last\r\n")
+    assert bytes(client.wait(stream).data).endswith(b"last\r\n")
