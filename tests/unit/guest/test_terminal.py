@@ -40,10 +40,12 @@ def test_a_program_on_a_terminal_sees_one_and_its_size(client: Client) -> None:
 
 
 def test_what_is_typed_reaches_the_program_and_control_c_interrupts_it(client: Client) -> None:
-    stream = _open(client, "typed", "bash", "--norc", "-i")
-    client.send({"t": "data", "id": stream}, b"echo $((6*7)); sleep 1000\n")
+    stream = _open(client, "typed", "bash", "--norc", "-i", env={"PS1": "ready> "})
+    client.wait_for(stream, lambda reply: reply.data.count(b"ready> ") == 1)
+    client.send({"t": "data", "id": stream}, b"bash -c 'echo $((6*7)); exec sleep 1000'\n")
     client.wait_for(stream, lambda reply: b"42\r\n" in reply.data)
     client.send({"t": "data", "id": stream}, b"\x03")
+    client.wait_for(stream, lambda reply: reply.data.count(b"ready> ") == 2)
     client.send({"t": "data", "id": stream}, b"exit 9\n")
 
     assert (client.wait(stream).end or {})["exit_code"] == 9
