@@ -112,7 +112,8 @@ async def check_out_of_memory_rolls_back(subject: Subject) -> None:
 async def check_resize_applies(subject: Subject) -> None:
     """Another memory limit holds from then on, or the engine says that it cannot."""
     small, large = Limits(memory_bytes=128 * MIB), Limits(memory_bytes=512 * MIB)
-    take = f"len(bytearray({256 * MIB}))"
+    # More than the small limit and what an engine may add to it for checkpoints.
+    take = f"len(bytearray({400 * MIB}))"
     async with subject.sandbox(limits=small) as handle, subject.link(handle) as link:
         try:
             await subject.engine.resize(handle, large)

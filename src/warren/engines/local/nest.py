@@ -18,7 +18,7 @@ from warren.engines.local.launch import ID_COUNT, Launch
 from warren.engines.local.records import Record
 from warren.engines.local.workspaces import Workspaces
 from warren.engines.local.zygotes import Newborn, Zygote, ZygoteGone
-from warren.errors import Conflict, EngineUnavailable, InvalidRequest, QuotaExceeded, SandboxLost, StartFailed
+from warren.errors import Conflict, EngineUnavailable, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, StartFailed
 
 if TYPE_CHECKING:
     from warren.engines.local.cgroups import Group
@@ -97,6 +97,7 @@ class Nest:
         limits = Limits(**params["limits"])
         storage = Storage(params["storage"])
         self._check_storage(storage)
+        _check_image(params["image"])
         record = self._new_record(params["id"], limits, storage, params["image"]["digest"])
         try:
             async with self._booting:
@@ -389,6 +390,11 @@ def _check_layers(optional: frozenset[str]) -> frozenset[str]:
         if not layer.holds and layer.name not in optional | WITHOUT_ASKING:
             raise EngineUnavailable(f"layer {layer.name} does not hold here: {layer.detail}; {layer.fix}")
     return frozenset(layer.name for layer in layers if layer.holds)
+
+
+def _check_image(image: dict[str, Any]) -> None:
+    if not os.path.isdir(os.path.join(image["path"], "venv")):
+        raise NotFound(f"image {image['name']} is not built: run `warren image build {image['name']}`")
 
 
 def _group_limits(limits: Limits) -> GroupLimits:
