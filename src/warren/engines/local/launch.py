@@ -20,7 +20,10 @@ from warren.guest.forking import close_all_but
 ID_COUNT = 65_536
 LISTENER_FD = 3
 _NAMESPACES = namespaces.CLONE_NEWNS | namespaces.CLONE_NEWIPC | namespaces.CLONE_NEWUTS | namespaces.CLONE_NEWNET
-_START = "import sys; sys.path.append({guest!r}); from warren.engines.local import zygote; zygote.main({args})"
+_START = (
+    "import sys; sys.path.append({guest!r}); from warren.engines.local import hugepages; hugepages.reserve_heap(); "
+    "from warren.engines.local import zygote; zygote.main({args})"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
