@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
+import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -17,6 +20,9 @@ from e2e.conftest import PROGRAM
 
 if TYPE_CHECKING:
     from e2e.conftest import Cli
+
+
+_COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 class Person:
@@ -33,7 +39,7 @@ class Person:
 
     def reads(self, wanted: bytes) -> None:
         deadline = time.monotonic() + 60
-        while wanted not in self.seen:
+        while wanted not in _COLOURS.sub(b"", self.seen):
             ready, _, _ = select.select([self._terminal], [], [], max(0, deadline - time.monotonic()))
             assert ready, f"{wanted!r} did not come; there was {self.seen!r}"
             try:
@@ -47,9 +53,12 @@ class Person:
 
     def resizes(self, columns: int, rows: int) -> None:
         ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.process.send_signal(28)
+        self.process.send_signal(signal.SIGWINCH)
 
     def leaves(self) -> int:
+        with contextlib.suppress(OSError):
+            while os.read(self._terminal, 65536):
+                pass
         return self.process.wait(60)
 
     def __enter__(self) -> Self:
@@ -77,10 +86,10 @@ def test_a_shell_is_a_terminal_in_a_sandbox(warren: Cli) -> None:
 
 def test_a_python_shell_evaluates_and_leaves_with_ctrl_d(warren: Cli) -> None:
     with Person(warren, "shell", "--python") as person:
-        person.reads(b"In [")
+        person.reads(b"In [1]")
         person.types(b"print('6' + str(6 * 7))\r")
         person.reads(b"642")
-        person.reads(b"In [")
+        person.reads(b"In [2]")
         person.types(b"\x04")
 
         assert person.leaves() == 0

@@ -122,7 +122,8 @@ async def check_resize_applies(subject: Subject) -> None:
             return
         assert (await run(link, take)).ok
         await subject.engine.resize(handle, small)
-        assert (await run(link, take, timeout_s=60)).cause is Cause.OOM
+        result = await run(link, take, timeout_s=60)
+        assert result.cause is Cause.OOM, result
 
 
 async def check_kernels_are_apart(subject: Subject) -> None:
