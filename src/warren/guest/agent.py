@@ -19,7 +19,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import warren
-from warren.guest import forking, nursery
+from warren.guest import forking, nursery, processes
 from warren.guest.changes import Changes
 from warren.guest.execution import Ledger
 from warren.guest.facts import Facts
@@ -97,6 +97,12 @@ class Agent:
         """Note that an execution has its result."""
         self.runs.pop(execution.id, None)
         self.ledger.finish(execution)
+
+    def end_later(self, execution_id: str) -> None:
+        """Look again for processes of an execution that was ended: one in the middle of an exec shows no mark."""
+        if self.boot.contained:
+            for delay_s in (0.1, 1.0):
+                self.loop.call_later(delay_s, lambda: processes.end(None, execution_id, contained=True))
 
     def run_forever(self) -> NoReturn:
         """Serve. A mistake of ours in one callback is written down, and costs that callback only."""

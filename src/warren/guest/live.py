@@ -83,6 +83,8 @@ class LiveProcess:
     def end_leftovers(self, execution: str | None, spare: Iterable[int]) -> None:
         """Kill what it left running, once it has gone; `spare` are its frozen copies."""
         processes.end(self.pid, execution, contained=self._agent.boot.contained, spare=spare)
+        if execution is not None:
+            self._agent.end_later(execution)
 
     def _ended_socket(self, why: str | None) -> None:
         if why is not None:

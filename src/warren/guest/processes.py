@@ -45,7 +45,7 @@ def list_stats() -> list[Stat]:
     return found
 
 
-def find(session: int, execution: str | None, *, contained: bool) -> list[Stat]:
+def find(session: int | None, execution: str | None, *, contained: bool) -> list[Stat]:
     """List the live processes of a session and, in a sandbox, its descendants and whoever carries the mark.
 
     Without containment the other processes on this machine are not ours: there only the session counts.
@@ -55,7 +55,8 @@ def find(session: int, execution: str | None, *, contained: bool) -> list[Stat]:
     if contained:
         if execution is not None:
             found.update(stat.pid for stat in stats if stat.pid not in found and _has_mark(stat.pid, execution))
-        found.add(session)
+        if session is not None:
+            found.add(session)
         size = 0
         while size != len(found):
             size = len(found)
@@ -64,7 +65,7 @@ def find(session: int, execution: str | None, *, contained: bool) -> list[Stat]:
 
 
 def end(
-    session: int,
+    session: int | None,
     execution: str | None,
     *,
     contained: bool,

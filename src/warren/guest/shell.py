@@ -119,6 +119,7 @@ class ProcessRun(Run):
         if self.deadline.asked is not None or self.request.kill_leftovers:
             # A forced end takes the whole tree along, also what ignored the interrupt.
             processes.end(self._pid, self.execution.id, contained=self.agent.boot.contained)
+            self.agent.end_later(self.execution.id)
         self._pid = None
         self.pipes.finish(self.agent.leftovers)
         self.conclude(processes.exit_code(status), cpu_ms=(usage.ru_utime + usage.ru_stime) * 1000)

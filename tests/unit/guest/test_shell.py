@@ -259,5 +259,22 @@ def test_a_script_that_runs_too_long_is_ended(client: Client) -> None:
     assert result["cpu_ms"] > 0
 
 
+def test_in_a_sandbox_what_left_its_session_is_found_too() -> None:
+    code = "setsid setsid sleep 1000 & echo $!; setsid bash -c 'sleep 1000 & echo $!; disown'"
+    with running_agent(contained=True) as agent:
+        client = agent.connect()
+        left = client.run(code, kind="shell", leftover="kill")
+        late = client.run(code + "; sleep 1000", kind="shell", timeout_ms=500, grace_ms=100)
+        client.close()
+        pids = [int(word) for result in (left, late) for word in result["stdout"].split()]
+        assert len(pids) == 4
+        until(lambda: all(map(_gone, pids)))
+
+
 def _gone(pid: int) -> bool:
-    return not os.path.exists(f"/proc/{pid}")
+    """Tell whether it has ended; who inherits an orphan outside a sandbox may be slow to reap it."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
