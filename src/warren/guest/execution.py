@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warren.guest.output import HeadTail
@@ -106,6 +107,8 @@ class Execution:
         parts = [_result_json(body), stdout.kept(), stderr.kept()]
         self.finished = True
         self.output.clear()
+        # It may be kept for long, and nobody asks for what it ran.
+        self.request = replace(self.request, code="", argv=[], env={})
         self._emit({"kind": "result", "parts": [len(part) for part in parts]}, b"".join(parts), None)
 
     def attach(self, stream: Stream, after: int = 0) -> None:
