@@ -125,8 +125,8 @@ def test_json_holds_the_whole_result(warren: Cli) -> None:
 
 def test_ctrl_c_interrupts_the_program_and_then_the_sandbox_is_gone(warren: Cli) -> None:
     code = (
-        "import time\nprint('up', flush=True)\ntry:\n    time.sleep(600)\n"
-        "except KeyboardInterrupt:\n    print('caught', flush=True)\n    raise"
+        "import os, time\ntry:\n    os.write(1, b'up\\n')\n    time.sleep(600)\n"
+        "except KeyboardInterrupt:\n    os.write(1, b'caught\\n')\n    raise"
     )
     with warren.start("run", "-c", code) as process:
         assert process.stdout is not None
@@ -141,9 +141,9 @@ def test_ctrl_c_interrupts_the_program_and_then_the_sandbox_is_gone(warren: Cli)
 
 def test_a_second_ctrl_c_kills_a_program_that_does_not_listen(warren: Cli) -> None:
     code = (
-        "import signal, time\n"
-        "signal.signal(signal.SIGINT, lambda *_: print('no', flush=True))\n"
-        "print('up', flush=True)\nwhile True: time.sleep(0.01)"
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: os.write(1, b'no\\n'))\n"
+        "os.write(1, b'up\\n')\nwhile True: time.sleep(0.01)"
     )
     with warren.start("run", "-c", code) as process:
         assert process.stdout is not None
