@@ -2,13 +2,15 @@
 
 Rules for whoever changes this file:
 1. Nothing that a gateway or a program sends may end this process or make it wait.
-2. The nursery is forked before the first byte is read.
+2. The nursery is forked when somebody has connected, and before the first byte is read: a sandbox that nobody uses
+   does without it, and what it forks has never seen a byte.
 3. Signals are caught by a function that does nothing, never ignored: what is ignored stays ignored in every program
    that is started from here.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` wraps it, and makes enumeration members all the time
 import contextlib
 import gc
 import os
@@ -19,7 +21,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import warren
-from warren.guest import forking, nursery, processes
+from warren.guest import forking, kernel, nursery, processes
 from warren.guest.changes import Changes
 from warren.guest.execution import Ledger
 from warren.guest.facts import Facts
@@ -42,34 +44,37 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 64
 MAX_REPORTS = 100
 """Tracebacks of our own mistakes that are written before we fall silent."""
-_CAUGHT = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-    signal.SIGVTALRM,
-    signal.SIGPROF,
-    signal.SIGXCPU,
-    signal.SIGXFSZ,
-    signal.SIGTSTP,
-    signal.SIGTTIN,
-    signal.SIGTTOU,
-    signal.SIGCONT,
-    signal.SIGURG,
-    signal.SIGWINCH,
-    signal.SIGIO,
-    signal.SIGPWR,
-    *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
+_CAUGHT = tuple(
+    int(number)
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGALRM,
+        signal.SIGVTALRM,
+        signal.SIGPROF,
+        signal.SIGXCPU,
+        signal.SIGXFSZ,
+        signal.SIGTSTP,
+        signal.SIGTTIN,
+        signal.SIGTTOU,
+        signal.SIGCONT,
+        signal.SIGURG,
+        signal.SIGWINCH,
+        signal.SIGIO,
+        signal.SIGPWR,
+        *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
+    )
 )
 
 
 class Agent:
     """Everything there is in one sandbox, and the connections of the gateways that ask for it."""
 
-    def __init__(self, boot: Boot, nursery_socket: socket.socket, nursery_pid: int) -> None:
+    def __init__(self, boot: Boot) -> None:
         self.boot = boot
         self.loop = Loop()
         self.env = dict(boot.env)
@@ -86,7 +91,7 @@ class Agent:
         self.kernels = Kernels(self)
         self.terminals: dict[str, Terminal] = {}
         self.listeners: dict[str, Listener] = {}
-        self.nursery = NurseryLink(self.loop, nursery_socket, nursery_pid, lambda: nursery.start(boot))
+        self.nursery = NurseryLink(self.loop, lambda: nursery.start(boot))
         self._connections: list[Connection] = []
         self._reports = 0
         self._listener = socket.socket(fileno=boot.listener_fd)
@@ -132,6 +137,8 @@ class Agent:
                 "kernels": self.kernels.describe(),
             }
         )
+        # While the gateway takes in our greeting.
+        self.nursery.open()
 
     def _serve(self, stream: Stream, header: Header, payload: bytes) -> None:
         name: Any = header.get("op")
@@ -155,21 +162,17 @@ class Agent:
                 sys.stderr.flush()
 
 
-def serve(boot: Boot, nursery_socket: socket.socket, nursery_pid: int) -> NoReturn:
-    """Be the agent; the nursery has been forked."""
+def main(boot: Boot) -> NoReturn:
+    """Become the agent of the sandbox that this process was made for; its imports are loaded."""
+    kernel.prepare()
     for number in _CAUGHT:
-        signal.signal(number, _do_nothing)
+        _signal.signal(number, _do_nothing)
     # WHY: user code has the same uid, and must not read our memory or take our descriptors.
     forking.set_dumpable(False)
     os.chdir(boot.workspace)
     # What was imported before the fork never becomes garbage: a collection here must not copy its pages.
     gc.freeze()
-    Agent(boot, nursery_socket, nursery_pid).run_forever()
-
-
-def main(boot: Boot) -> NoReturn:
-    """Become the agent of the sandbox that this process was made for; its imports are loaded."""
-    serve(boot, *nursery.start(boot))
+    Agent(boot).run_forever()
 
 
 def _do_nothing(_signal: int, _frame: object) -> None:

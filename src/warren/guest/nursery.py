@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from warren.guest.wire import Header
 
 _ALL_SIGNALS = signal.valid_signals()
+_TAKEN = b"\n"
+"""What a child says when it has read its request; one that dies before leaves it to the next."""
 
 
 def start(boot: Boot) -> tuple[socket.socket, int]:
-    """Fork the nursery; returns the agent's end of its socket, and its pid. Call it before anything is accepted."""
+    """Fork the nursery; returns the agent's end of its socket, and its pid. Call it before anything is read."""
     kernel.prepare()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     sys.stdout.flush()
@@ -40,6 +42,8 @@ def start(boot: Boot) -> tuple[socket.socket, int]:
         return ours, pid
     try:
         _serve(theirs, boot.workspace)
+    except OSError:
+        os._exit(0)  # The agent is gone.
     finally:
         os._exit(1)
 
@@ -54,23 +58,26 @@ def _serve(sock: socket.socket, workspace: str) -> NoReturn:
     gc.freeze()
     ready = select.poll()
     ready.register(sock, select.POLLIN)
+    # Nobody has asked yet, but whoever connected will: the first child waits for its request.
+    _answer(sock, workspace)
     while True:
         ready.poll()
         if not sock.recv(1, socket.MSG_PEEK):
             os._exit(0)
-        _answer(sock, workspace)
+        why = _answer(sock, workspace)
+        if why is not None:
+            _refuse(sock, why)
 
 
-def _answer(sock: socket.socket, workspace: str) -> None:
-    """Fork a child that reads the request; wait until it has, then tell the agent its pid."""
+def _answer(sock: socket.socket, workspace: str) -> str | None:
+    """Fork a child that reads the request, wait until it has, and tell the agent its pid; returns why that failed."""
     read, write = os.pipe()
     try:
         pid = forking.fork_sibling()
     except OSError as error:
         os.close(read)
         os.close(write)
-        _refuse(sock, error)
-        return
+        return str(error.strerror)
     if pid == 0:
         os.close(read)
         try:
@@ -80,18 +87,22 @@ def _answer(sock: socket.socket, workspace: str) -> None:
     os.close(write)
     with open(read, "rb") as file:
         # Ends when the child has what is its own, or has died.
-        note = file.read().decode("utf-8", "replace")
+        said = file.read()
+    if not said:
+        return "it was killed at once"
+    note = said.removeprefix(_TAKEN).decode("utf-8", "replace")
     _send(sock, {"t": "spawned", "pid": pid, **({"note": note} if note else {})})
+    return None
 
 
-def _refuse(sock: socket.socket, error: OSError) -> None:
+def _refuse(sock: socket.socket, why: str) -> None:
     """Take the request off the socket and say that it cannot be granted."""
     # No child could be made to read it, so rule 1 gives way: it is dropped here, and nothing of it is kept.
     control = Control(os.dup(sock.fileno()))
     control.receive()
     control.take_fds(0)
     control.close()
-    _send(sock, {"t": "failed", "why": f"no process could be made: {error.strerror}"})
+    _send(sock, {"t": "failed", "why": f"no process could be made: {why}"})
 
 
 def _send(sock: socket.socket, header: Header) -> None:
@@ -109,7 +120,7 @@ def _be_born(sock: socket.socket, write: int, workspace: str) -> NoReturn:
     control.detach()
     env = {str(name): str(value) for name, value in header.get("env", {}).items()}
     cold_because = cold.find_reason(env)
-    os.write(write, f"Started cold: {cold_because}.".encode() if cold_because else b"")
+    os.write(write, _TAKEN + (f"Started cold: {cold_because}.".encode() if cold_because else b""))
     os.close(write)
     cwd = os.path.join(workspace, str(header.get("cwd") or "."))
     if header.get("mode") == "script":

@@ -30,18 +30,20 @@ _GONE = "the process that forks kernels was killed: try again in a second"
 class NurseryLink:
     """Sends one spawn request at a time: the child that it forks reads it, and must not find the next one too."""
 
-    def __init__(
-        self, loop: Loop, sock: socket.socket, pid: int, restart: Callable[[], tuple[socket.socket, int]]
-    ) -> None:
+    def __init__(self, loop: Loop, start: Callable[[], tuple[socket.socket, int]]) -> None:
         self._loop = loop
-        self._restart = restart
-        self._restarted = 0.0
+        self._start = start
+        self._started = -RESTART_PAUSE_S
         self._requests: deque[_Request] = deque()
         self._asked: _Request | None = None
         self._socket: KernelSocket | None = None
         self._pid = 0
         self._timer = loop.call_later(0, _nothing)
-        self._adopt(sock, pid)
+
+    def open(self) -> None:
+        """Start the nursery, unless it runs."""
+        if self._socket is None:
+            self._revive()
 
     def spawn(self, header: dict[str, Any], payload: bytes, fds: list[int], done: Spawned) -> None:
         """Ask for a process with these descriptors, which are closed here; `done` is called later, once."""
@@ -52,14 +54,15 @@ class NurseryLink:
         if self._asked is not None or not self._requests:
             return
         request = self._requests.popleft()
-        if self._socket is None:
-            self._revive()
+        self.open()
         if self._socket is None:
             _close(request.fds)
             request.done(None, _GONE)
             self._loop.call_soon(self._next)
             return
         self._asked = request
+        # User code may have stopped it; what is stopped again and again is ended when it is late.
+        processes.send(self._pid, signal.SIGCONT)
         self._timer = self._loop.call_later(ANSWER_DEADLINE_S, self._give_up)
         try:
             self._socket.send({"t": "spawn", **request.header}, request.payload, request.fds)
@@ -105,11 +108,11 @@ class NurseryLink:
     def _revive(self) -> None:
         # Whoever kills it in a loop must not make the agent fork in a loop.
         now = time.monotonic()
-        if now - self._restarted >= RESTART_PAUSE_S:
-            self._restarted = now
+        if now - self._started >= RESTART_PAUSE_S:
+            self._started = now
             # Without room for a process there is none; the next request tries again.
             with contextlib.suppress(OSError):
-                self._adopt(*self._restart())
+                self._adopt(*self._start())
 
 
 class _Request:

@@ -75,10 +75,33 @@ def test_a_kernel_starts_with_default_signals(nest: Nest) -> None:
 def test_a_killed_nursery_is_an_end_of_file(nest: Nest) -> None:
     other = Nest(nest.workspace, without=("IPython",))
     try:
+        other.kernel()
         os.kill(other.pid, signal.SIGKILL)
 
         assert other.link.receive() is None
         assert other.wait(other.pid) == signal.SIGKILL
+    finally:
+        other.close()
+
+
+def test_the_first_child_is_there_before_it_is_asked_for(nest: Nest) -> None:
+    other = Nest(nest.workspace, without=("IPython",))
+    try:
+        first, second = other.kernel(), other.kernel()
+
+        assert first.pid == other.first_child
+        assert second.pid != other.first_child
+    finally:
+        other.close()
+
+
+def test_a_first_child_that_is_killed_is_replaced(nest: Nest) -> None:
+    other = Nest(nest.workspace, without=("IPython",))
+    try:
+        os.kill(other.first_child, signal.SIGKILL)
+        other.wait(other.first_child)
+
+        assert other.kernel().run("1+1").texts == ["2"]
     finally:
         other.close()
 
