@@ -14,6 +14,7 @@ from warren.cli.options import AllowBare, AsJson, Choice, EngineName, ImageName
 from warren.cli.tables import print_json, print_table, wants_json
 
 if TYPE_CHECKING:
+    from warren.cli.embedded import Prepared
     from warren.cli.signals import Signals
     from warren.domain import Image
     from warren.engines.base import Engine
@@ -62,12 +63,14 @@ def bench(
     """
     import anyio
 
+    from warren.cli.embedded import prepare
     from warren.cli.signals import run_with_signals
 
+    prepared = prepare(Choice(image=image, engine=engine, allow_bare=allow_bare))
     measures: list[Measure] = []
 
     async def work(_signals: Signals) -> int:
-        measures.extend(await _measure(Choice(image=image, engine=engine, allow_bare=allow_bare), rounds))
+        measures.extend(await _measure(prepared, rounds))
         return 0
 
     if code := anyio.run(run_with_signals, work):
@@ -82,17 +85,14 @@ def bench(
     return 0
 
 
-async def _measure(choice: Choice, rounds: int) -> list[Measure]:
+async def _measure(prepared: Prepared, rounds: int) -> list[Measure]:
     from anyio import to_thread
 
-    from warren.cli.embedded import opened_engine, ready_image
-    from warren.settings import Settings
+    from warren.cli.embedded import opened_engine
 
-    settings = Settings.load()
-    image = await ready_image(settings, choice.image or settings.image)
-    cold = await to_thread.run_sync(_cold, image, min(rounds, 5))
-    async with opened_engine(settings, choice) as engine:
-        fresh, warm = await _sandboxes(engine, image, rounds)
+    cold = await to_thread.run_sync(_cold, prepared.image, min(rounds, 5))
+    async with opened_engine(prepared.settings, prepared.choice) as engine:
+        fresh, warm = await _sandboxes(engine, prepared.image, rounds)
     return [fresh, warm, *cold]
 
 

@@ -6,27 +6,38 @@ import contextlib
 import os
 import secrets
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio import to_thread
 
+from warren.cli.progress import build_with_progress
 from warren.core.images import Catalog, bundled_spec_dir
 from warren.core.link import Link
 from warren.domain import Handle, SandboxSpec
 from warren.engines import procfs
 from warren.engines.base import load_engine
 from warren.errors import NotFound
+from warren.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from warren.cli.options import Choice
-    from warren.domain import Image
+    from warren.domain import Image, Limits
     from warren.engines.base import Engine
-    from warren.settings import Settings
 
 _PREFIX = "run_"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything a sandbox needs, found out before one is made."""
+
+    settings: Settings
+    choice: Choice
+    image: Image
+    limits: Limits
 
 
 def open_catalog(settings: Settings) -> Catalog:
@@ -61,15 +72,11 @@ def build_engine(settings: Settings, choice: Choice) -> Engine:
 
 
 @contextlib.asynccontextmanager
-async def linked_sandbox(settings: Settings, choice: Choice) -> AsyncIterator[Link]:
+async def linked_sandbox(prepared: Prepared) -> AsyncIterator[Link]:
     """Make a sandbox and connect to it, for the length of a block; then destroy it, whatever happened."""
-    limits = choice.build_limits(settings.limits.build())
-    name = choice.image or settings.image
-    open_catalog(settings).spec(name)
-    async with opened_engine(settings, choice) as engine:
-        image = await ready_image(settings, name)
+    async with opened_engine(prepared.settings, prepared.choice) as engine:
         await _sweep(engine)
-        spec = SandboxSpec(id=new_owned_id(), image=image, limits=limits, env=choice.env)
+        spec = SandboxSpec(id=new_owned_id(), image=prepared.image, limits=prepared.limits, env=prepared.choice.env)
         # Known before it is made: a signal may come while it is being made.
         handle = Handle(engine.name, spec.id)
         try:
@@ -81,15 +88,28 @@ async def linked_sandbox(settings: Settings, choice: Choice) -> AsyncIterator[Li
                 await engine.destroy(handle)
 
 
-async def ready_image(settings: Settings, name: str) -> Image:
-    """Give a built image, building it first when it is not."""
-    catalog = open_catalog(settings)
-    with contextlib.suppress(NotFound):
-        return catalog.get(name)
-    from warren.cli.progress import build_with_progress
+def prepare(choice: Choice) -> Prepared:
+    """Read the settings, check the limits, and have the image ready, building it first when it is not.
 
-    print(f"warren: image {name} is not built yet; building it once", file=sys.stderr)
-    return await to_thread.run_sync(build_with_progress, catalog, name)
+    Not a coroutine: a build takes a minute, and Ctrl-C must end it at once.
+    """
+    settings = Settings.load()
+    limits = choice.build_limits(settings.limits.build())
+    catalog, name = open_catalog(settings), choice.image or settings.image
+    catalog.spec(name)
+    try:
+        image = catalog.get(name)
+    except NotFound:
+        anyio.run(_try_engine, settings, choice)
+        print(f"warren: image {name} is not built yet; building it once", file=sys.stderr)
+        image = build_with_progress(catalog, name)
+    return Prepared(settings, choice, image, limits)
+
+
+async def _try_engine(settings: Settings, choice: Choice) -> None:
+    """Find out that an engine cannot work here before time is spent on an image for it."""
+    async with opened_engine(settings, choice):
+        pass
 
 
 async def retire_engine(settings: Settings) -> None:

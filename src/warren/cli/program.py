@@ -9,14 +9,16 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import anyio
+
 from warren.cli import copying, report
-from warren.cli.embedded import linked_sandbox
+from warren.cli.embedded import linked_sandbox, prepare
 from warren.cli.signals import run_with_signals
 from warren.cli.terminal import read_stdin
 from warren.domain import ExecKind, ExecRequest, new_id
-from warren.settings import Settings
 
 if TYPE_CHECKING:
+    from warren.cli.embedded import Prepared
     from warren.cli.options import Choice
     from warren.cli.signals import Signals
     from warren.domain import Event, ExecResult
@@ -39,16 +41,15 @@ class Program:
     as_json: bool = False
 
 
-async def perform(program: Program, choice: Choice) -> int:
+def perform(program: Program, choice: Choice) -> int:
     """Run it in a fresh sandbox and give the exit code for the shell."""
     copying.check_sources(program.copies)
-    return await run_with_signals(functools.partial(_perform, program, choice))
+    return anyio.run(run_with_signals, functools.partial(_perform, program, prepare(choice)))
 
 
-async def _perform(program: Program, choice: Choice, signals: Signals) -> int:
-    settings = Settings.load()
-    request = _build_request(program, settings.timeout_s)
-    async with linked_sandbox(settings, choice) as link:
+async def _perform(program: Program, prepared: Prepared, signals: Signals) -> int:
+    request = _build_request(program, prepared.settings.timeout_s)
+    async with linked_sandbox(prepared) as link:
         for source, target in program.copies:
             await copying.copy_in(link, source, target)
         await link.changes()

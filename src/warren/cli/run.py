@@ -63,8 +63,6 @@ def run(
     Output appears as it is written. The sandbox is destroyed at the end, whatever happens. The exit code is the
     program's own; 124 when it ran out of time, 137 when out of memory, 128 + N when killed by signal N.
     """
-    import anyio
-
     from warren.cli.program import Program, perform
 
     arguments = list(args or ())
@@ -82,7 +80,7 @@ def run(
         forward_stdin=file != "-",
         as_json=as_json,
     )
-    return anyio.run(perform, program, choice)
+    return perform(program, choice)
 
 
 def _read_source(file: str | None, code: str | None) -> str:

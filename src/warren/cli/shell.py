@@ -14,7 +14,7 @@ from warren.cli.options import AllowBare, Cpus, Disk, EngineName, Env, ImageName
 from warren.cli.units import render_size
 
 if TYPE_CHECKING:
-    from warren.cli.options import Choice
+    from warren.cli.embedded import Prepared
     from warren.cli.signals import Signals
     from warren.core.link import Terminal
 
@@ -54,22 +54,21 @@ def shell(
     """
     import anyio
 
+    from warren.cli.embedded import prepare
     from warren.cli.signals import run_with_signals
 
     choice = build_choice(image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare)
-    return anyio.run(run_with_signals, functools.partial(_session, choice, _PYTHON if python else _BASH))
+    return anyio.run(run_with_signals, functools.partial(_session, prepare(choice), _PYTHON if python else _BASH))
 
 
-async def _session(choice: Choice, argv: tuple[str, ...], _signals: Signals) -> int:
+async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals) -> int:
     from warren.cli.embedded import linked_sandbox
     from warren.cli.terminal import raw_mode, window_size
-    from warren.settings import Settings
 
-    settings = Settings.load()
-    async with linked_sandbox(settings, choice) as link:
+    async with linked_sandbox(prepared) as link:
         columns, rows = window_size()
         if os.isatty(1):
-            memory = render_size(choice.build_limits(settings.limits.build()).memory_bytes)
+            memory = render_size(prepared.limits.memory_bytes)
             print(
                 f"A fresh sandbox, {memory} of memory, no network. Ctrl-D leaves it and destroys it.", file=sys.stderr
             )
