@@ -17,6 +17,8 @@ MAX_BYTES = (4 << 20) - 4096
 TOTAL_BYTES = 16 << 20
 """What the displays of one execution may take together."""
 _TEXT_CHARS = 256 << 10
+_LAST_WORD = 4096
+"""Kept of it for saying that something was dropped."""
 
 _METHODS = {
     "_repr_html_": "text/html",
@@ -39,10 +41,11 @@ class Screen:
     def __init__(self) -> None:
         self._send: Callable[[str, bytes], None] | None = None
         self._room = 0
+        self._is_full = False
 
     def open(self, send: Callable[[str, bytes], None]) -> None:
         """Start a cell's displays; `send(kind, json)` takes each."""
-        self._send, self._room = send, TOTAL_BYTES
+        self._send, self._room, self._is_full = send, TOTAL_BYTES - _LAST_WORD, False
 
     def close(self) -> None:
         """End the cell's displays: what a thread shows later has no cell to belong to."""
@@ -54,10 +57,10 @@ class Screen:
             return
         payload = _fit(data, metadata or {})
         if len(payload) > self._room:
-            self._room = min(self._room, 4096)
-            payload = _encode({"text/plain": f"[a display was dropped: over {TOTAL_BYTES >> 20} MiB in one cell]"}, {})
-            if len(payload) > self._room:
+            if self._is_full:
                 return
+            self._is_full = True
+            payload = _encode({"text/plain": f"[a display was dropped: over {TOTAL_BYTES >> 20} MiB in one cell]"}, {})
         self._room -= len(payload)
         self._send(kind, payload)
 

@@ -10,8 +10,11 @@ Rules for whoever changes this file:
 from __future__ import annotations
 
 import array
+import fcntl
 import os
 import socket
+import sys
+import termios
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -68,9 +71,16 @@ class KernelSocket:
         return self._fds.pop(0) if self._fds else None
 
     def read_all(self) -> None:
-        """Handle what has arrived, now: the peer may be gone, but not what it said before."""
-        while not self.closed and not self._broken and self._read():
-            pass
+        """Handle what has arrived, now: the peer may be gone, but not what it said before.
+
+        Not what arrives meanwhile: a child that user code forked may hold the peer's end and send for ever.
+        """
+        waiting = int.from_bytes(fcntl.ioctl(self._socket, termios.FIONREAD, bytes(4)), sys.byteorder)
+        while waiting > 0 and not self.closed and not self._broken:
+            size = self._read()
+            if not size:
+                return
+            waiting -= size
 
     def close(self) -> None:
         """Let go of the socket and of all descriptors on their way."""
@@ -90,12 +100,12 @@ class KernelSocket:
         if events & READ and not self.closed:
             self._read()
 
-    def _read(self) -> bool:
-        """Read once; False when there is nothing more."""
+    def _read(self) -> int:
+        """Read once; returns how many bytes that were, 0 when there is nothing more."""
         try:
             data, ancillary, _, _ = self._socket.recvmsg(READ_SIZE, _ROOM, _RECEIVE)
         except (BlockingIOError, InterruptedError):
-            return False
+            return 0
         except OSError:
             data, ancillary = b"", []
         for level, kind, content in ancillary:
@@ -105,20 +115,20 @@ class KernelSocket:
                 self._fds += fds
         if not data:
             self._break(None)
-            return False
+            return 0
         try:
             for header, payload in self._decoder.feed(data):
                 if self.on_frame is not None:
                     self.on_frame(header, payload)
                 if self.closed:
-                    return False
+                    return 0
         except ProtocolError as error:
             self._break(str(error))
-            return False
+            return 0
         if len(self._fds) > MAX_FDS:
             self._break("it sent descriptors without a frame")
-            return False
-        return len(data) == READ_SIZE or bool(ancillary)
+            return 0
+        return len(data)
 
     def _break(self, why: str | None) -> None:
         self._broken = True

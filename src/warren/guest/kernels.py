@@ -7,13 +7,14 @@ Facts come from the operating system: that a kernel has ended, and how, is what 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warren.guest import claims
+from warren.guest import claims, processes
 from warren.guest.cells import CellRun
 from warren.guest.copies import Copies, Copy, check_copy
 from warren.guest.kernel_socket import KernelSocket
@@ -347,6 +348,8 @@ class Kernel:
         """End what it left running, and let the newest copy take over."""
         assert self._live is not None
         self._live.end_leftovers(self._current.execution.id if self._current is not None else None, self._copies.pids)
+        if self._current is not None:
+            self._current.free_memory()
         self._live = None
         self._freezing = None
         forking, self._forking = self._forking, {}
@@ -379,6 +382,8 @@ class Kernel:
         self.state = "waking"
         self._waking_cell = copy.cell
         self._adopt(copy.pid, copy.socket, None, WAKE_DEADLINE_S)
+        # User code may have stopped it, with a signal to everything it could reach.
+        processes.send(copy.pid, signal.SIGCONT)
         self.send({"t": "wake"})
 
     def _settle_death(self, state: str, cells_back: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from warren.guest import sysv
 from warren.guest.deadline import Deadline
 from warren.guest.explain import Ending, explain
 from warren.guest.pipes import Pipes
@@ -57,6 +58,17 @@ class Run:
             self.deadline.end("output")
         if data:
             self.execution.write(kind, data)
+
+    def free_memory(self) -> None:
+        """Take back what outlives a program that memory ran out for, before anything else is started."""
+        if self.agent.boot.contained and self.memory_ran_out and sysv.drop_orphans():
+            self.execution.notes.append("System V shared memory that no process used any more was removed.")
+
+    @property
+    def memory_ran_out(self) -> bool:
+        """Whether the operating system has ended a process of the sandbox for memory since this one began."""
+        before = self._before
+        return before is not None and _rose(before.oom_kills, self.agent.facts.counts().oom_kills)
 
     def conclude(
         self,

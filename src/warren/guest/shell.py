@@ -122,6 +122,8 @@ class ProcessRun(Run):
             self.agent.end_later(self.execution.id)
         self._pid = None
         self.pipes.finish(self.agent.leftovers)
+        if status:
+            self.free_memory()
         self.conclude(processes.exit_code(status), cpu_ms=(usage.ru_utime + usage.ru_stime) * 1000)
 
     def _failed_to_start(self, name: str, error: OSError) -> None:
