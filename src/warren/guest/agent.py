@@ -137,8 +137,8 @@ class Agent:
                 "kernels": self.kernels.describe(),
             }
         )
-        # While the gateway takes in our greeting.
-        self.nursery.open()
+        # After the greeting is on its way, and before anything is read.
+        self.loop.call_soon(self.nursery.open)
 
     def _serve(self, stream: Stream, header: Header, payload: bytes) -> None:
         name: Any = header.get("op")
