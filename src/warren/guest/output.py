@@ -64,4 +64,5 @@ def _character_start(data: bytearray) -> int:
     for at, byte in enumerate(data[:4]):
         if byte & 0xC0 != 0x80:
             return at
-    return 0
+    # Four in a row are in the middle of no character, so this is no text; fewer may be the rest of one.
+    return len(data) if len(data) < 4 else 0

@@ -33,6 +33,15 @@ def until(ready: Callable[[], bool]) -> None:
         select.select([], [], [], 0.005)
 
 
+def has_ended(pid: int) -> bool:
+    """Tell whether it has ended; who inherits an orphan outside a sandbox may be slow to reap it."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 @dataclass
 class Reply:
     """All that came on one stream."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from unit.guest.agent_client import Client, RunningAgent, running_agent, until
+from unit.guest.agent_client import Client, RunningAgent, has_ended, running_agent, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,7 +169,7 @@ def test_a_kernel_that_dies_between_cells_is_replaced_and_the_next_result_says_s
     pid = int(client.run("print(pid)")["stdout"])
     _settle(client)
     os.kill(pid, 9)
-    until(lambda: not os.path.exists(f"/proc/{pid}"))
+    until(lambda: has_ended(pid))
     result = client.run("print(x)")
 
     assert result["stdout"] == "5\n"
@@ -222,7 +222,7 @@ def test_children_of_a_killed_kernel_are_killed(client: Client) -> None:
     code = "import subprocess, os; print(subprocess.Popen(['sleep', '1000']).pid, flush=True); os._exit(1)"
     result = client.run(code)
 
-    until(lambda: not os.path.exists(f"/proc/{int(result['stdout'])}"))
+    until(lambda: has_ended(int(result["stdout"])))
 
 
 def test_processor_time_is_counted_for_the_cell_and_its_children(client: Client) -> None:
@@ -337,7 +337,7 @@ def test_when_the_nursery_is_killed_another_takes_its_place(agent: RunningAgent,
     with open(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children") as file:
         nursery = int(file.read().split()[0])
     os.kill(nursery, 9)
-    until(lambda: not os.path.exists(f"/proc/{nursery}"))
+    until(lambda: has_ended(nursery))
 
     assert client.run("print(2)", kernel="fresh")["stdout"] == "2\n"
     assert client.run("print(3)", kind="script")["stdout"] == "3\n"

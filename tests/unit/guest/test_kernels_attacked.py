@@ -176,17 +176,19 @@ def test_a_frozen_copy_behind_something_that_is_no_socket_of_its_own_is_survived
     assert client.run("print(1)", timeout_ms=20_000)["stdout"] == "1\n"
 
 
-def test_a_copy_that_will_not_wake_up_gives_way_to_an_older_one(agent: RunningAgent, client: Client) -> None:
+@pytest.mark.parametrize(("number", "cells_back", "saved"), [(signal.SIGSTOP, 0, "newer"), (signal.SIGKILL, 1, "kept")])
+def test_a_stopped_copy_takes_over_and_a_dead_one_gives_way_to_an_older_one(
+    agent: RunningAgent, client: Client, number: int, cells_back: int, saved: str
+) -> None:
     client.run("saved = 'newer'")
     until(lambda: all(one["protected"] for one in client.call("kernels")["kernels"]))
     with open(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children") as file:
         newest = int(file.read().split()[-1])
-    os.kill(newest, signal.SIGSTOP)
+    os.kill(newest, number)
     result = client.run("os._exit(1)")
 
-    assert (result["state"], result["cells_back"]) == ("rolled_back", 1)
-    assert client.run("print(saved)")["stdout"] == "kept\n"
-    assert not os.path.exists(f"/proc/{newest}")
+    assert (result["state"], result["cells_back"]) == ("rolled_back", cells_back)
+    assert client.run("print(saved)")["stdout"] == f"{saved}\n"
 
 
 def test_a_kernel_that_floods_its_socket_holds_up_nobody(client: Client) -> None:

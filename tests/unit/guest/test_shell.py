@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.guest.agent_client import Client, RunningAgent, running_agent, until
+from unit.guest.agent_client import Client, RunningAgent, has_ended, running_agent, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def test_a_background_process_does_not_hold_the_call_and_lives_on(client: Client
 def test_leftovers_are_killed_when_asked(client: Client) -> None:
     result = client.run("sleep 1000 & echo $!", kind="shell", leftover="kill")
 
-    until(lambda: _gone(int(result["stdout"])))
+    until(lambda: has_ended(int(result["stdout"])))
 
 
 def test_output_of_a_leftover_never_shows_up_in_a_later_result(client: Client) -> None:
@@ -140,7 +140,7 @@ def test_a_timeout_ends_the_whole_group(client: Client) -> None:
 
     assert (result["cause"], result["limit"]) == ("timeout", 200)
     assert result["peak"] >= 200
-    until(lambda: _gone(int(result["stdout"])))
+    until(lambda: has_ended(int(result["stdout"])))
 
 
 def test_a_program_that_ignores_the_interrupt_is_killed_after_the_grace(client: Client) -> None:
@@ -268,13 +268,4 @@ def test_in_a_sandbox_what_left_its_session_is_found_too() -> None:
         client.close()
         pids = [int(word) for result in (left, late) for word in result["stdout"].split()]
         assert len(pids) == 4
-        until(lambda: all(map(_gone, pids)))
-
-
-def _gone(pid: int) -> bool:
-    """Tell whether it has ended; who inherits an orphan outside a sandbox may be slow to reap it."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+        until(lambda: all(map(has_ended, pids)))

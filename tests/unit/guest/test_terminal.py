@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from unit.guest.agent_client import Client, RunningAgent, running_agent, until
+from unit.guest.agent_client import Client, RunningAgent, has_ended, running_agent, until
 from warren.guest.wire import WINDOW
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def test_closing_ends_a_program_that_ignores_the_hang_up(client: Client) -> None
     client.call("terminal.close", terminal="stubborn")
 
     assert (client.wait(stream).end or {})["exit_code"] == -9
-    until(lambda: not os.path.exists(f"/proc/{pid}"))
+    until(lambda: has_ended(pid))
 
 
 def test_scroll_back_is_bounded_and_holds_the_end(agent: RunningAgent, client: Client) -> None:
