@@ -114,8 +114,8 @@ def test_a_program_that_does_not_read_its_input_ends_all_the_same(client: Client
 
 
 def test_a_background_process_does_not_hold_the_call_and_lives_on(client: Client) -> None:
-    result = client.run("(while true; do echo noise; sleep 0.01; done) & echo $!", kind="shell")
-    pid = int(result["stdout"].split()[0])
+    result = client.run("(while true; do echo noise; sleep 0.01; done) & echo $! >&2", kind="shell")
+    pid = int(result["stderr"])
 
     assert client.run(f"kill -0 {pid} && kill -9 {pid}", kind="shell")["exit_code"] == 0
     assert result["duration_ms"] < 5000
@@ -128,9 +128,9 @@ def test_leftovers_are_killed_when_asked(client: Client) -> None:
 
 
 def test_output_of_a_leftover_never_shows_up_in_a_later_result(client: Client) -> None:
-    first = client.run("(while true; do echo ghost; done) & echo $!", kind="shell")
+    first = client.run("(while true; do echo ghost; done) & echo $! >&2", kind="shell")
     second = client.run("echo clean", kind="shell")
-    client.run(f"kill -9 {first['stdout'].split()[0]}", kind="shell")
+    client.run(f"kill -9 {first['stderr']}", kind="shell")
 
     assert second["stdout"] == "clean\n"
 
