@@ -163,10 +163,10 @@ def test_a_frozen_copy_behind_something_that_is_no_socket_of_its_own_is_survived
         "    if child == 0:\n"
         "        os.setsid(); grandchild = os.fork()\n"
         "        if grandchild: os.write(w, str(grandchild).encode()); os._exit(0)\n"
-        "        time.sleep(1000)\n"
+        "        os.close(held); os.read(hold, 1); os._exit(0)\n"
         "    os.waitpid(child, 0)\n"
         "    send(frame(t='frozen', exec=execution, pid=int(os.read(r, 16)), private_bytes=0), [fd])\n"
-        "r, w = os.pipe()\nimport threading; t = threading.Thread(target=later); t.start()"
+        "r, w = os.pipe()\nhold, held = os.pipe()\nimport threading; t = threading.Thread(target=later); t.start()"
     )
     client.run(code)
     client.run("t.join()")
