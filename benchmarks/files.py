@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from typing import TYPE_CHECKING
 
 from benchmarks.bench import Bench, clock, median
 
+if TYPE_CHECKING:
+    from warren.core.link import Link
+
 SIZE = 100_000_000
+NAME = "large.bin"
 
 
 async def measure(bench: Bench) -> None:
-    """Written and read in turn; what is read is what was written."""
+    """Write and read it in turn, as a stream: what a service does with it."""
     content = os.urandom(1 << 20) * (SIZE // (1 << 20)) + bytes(SIZE % (1 << 20))
     writing: list[float] = []
     reading: list[float] = []
     async with bench.sandbox() as link:
-        for _ in range(bench.times(10, 3)):
-            writing.append(await clock(lambda: link.write("large.bin", content)))
-            found: list[bytes] = []
+        for _ in range(bench.times(10, 3) + 1):
+            writing.append(await clock(lambda: link.write(NAME, content)))
+            reading.append(await clock(lambda: _read(link)))
+        if await link.read_bytes(NAME, SIZE) != content:
+            raise RuntimeError("what was read is not what was written")
+    # The first ones fill caches, and make room in the image that the workspace is.
+    bench.at_least("write a 100 MB file through the agent", _rate(writing[1:]), 300, "MB/s")
+    bench.at_least("read a 100 MB file through the agent", _rate(reading[1:]), 300, "MB/s")
 
-            async def read() -> None:
-                found.append(await link.read_bytes("large.bin", SIZE))  # noqa: B023  (called before the next round)
 
-            reading.append(await clock(read))
-            if found[0] != content:
-                raise RuntimeError("what was read is not what was written")
-    bench.at_least("write a 100 MB file through the agent", _rate(writing), 300, "MB/s")
-    bench.at_least("read a 100 MB file through the agent", _rate(reading), 300, "MB/s")
+async def _read(link: Link) -> None:
+    size = 0
+    async with contextlib.aclosing(link.read(NAME)) as pieces:
+        async for piece in pieces:
+            size += len(piece)
+    if size != SIZE:
+        raise RuntimeError(f"{size} bytes were read of {SIZE}")
 
 
 def _rate(took_ms: list[float]) -> float:

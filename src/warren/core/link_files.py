@@ -52,13 +52,11 @@ class FileLink(Connection):
 
     async def read_bytes(self, path: str, limit: int) -> bytes:
         """Return a whole file. Raises TooLarge when it is larger than `limit`."""
-        content = bytearray()
         async with contextlib.aclosing(self.read(path, 0, limit + 1)) as pieces:
-            async for piece in pieces:
-                content += piece
+            content = b"".join([piece async for piece in pieces])
         if len(content) > limit:
             raise TooLarge(f"{path!r} is larger than {limit} bytes")
-        return bytes(content)
+        return content
 
     async def write(
         self,
