@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from security.arena import stands
 
+from security.arena import stands
 from warren.domain import MIB, Limits
 from warren.errors import Error, InvalidRequest
 from warren.testing.subject import printed, refused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
+    from warren.core.link import Link
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +38,9 @@ def _tar(*members: tarfile.TarInfo, kind: int = tarfile.PAX_FORMAT) -> bytes:
     return buffer.getvalue()
 
 
-def _member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0, mode: int = 0o644) -> tarfile.TarInfo:
+def _member(
+    name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0, mode: int = 0o644
+) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.type, member.linkname, member.size, member.mode = kind, link, size, mode
     return member
@@ -84,6 +85,16 @@ HOSTILE: dict[str, tuple[str, bytes]] = {
 }
 
 
+async def _unpack(link: Link, data: bytes, form: str) -> Error | None:
+    """Unpack it, and give what it was refused with, if it was."""
+    try:
+        with anyio.fail_after(20):
+            await link.unpack("here", data, form)
+    except Error as refusal:
+        return refusal
+    return None
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_member_that_leads_out_goes_nowhere(subject: Subject, name: str) -> None:
     """Refused whole, or unpacked so that nothing outside the folder is made, changed or shown."""
@@ -91,11 +102,9 @@ async def test_a_member_that_leads_out_goes_nowhere(subject: Subject, name: str)
     async with subject.sandbox() as handle, subject.link(handle) as link:
         await link.mkdir("here")
         before = await printed(link, _SEEN)
-        try:
-            with anyio.fail_after(20):
-                await link.unpack("here", data, form)
-        except Error as error:
-            assert isinstance(error, InvalidRequest), error
+        refusal = await _unpack(link, data, form)
+        if refusal is not None:
+            assert isinstance(refusal, InvalidRequest), refusal
             assert await printed(link, _SEEN) == before
         after = await printed(link, _SEEN)
         assert '"/tmp/evil"' not in after
@@ -128,11 +137,6 @@ async def test_modes_and_owners_of_an_archive_give_no_rights(subject: Subject) -
 
     assert status.endswith(" 1000")
     assert int(status.split()[0], 8) & 0o6000 == 0
-
-
-async def _bomb(make: Callable[[int], bytes], pieces: int) -> AsyncIterator[bytes]:
-    for number in range(pieces):
-        yield make(number)
 
 
 async def test_a_compressed_bomb_stops_at_the_disk_limit(subject: Subject) -> None:
@@ -190,9 +194,6 @@ BROKEN: dict[str, tuple[str, bytes]] = {
 async def test_a_broken_archive_is_an_error_and_no_more(subject: Subject, name: str) -> None:
     form, data = BROKEN[name]
     async with subject.sandbox() as handle, subject.link(handle) as link:
-        try:
-            with anyio.fail_after(20):
-                await link.unpack("here", data, form)
-        except Error as error:
-            assert "\n" not in str(error)
+        refusal = await _unpack(link, data, form)
+        assert refusal is None or "\n" not in str(refusal)
         await stands(subject, handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 
 from security.arena import PROMPTLY_S, ROOTLESS, answers, explained, revive, stands
 from warren.domain import MIB, Cause, ExecKind, Limits, Storage
-from warren.testing.subject import printed, run
+from warren.testing.subject import printed, request, run
 
 if TYPE_CHECKING:
     from warren.testing.subject import Subject
@@ -119,6 +120,55 @@ async def test_descriptors_run_out_for_the_program_only(subject: Subject) -> Non
         async with subject.link(handle) as second:
             await revive(second)
             await stands(subject, handle)
+
+
+async def test_terminals_are_bounded_for_each_sandbox(subject: Subject) -> None:
+    """All terminals of a host come from one number; a sandbox must not use it up."""
+    code = (
+        "import os\nheld = []\n"
+        "try:\n    while len(held) < 2000: held.append(os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY))\n"
+        "except OSError: pass\n"
+        "print(len(held))"
+    )
+    async with subject.sandbox() as handle, subject.link(handle) as link:
+        assert 0 < int(await printed(link, code)) <= 128
+        ours, theirs = os.openpty()
+        os.close(ours)
+        os.close(theirs)
+        await stands(subject, handle)
+
+
+async def test_hundreds_of_orphans_are_buried(subject: Subject) -> None:
+    """Children whose parent is gone fall to the agent, which must bury them and go on answering."""
+    code = (
+        "import os\n"
+        "for _ in range(300):\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        if os.fork() == 0: os._exit(0)\n"
+        "        os._exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+        "print('left')"
+    )
+    async with subject.sandbox(limits=Limits(pids=64)) as handle, subject.link(handle) as link:
+        result = await run(link, code, ExecKind.SCRIPT, timeout_s=60)
+        assert result.stdout == b"left\n" or result.cause is Cause.PIDS, result
+        await stands(subject, handle)
+
+
+async def test_a_storm_of_signals_does_not_stop_the_agent(subject: Subject) -> None:
+    storm = (
+        "import os, signal, time\nend = time.monotonic() + 2\nprint('storm', flush=True)\n"
+        "while time.monotonic() < end:\n"
+        "    for number in (signal.SIGUSR1, signal.SIGCHLD, signal.SIGRTMIN): os.kill(1, number)"
+    )
+    async with subject.sandbox() as handle, subject.link(handle) as link:
+        await answers(link)
+        async for event in link.stream(request(storm, ExecKind.SCRIPT, timeout_s=20)):
+            if event.kind == "stdout":
+                await answers(link)
+            assert event.result is None or event.result.ok, event.result
+        await stands(subject, handle)
 
 
 async def test_a_full_disk_is_an_error_with_a_name(subject: Subject) -> None:

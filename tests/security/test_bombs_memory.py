@@ -8,6 +8,7 @@ import pytest
 
 from security.arena import ROOTLESS, answers, explained, stands
 from warren.domain import MIB, Cause, ExecKind, Limits, State
+from warren.errors import SandboxLost
 from warren.testing.subject import printed, run
 
 if TYPE_CHECKING:
@@ -34,6 +35,18 @@ BOMBS = {
     "System V memory": (
         "import ctypes\nlibc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\n"
         "while True:\n    at = libc.shmat(libc.shmget(0, 8 << 20, 0o1600), None, 0)\n    ctypes.memset(at, 1, 8 << 20)"
+    ),
+    "message queues": (
+        "import ctypes\nlibc = ctypes.CDLL(None)\nblock = (8).to_bytes(8, 'little') + bytes(8000)\n"
+        "for _ in range(30_000):\n"
+        "    queue = libc.msgget(0, 0o1600)\n"
+        "    while libc.msgsnd(queue, block, 8000, 0o4000) == 0: pass\n"
+        "hog = []\nwhile True: hog.append(bytearray(8 << 20))"
+    ),
+    "semaphores": (
+        "import ctypes\nlibc = ctypes.CDLL(None)\n"
+        "for _ in range(30_000): libc.semget(0, 32_000, 0o1600)\n"
+        "hog = []\nwhile True: hog.append(bytearray(8 << 20))"
     ),
     "files in memory, then heap": (
         "import shutil\n"
@@ -70,9 +83,67 @@ async def test_a_memory_bomb_is_ended_and_named_and_variables_stay(subject: Subj
         assert explained(result)
         usage = await subject.engine.usage(handle)
         assert usage.memory_peak_bytes is not None
-        assert usage.memory_peak_bytes <= LIMIT + LIMITS.checkpoint_bytes + 64 * MIB
+        assert usage.memory_peak_bytes <= LIMIT + 2 * LIMITS.checkpoint_bytes + 64 * MIB
         await run(link, "rm -f /tmp/hog /dev/shm/hog", ExecKind.SHELL)
         await stands(subject, handle)
+
+
+async def test_memory_of_the_kernel_is_counted_too(subject: Subject) -> None:
+    """Pipes, sockets and descriptors in flight are the operating system's memory, held by a program's wish."""
+    code = (
+        "import fcntl, os, resource, socket\n"
+        "held = []\n"
+        "def fill(make, write):\n"
+        "    try:\n"
+        "        while len(held) < 1500:\n"
+        "            pair = make(); held.append(pair)\n"
+        "            try:\n"
+        "                while write(pair): pass\n"
+        "            except (BlockingIOError, OSError): pass\n"
+        "    except OSError: pass\n"
+        "def pipe():\n"
+        "    ends = os.pipe2(os.O_NONBLOCK)\n"
+        "    try: fcntl.fcntl(ends[1], 1031, 1 << 20)\n"
+        "    except OSError: pass\n"
+        "    return ends\n"
+        "def pair():\n"
+        "    ends = socket.socketpair(); ends[0].setblocking(False); return ends\n"
+        "fill(pair, lambda ends: ends[0].send(b'x' * 65536))\n"
+        "fill(pipe, lambda ends: os.write(ends[1], b'x' * 65536))\n"
+        "print('full')"
+    )
+    async with subject.sandbox(limits=LIMITS) as handle, subject.link(handle) as link:
+        await run(link, "x = 'before'")
+        result = await run(link, code, ExecKind.SCRIPT, timeout_s=60)
+        assert result.ok or (result.cause in (Cause.OOM, Cause.KILLED, Cause.ERROR) and explained(result)), result
+        usage = await subject.engine.usage(handle)
+        assert usage.memory_peak_bytes is not None
+        assert usage.memory_peak_bytes <= LIMIT + 2 * LIMITS.checkpoint_bytes + 64 * MIB
+        assert await printed(link, "print(x)") == "before"
+        await stands(subject, handle)
+
+
+async def test_small_hogs_that_spare_themselves_harm_no_other_sandbox(subject: Subject) -> None:
+    """Each is smaller than the agent and says that it should die last. The sandbox may be lost; nothing else is."""
+    code = (
+        "import os, time\n"
+        "for _ in range(60):\n"
+        "    if os.fork() == 0:\n"
+        "        try: open('/proc/self/oom_score_adj', 'wb', 0).write(b'0')\n"
+        "        except OSError: pass\n"
+        "        hog = bytearray(6 << 20); hog[::4096] = b'x' * len(hog[::4096])\n"
+        "        time.sleep(3); os._exit(0)\n"
+        "try:\n"
+        "    while True: os.wait()\n"
+        "except ChildProcessError: pass"
+    )
+    async with subject.sandbox(limits=LIMITS) as handle:
+        try:
+            async with subject.link(handle) as link:
+                await run(link, code, ExecKind.SCRIPT, timeout_s=20, kill_leftovers=True)
+            await stands(subject, handle)
+        except SandboxLost:
+            pass
 
 
 async def test_children_that_take_all_memory_do_not_take_the_agent(subject: Subject) -> None:

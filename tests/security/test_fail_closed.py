@@ -11,6 +11,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from security.arena import ROOTLESS
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ def use(images_dir: str, python_image: Image) -> Iterator[Use]:
 
     def use(lack: str, *optional: str) -> dict[str, Any]:
         done = subprocess.run(
-            [sys.executable, _SCRIPT, lack, folder, images_dir, *optional], capture_output=True, timeout=100, check=False
+            [sys.executable, _SCRIPT, lack, folder, images_dir, *optional],
+            capture_output=True,
+            timeout=100,
+            check=False,
         )
         assert done.returncode == 0, done.stderr.decode()
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -45,7 +49,12 @@ def _assert_works(answer: dict[str, Any]) -> None:
     assert "refused" not in answer, answer
     assert answer["stdout"].startswith("2\n")
     status = dict(line.split(":\t", 1) for line in answer["stdout"].splitlines() if ":\t" in line)
-    assert (status["Seccomp"], status["NoNewPrivs"], status["CapEff"], status["CapBnd"]) == ("2", "1", "0" * 16, "0" * 16)
+    assert (status["Seccomp"], status["NoNewPrivs"], status["CapEff"], status["CapBnd"]) == (
+        "2",
+        "1",
+        "0" * 16,
+        "0" * 16,
+    )
 
 
 needs_root = pytest.mark.skipif(ROOTLESS, reason="only root can take it away from itself")

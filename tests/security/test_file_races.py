@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from security.arena import program, stands
 
+from security.arena import program, stands
 from warren.domain import ExecKind
 from warren.errors import Error
 from warren.testing.subject import printed, run
@@ -105,6 +105,20 @@ async def test_looking_never_looks_outside(subject: Subject) -> None:
         await stands(subject, handle)
 
 
+def _make_archives() -> tuple[bytes, bytes]:
+    tar, zipped = io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        for name in ("file", "sub/file", "sub/extra"):
+            member = tarfile.TarInfo(name)
+            member.size = 6
+            archive.addfile(member, io.BytesIO(b"inside"))
+    with zipfile.ZipFile(zipped, "w") as package:
+        package.writestr("file", "inside")
+        package.writestr("more/file", "inside")
+    return tar.getvalue(), zipped.getvalue()
+
+
+_ARCHIVE, _ZIP = _make_archives()
 WRITES: dict[str, Callable[[Link, int], Awaitable[object]]] = {
     "write": lambda link, n: link.write(f"tree/folder/new{n}", b"from outside"),
     "overwrite": lambda link, _: link.write("tree/folder/file", b"inside"),
@@ -120,22 +134,6 @@ WRITES: dict[str, Callable[[Link, int], Awaitable[object]]] = {
     "unpack": lambda link, _: link.unpack("tree/folder", _ARCHIVE, "tar"),
     "unpack deep": lambda link, _: link.unpack("tree/folder/sub", _ZIP, "zip"),
 }
-
-
-def _make_archives() -> tuple[bytes, bytes]:
-    tar, zipped = io.BytesIO(), io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w") as archive:
-        for name in ("file", "sub/file", "sub/extra"):
-            member = tarfile.TarInfo(name)
-            member.size = 6
-            archive.addfile(member, io.BytesIO(b"inside"))
-    with zipfile.ZipFile(zipped, "w") as package:
-        package.writestr("file", "inside")
-        package.writestr("more/file", "inside")
-    return tar.getvalue(), zipped.getvalue()
-
-
-_ARCHIVE, _ZIP = _make_archives()
 
 
 @pytest.mark.parametrize("name", WRITES)

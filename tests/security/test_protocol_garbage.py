@@ -146,7 +146,7 @@ async def test_a_flood_that_outlives_its_kernel_does_not_hold_the_agent(subject:
         "kept = os.dup(sockets()[0])\n"
         "null = os.open('/dev/null', os.O_RDONLY)\n"
         "data = frame({'t': 'frozen', 'exec': 'none', 'pid': 2, 'private_bytes': 0})\n"
-        "for _ in range(3):\n"
+        "for _ in range(24):\n"
         "    if os.fork() == 0:\n"
         "        os.setsid()\n"
         "        sock = socket.socket(fileno=kept)\n"
@@ -158,7 +158,7 @@ async def test_a_flood_that_outlives_its_kernel_does_not_hold_the_agent(subject:
         "import time; time.sleep(0.2)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    async with subject.sandbox() as handle, subject.link(handle) as link:
+    async with subject.sandbox(limits=Limits(cpus=4)) as handle, subject.link(handle) as link:
         await run(link, "x = 'kept'")
         with anyio.fail_after(20):
             result = await attack(link, code, kernel="attacker", timeout_s=10)

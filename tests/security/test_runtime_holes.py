@@ -8,8 +8,8 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from security.arena import ROOTLESS, program, report, stands
 
+from security.arena import ROOTLESS, program, report, stands
 from warren.domain import ExecKind
 from warren.errors import Error
 from warren.testing.subject import printed, run
@@ -63,7 +63,9 @@ async def test_the_program_of_the_supervisor_cannot_be_overwritten(subject: Subj
             result = await run(link, code, kind)
             assert json.loads(result.stdout) == [], result
         modules = "/opt/warren/warren/guest"
-        done = await report(link, "touch", [modules, f"{modules}/agent.py", "/opt/warren", "/opt/image/bin/python"], WAYS)
+        done = await report(
+            link, "touch", [modules, f"{modules}/agent.py", "/opt/warren", "/opt/image/bin/python"], WAYS
+        )
         assert not any(done.values()), done
         await stands(subject, handle)
     assert _digest(guest) == before

@@ -66,10 +66,9 @@ _ALLOWED = (
     "connect 42 203  getsockname 51 204  getpeername 52 205  setsockopt 54 208  getsockopt 55 209  "
     "shutdown 48 210  sendto 44 206  recvfrom 45 207  sendmsg 46 211  recvmsg 47 212  sendmmsg 307 269  "
     "recvmmsg 299 243  "
-    # System V memory and semaphores, POSIX queues: the ipc namespace is the sandbox's own.
-    "shmget 29 194  shmat 30 196  shmctl 31 195  shmdt 67 197  semget 64 190  semop 65 193  semctl 66 191  "
-    "semtimedop 220 192  mq_open 240 180  mq_unlink 241 181  mq_timedsend 242 182  mq_timedreceive 243 183  "
-    "mq_notify 244 184  mq_getsetattr 245 185  "
+    # System V memory and POSIX queues: the ipc namespace is the sandbox's own.
+    "shmget 29 194  shmat 30 196  shmctl 31 195  shmdt 67 197  mq_open 240 180  mq_unlink 241 181  "
+    "mq_timedsend 242 182  mq_timedreceive 243 183  mq_notify 244 184  mq_getsetattr 245 185  "
     # Scheduling and limits of this process. Raising any of them needs a capability.
     "sched_yield 24 124  sched_setparam 142 118  sched_getparam 143 121  sched_setscheduler 144 119  "
     "sched_getscheduler 145 120  sched_get_priority_max 146 125  sched_get_priority_min 147 126  "
@@ -97,9 +96,10 @@ _DENIED = (
     "io_uring_register 427 427  io_setup 206 0  io_destroy 207 1  io_submit 209 2  io_cancel 210 3  "
     "io_getevents 208 4  io_pgetevents 333 292  vmsplice 278 75  modify_ldt 154 -  remap_file_pages 216 234  "
     "memfd_secret 447 447  set_thread_area 205 -  get_thread_area 211 -  "
-    # System V queues keep half a gigabyte of kernel memory after their program is gone: killing frees none of it, so
-    # the agent would be next. Their messages are also what exploits of other holes are built with.
-    "msgget 68 186  msgsnd 69 189  msgrcv 70 188  msgctl 71 187  "
+    # System V queues and semaphores keep gigabytes of kernel memory after their program is gone: killing frees none of
+    # it, so the agent would be next. Their messages are also what exploits of other holes are built with.
+    "msgget 68 186  msgsnd 69 189  msgrcv 70 188  msgctl 71 187  semget 64 190  semop 65 193  semctl 66 191  "
+    "semtimedop 220 192  "
     # Keyrings are not divided by namespaces as files are.
     "add_key 248 217  request_key 249 218  keyctl 250 219  "
     # File handles reach a file past every mount and permission on the way; fanotify sees other users' files.
