@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 PROGRAM = (sys.executable, "-c", "from warren.cli.main import main; main()")
 
+ROOTLESS = os.geteuid() != 0
+"""An ordinary user has no control group of its own here, so memory and processor time are not bounded."""
+
 
 class Cli:
     """Runs `warren` with one engine and the `python` image."""
@@ -32,6 +35,7 @@ class Cli:
             "WARREN_ENGINE": engine,
             "WARREN_ALLOW_BARE": "true",
             "WARREN_IMAGE": "python",
+            "WARREN_OPTIONAL_LAYERS": "cpu,memory" if ROOTLESS else "",
         }
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -77,8 +77,8 @@ def test_a_shell_is_a_terminal_in_a_sandbox(warren: Cli) -> None:
         person.reads(b"33 99")
         person.reads(b"o1k")
         person.resizes(120, 40)
-        person.types(b"stty size\n")
-        person.reads(b"40 120")
+        person.types(b'until [ "$(stty size)" = "40 120" ]; do sleep 0.01; done; echo wi$((2))de\n')
+        person.reads(b"wi2de")
         person.types(b"exit 5\n")
 
         assert person.leaves() == 5

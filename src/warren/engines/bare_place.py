@@ -55,15 +55,15 @@ class Place:
 
     def is_running(self) -> bool:
         """Whether the agent that the record names is alive."""
-        record = self.record()
-        process = procfs.read(record.get("pid", 0))
-        return process is not None and process.start == record.get("start")
+        pid, start = self._agent()
+        process = procfs.read(pid)
+        return process is not None and process.start == start
 
     def kill(self) -> bool:
         """End every process of the sandbox; False when some would not."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.socket)
-        return procfs.kill_all(self.mark)
+        return procfs.kill_all(self.mark, self._agent())
 
     def empty_workspace(self) -> None:
         """Throw away what the workspace holds."""
@@ -79,7 +79,7 @@ class Place:
 
     def usage(self) -> Usage:
         """Measure processes and files."""
-        processes = procfs.find(self.mark)
+        processes = procfs.find(self.mark, self._agent())
         used, inodes = 0, 0
         for folder, folders, files in os.walk(self.workspace):
             inodes += len(folders) + len(files)
@@ -94,6 +94,10 @@ class Place:
             disk_bytes=used,
             disk_inodes=inodes,
         )
+
+    def _agent(self) -> tuple[int, int]:
+        record = self.record()
+        return record.get("pid", 0), record.get("start", 0)
 
     def last_words(self) -> str:
         """Give the last line the agent wrote, which is the name of what ended it."""

@@ -39,11 +39,17 @@ def read(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]), ticks * _TICK_US)
 
 
-def find(mark: bytes) -> list[Process]:
-    """List the live processes that were started with `mark` (`NAME=value`) in their environment, and all below them."""
+def find(mark: bytes, first: tuple[int, int] = (0, 0)) -> list[Process]:
+    """List the live processes that were started with `mark` (`NAME=value`) in their environment, and all below them.
+
+    `first` is the pid and start time of one that hides its environment, as an agent does from all but root.
+    """
     everything = [p for name in os.listdir("/proc") if name.isdigit() and (p := read(int(name))) is not None]
-    ours = {p.pid for p in everything if _is_marked(p.pid, mark)}
+    ours = {p.pid for p in everything if (p.pid, p.start) == first or _is_marked(p.pid, mark)}
     sessions = {p.session for p in everything if p.pid in ours and p.session == p.pid}
+    if all(p.pid != first[0] for p in everything):
+        # Its session outlives it, and no pid is given out again while a session has that number.
+        sessions |= {first[0]} - {0}
     grown = True
     while grown:
         more = {p.pid for p in everything if p.parent in ours or p.session in sessions} - ours
@@ -52,10 +58,10 @@ def find(mark: bytes) -> list[Process]:
     return [p for p in everything if p.pid in ours]
 
 
-def kill_all(mark: bytes, deadline_s: float = 5.0) -> bool:
+def kill_all(mark: bytes, first: tuple[int, int] = (0, 0), deadline_s: float = 5.0) -> bool:
     """Kill every process that `find` names, again until there is none; False when some are left at the deadline."""
     deadline = time.monotonic() + deadline_s
-    while found := find(mark):
+    while found := find(mark, first):
         for process in found:
             # SAFE BECAUSE: the pid was alive with our mark an instant ago, and pids are not reused within that.
             with contextlib.suppress(ProcessLookupError, PermissionError):
