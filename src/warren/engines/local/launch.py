@@ -134,7 +134,8 @@ def _map_ids(pid: int, entered: int, tell: int, ids: str, *, deny_groups: bool) 
 
 
 def _run_interpreter(launch: Launch) -> NoReturn:
-    args = f"{LISTENER_FD}, {list(launch.image['preload'])!r}, {launch.version!r}"
+    inside = plan.build_environment(launch.image["env"], {})
+    args = f"{LISTENER_FD}, {list(launch.image['preload'])!r}, {launch.version!r}, {inside!r}"
     env = {
         "PATH": "/opt/image/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": "/tmp",

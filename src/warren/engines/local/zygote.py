@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def main(listener_fd: int, preload: list[str], version: str) -> NoReturn:
+def main(listener_fd: int, preload: list[str], version: str, environment: dict[str, str]) -> NoReturn:
     """Import everything once, then make sandboxes for whichever keeper is connected."""
     listener = socket.socket(fileno=listener_fd)
     ready = _prepare(preload)
+    # As most sandboxes will have it: what need not be changed in each need not be copied.
+    os.environ.clear()
+    os.environ.update(environment)
     program = seccomp.build_filter()
     # WHY: children are never waited for here; whoever needs to know of their end holds a pidfd.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
