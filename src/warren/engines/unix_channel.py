@@ -108,6 +108,19 @@ async def connect(path: str) -> UnixChannel:
         raise
 
 
+def connect_socket(path: str) -> socket.socket:
+    """Connect to a process of ours that listens at `path`; the socket does not block. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with short_path(path) as short:
+            sock.connect(short)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
 def listen(path: str) -> socket.socket:
     """Make a listening socket at `path`, replacing what a dead one left there."""
     with contextlib.suppress(FileNotFoundError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from warren.engines.local import mounts, namespaces, syscalls
+from warren.guest import forking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ def run_in_child(function: Callable[[], Any], *, uid: int | None = None) -> Any:
                 os.setresgid(uid, uid, uid)
                 os.setresuid(uid, uid, uid)
                 # A change of uid makes /proc/self root's, which starting as that user does not.
-                syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+                forking.set_dumpable(True)
             answer = {"value": function()}
         except BaseException:  # noqa: BLE001 - it is reported, and the child must not return into pytest
             answer = {"error": traceback.format_exc()}

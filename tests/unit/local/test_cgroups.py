@@ -26,7 +26,7 @@ LIMITS = GroupLimits(memory_bytes=64 * MIB, cpus=0.5, pids=16)
 
 @pytest.fixture
 def cgroups() -> Iterator[Cgroups]:
-    found = Cgroups.detect(f"warren-test-{secrets.token_hex(4)}")
+    found = Cgroups(*hierarchies.find(f"warren-test-{secrets.token_hex(4)}"))
     if found.missing:
         found.remove_all()
         pytest.skip(f"no control groups for us here: {found.missing}")

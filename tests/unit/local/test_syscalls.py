@@ -65,16 +65,3 @@ def test_a_filesystem_that_cannot_be_made_says_why_in_the_kernels_words() -> Non
             syscalls.fsconfig_string(context, "size", "nonsense")
     finally:
         os.close(context)
-
-
-@needs_root
-def test_a_namespace_can_be_joined_by_its_descriptor() -> None:
-    def attempt() -> bool:
-        own = os.open("/proc/self/ns/uts", os.O_RDONLY)
-        before = os.readlink("/proc/self/ns/uts")
-        syscalls.unshare(namespaces.CLONE_NEWUTS)
-        between = os.readlink("/proc/self/ns/uts")
-        syscalls.setns(own, namespaces.CLONE_NEWUTS)
-        return before != between and before == os.readlink("/proc/self/ns/uts")
-
-    assert run_in_child(attempt)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import signal
 import time
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from warren.engines.local import hierarchies
+from warren.engines import notes
+from warren.engines.local import control_files, hierarchies
 
 _PERIOD_US = 100_000
 _KILL_TIMEOUT_S = 5.0
@@ -68,29 +68,29 @@ class Group:
             folder = self._folders["cpu"]
             quota = max(1000, int(min(limits.cpus, self._cpus_max) * _PERIOD_US))
             if "cpu" in self._unified:
-                _write(f"{folder}/cpu.max", f"{quota} {_PERIOD_US}")
+                control_files.write(f"{folder}/cpu.max", f"{quota} {_PERIOD_US}")
             else:
-                _write(f"{folder}/cpu.cfs_quota_us", str(quota))
+                control_files.write(f"{folder}/cpu.cfs_quota_us", str(quota))
         if "pids" in self._folders:
-            _write(f"{self._folders['pids']}/pids.max", str(limits.pids))
+            control_files.write(f"{self._folders['pids']}/pids.max", str(limits.pids))
 
     def _set_memory(self, folder: str, memory_bytes: int) -> None:
         amount = str(memory_bytes)
         if "memory" in self._unified:
-            _write(f"{folder}/memory.max", amount)
-            _write_if_there(f"{folder}/memory.swap.max", "0")
+            control_files.write(f"{folder}/memory.max", amount)
+            control_files.write_if_there(f"{folder}/memory.swap.max", "0")
             return
         limit, with_swap = f"{folder}/memory.limit_in_bytes", f"{folder}/memory.memsw.limit_in_bytes"
         try:
-            _write(limit, amount)
+            control_files.write(limit, amount)
         except OSError as exc:
             # WHY: memory alone may never be allowed more than memory and swap together, so growing goes the other
             # way round. Equal limits mean no swap.
             if exc.errno != errno.EINVAL:
                 raise
-            _write(with_swap, amount)
-            _write(limit, amount)
-        _write_if_there(with_swap, amount)
+            control_files.write(with_swap, amount)
+            control_files.write(limit, amount)
+        control_files.write_if_there(with_swap, amount)
 
     def usage(self) -> GroupUsage:
         """Read the counters."""
@@ -133,21 +133,21 @@ class Group:
         found: set[int] = set()
         for folder in self._all_folders():
             with contextlib.suppress(FileNotFoundError):
-                found.update(int(line) for line in _read(f"{folder}/cgroup.procs").split())
+                found.update(int(line) for line in control_files.read(f"{folder}/cgroup.procs").split())
         return sorted(found - {0})
 
     def kill(self) -> None:
         """Kill everything in it and wait until it is empty. Raises TimeoutError when something will not die."""
         if "pids" in self._folders:
             # WHY: against something that forks faster than we kill.
-            _write_if_there(f"{self._folders['pids']}/pids.max", "0")
+            control_files.write_if_there(f"{self._folders['pids']}/pids.max", "0")
         unified = self._unified_folder()
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while pids := self.pids():
             if time.monotonic() > deadline:
                 raise TimeoutError(errno.ETIMEDOUT, f"processes {pids} of the control group {self.name} do not die")
             if unified is not None:
-                _write_if_there(f"{unified}/cgroup.kill", "1")
+                control_files.write_if_there(f"{unified}/cgroup.kill", "1")
             self._kill_each(pids)
             time.sleep(_PAUSE_S)
 
@@ -201,17 +201,17 @@ class Group:
         if path is None:
             return None
         try:
-            return int(_read(path))
+            return int(control_files.read(path))
         except (FileNotFoundError, ValueError):
             return None
 
     def _cpu_us(self) -> int | None:
         with contextlib.suppress(FileNotFoundError, ValueError):
             if "cpuacct" in self._folders:
-                return int(_read(f"{self._folders['cpuacct']}/cpuacct.usage")) // 1000
+                return int(control_files.read(f"{self._folders['cpuacct']}/cpuacct.usage")) // 1000
             unified = self._unified_folder()
             if unified is not None:
-                words = _read(f"{unified}/cpu.stat").split()
+                words = control_files.read(f"{unified}/cpu.stat").split()
                 return int(words[words.index("usage_usec") + 1])
         return None
 
@@ -237,25 +237,16 @@ class Cgroups:
         self._cpus_max = float("inf") if cpu is None or cpu.unified else _load_cpus_max(cpu.folder)
 
     @classmethod
-    def detect(cls, name: str = "warren") -> Self:
-        """Find, controller by controller, where groups can be made, and make the folder `name` for them there."""
-        return cls(*hierarchies.find(name))
-
-    @classmethod
     def resume(cls, name: str, kept: str) -> Self:
-        """Use the folders that an earlier process noted in the file `kept`, if they are all there; otherwise detect.
+        """Use the folders that an earlier process noted in the file `kept`, if they are all there; else find them.
 
         A later process may run in another control group, and must find the groups of the earlier one all the same.
         """
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            with open(kept, encoding="utf-8") as file:
-                noted = json.load(file)
-            places = {controller: hierarchies.Place(**place) for controller, place in noted.items()}
-            if places and all(os.path.isdir(place.folder) for place in places.values()):
-                return cls(places, {})
+        places = {controller: hierarchies.Place(**place) for controller, place in notes.load(kept).items()}
+        if places and all(os.path.isdir(place.folder) for place in places.values()):
+            return cls(places, {})
         places, missing = hierarchies.find(name)
-        with open(kept, "w", encoding="utf-8") as file:
-            json.dump({controller: asdict(place) for controller, place in places.items()}, file)
+        notes.save(kept, {controller: asdict(place) for controller, place in places.items()})
         return cls(places, missing)
 
     def make(self, group_name: str, limits: GroupLimits) -> Group:
@@ -294,32 +285,8 @@ def _load_cpus_max(folder: str) -> float:
     """Return how many processors the groups above allow. v1 refuses a group that asks for more than its parent has."""
     lowest = float("inf")
     while os.path.exists(f"{folder}/cpu.cfs_quota_us"):
-        quota = int(_read(f"{folder}/cpu.cfs_quota_us"))
+        quota = int(control_files.read(f"{folder}/cpu.cfs_quota_us"))
         if quota > 0:
-            lowest = min(lowest, quota / int(_read(f"{folder}/cpu.cfs_period_us")))
+            lowest = min(lowest, quota / int(control_files.read(f"{folder}/cpu.cfs_period_us")))
         folder = os.path.dirname(folder)
     return lowest
-
-
-def _read(path: str) -> str:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        # WHY: a long list of processes comes in several pieces, whatever the size of the buffer.
-        return b"".join(iter(lambda: os.read(descriptor, 1 << 16), b"")).decode()
-    finally:
-        os.close(descriptor)
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    except OSError as exc:
-        raise OSError(exc.errno, f"write {text} to {path}: {exc.strerror}") from None
-    finally:
-        os.close(descriptor)
-
-
-def _write_if_there(path: str, text: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        _write(path, text)

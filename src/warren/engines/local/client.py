@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import socket
 from typing import TYPE_CHECKING, Any
 
 from warren.engines import unix_channel
@@ -38,15 +37,7 @@ class KeeperClient:
     @classmethod
     async def connect(cls, path: str) -> KeeperClient:
         """Connect and wait for its greeting. Raises OSError when no keeper listens."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            with unix_channel.short_path(path) as short:
-                sock.connect(short)
-        except OSError:
-            sock.close()
-            raise
-        sock.setblocking(False)
-        client = cls(*await asyncio.open_unix_connection(sock=sock))
+        client = cls(*await asyncio.open_unix_connection(sock=unix_channel.connect_socket(path)))
         try:
             client.hello = await asyncio.wait_for(asyncio.shield(client._hello), _HELLO_TIMEOUT_S)
         except (TimeoutError, KeeperGone) as error:

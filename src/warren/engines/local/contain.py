@@ -19,8 +19,6 @@ from warren.engines.local import caps, landlock, mounts, namespaces, seccomp, sy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-_PR_SET_NO_NEW_PRIVS = 38
-
 
 class ContainmentError(Exception):
     """A step of the plan could not be performed: `step` names it, the message says why."""
@@ -187,7 +185,7 @@ def _landlock(_context: Context, writable: Sequence[str]) -> None:
 
 def _drop_capabilities(_context: Context) -> None:
     caps.drop_all()
-    syscalls.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
 
 
 def _seccomp(context: Context) -> None:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from warren.domain import Handle, Usage
-from warren.engines import unix_channel
+from warren.engines import notes, unix_channel
 from warren.engines.local import snapshot
 from warren.engines.local.client import KeeperClient, KeeperGone
 from warren.errors import EngineUnavailable, SandboxLost, StartFailed, by_code
@@ -150,7 +150,7 @@ class LocalEngine:
         try:
             answer = json.loads(said)
         except ValueError:
-            raise EngineUnavailable(f"the keeper did not start: {_last_words(log_path)}") from None
+            raise EngineUnavailable(f"the keeper did not start: {notes.last_words(log_path)}") from None
         if answer["error"] is not None:
             raise (by_code(answer["error"]["code"]) or StartFailed)(answer["error"]["message"])
         return await KeeperClient.connect(self._socket)
@@ -174,12 +174,6 @@ async def _locked(path: str) -> contextlib.closing[Any]:
     file = open(path, "w", encoding="utf-8")  # noqa: SIM115  (closing it is what unlocks)
     await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
     return contextlib.closing(file)
-
-
-def _last_words(log_path: str) -> str:
-    with open(log_path, encoding="utf-8", errors="replace") as log:
-        lines = [line for line in log.read().splitlines() if line.strip()]
-    return lines[-1] if lines else f"it said nothing in {log_path}"
 
 
 def _spec_params(spec: SandboxSpec) -> dict[str, Any]:

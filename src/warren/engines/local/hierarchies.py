@@ -10,6 +10,8 @@ import errno
 import os
 from dataclasses import dataclass
 
+from warren.engines.local import control_files
+
 LIMIT_FILES = {
     "memory": ("memory.limit_in_bytes", "memory.max"),
     "cpu": ("cpu.cfs_quota_us", "cpu.max"),
@@ -144,7 +146,7 @@ def make_unified(
     _make_folder(folder)
     places: dict[str, Place] = {}
     missing: dict[str, str] = {}
-    offered = _read(f"{own}/cgroup.controllers").split()
+    offered = control_files.read(f"{own}/cgroup.controllers").split()
     for controller in wanted:
         if controller not in offered:
             missing[controller] = f"the {controller} controller is not delegated to {own}"
@@ -154,7 +156,7 @@ def make_unified(
             _check_writable(f"{folder}/cgroup.procs")
             if not _enable(own, name, controller, may_move=may_move):
                 continue
-            _write(f"{folder}/cgroup.subtree_control", f"+{controller}")
+            control_files.write(f"{folder}/cgroup.subtree_control", f"+{controller}")
         except OSError as exc:
             missing[controller] = str(exc.strerror)
         else:
@@ -165,10 +167,10 @@ def make_unified(
 def _enable(own: str, name: str, controller: str, *, may_move: bool) -> bool:
     """Share the controller out to the groups below `own`; False when processes would have to move for that."""
     control = f"{own}/cgroup.subtree_control"
-    if controller in _read(control).split():
+    if controller in control_files.read(control).split():
         return True
     try:
-        _write(control, f"+{controller}")
+        control_files.write(control, f"+{controller}")
     except OSError as exc:
         if exc.errno != errno.EBUSY:
             raise
@@ -177,19 +179,19 @@ def _enable(own: str, name: str, controller: str, *, may_move: bool) -> bool:
         # WHY: v2 lets a group either hold processes or share out controllers, not both, the root excepted. So what
         # runs in our own group moves one step down, where every limit that held for it still holds.
         _move_down(own, f"{own}/{_host_name(name)}")
-        _write(control, f"+{controller}")
+        control_files.write(control, f"+{controller}")
     return True
 
 
 def _move_down(own: str, host: str) -> None:
     _make_folder(host)
     for _ in range(_MOVES_MAX):
-        pids = _read(f"{own}/cgroup.procs").split()
+        pids = control_files.read(f"{own}/cgroup.procs").split()
         if not pids:
             return
         for pid in pids:
             try:
-                _write(f"{host}/cgroup.procs", pid)
+                control_files.write(f"{host}/cgroup.procs", pid)
             except OSError as exc:
                 if exc.errno != errno.ESRCH:
                     raise
@@ -210,19 +212,3 @@ def _check_writable(path: str) -> None:
         raise OSError(errno.ENOENT, f"{path} is not there, so this controller limits nothing")
     if not os.access(path, os.W_OK):
         raise OSError(errno.EACCES, f"{path} may not be written by uid {os.geteuid()}")
-
-
-def _read(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
-    except OSError as exc:
-        raise OSError(exc.errno, f"{text} cannot be written to {path} ({exc.strerror})") from None

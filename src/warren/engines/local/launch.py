@@ -14,7 +14,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from warren.engines.local import contain, namespaces, plan, syscalls
+from warren.engines.local import contain, control_files, namespaces, plan, syscalls
 from warren.guest.forking import close_all_but
 
 ID_COUNT = 65_536
@@ -94,7 +94,7 @@ def _enter_first_namespace() -> None:
     uid, gid = os.getuid(), os.getgid()
     syscalls.unshare(namespaces.CLONE_NEWUSER | _NAMESPACES)
     for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
-        _write(f"/proc/self/{name}", text)
+        control_files.write(f"/proc/self/{name}", text)
 
 
 def _enter_user_namespace(base_uid: int | None) -> None:
@@ -123,9 +123,9 @@ def _map_ids(pid: int, entered: int, tell: int, ids: str, *, deny_groups: bool) 
         os.close(tell)
         os.read(entered, 1)  # End of file: it is in its new namespace.
         if deny_groups:
-            _write(f"/proc/{pid}/setgroups", "deny")
-        _write(f"/proc/{pid}/uid_map", ids)
-        _write(f"/proc/{pid}/gid_map", ids)
+            control_files.write(f"/proc/{pid}/setgroups", "deny")
+        control_files.write(f"/proc/{pid}/uid_map", ids)
+        control_files.write(f"/proc/{pid}/gid_map", ids)
         status = 0
     except OSError:
         traceback.print_exc()
@@ -150,11 +150,3 @@ def _run_interpreter(launch: Launch) -> NoReturn:
     os.chdir("/")
     python = launch.image["python"]
     os.execve(python, [python, "-c", _START.format(guest=plan.GUEST, args=args)], env)  # noqa: S606  (no shell wanted)
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)

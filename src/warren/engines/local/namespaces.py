@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import os
+import functools
+import operator
 import socket
 import struct
+
+from warren.engines.local import control_files
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -24,7 +27,7 @@ BY_NAME = {
     "uts": CLONE_NEWUTS,
     "cgroup": CLONE_NEWCGROUP,
 }
-ALL = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+ALL = functools.reduce(operator.or_, BY_NAME.values())
 
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
@@ -33,11 +36,11 @@ _IFF_UP = 1
 
 def write_id_maps(pid: int, inside_id: int, outside_id: int) -> None:
     """Map exactly one user and one group id into the user namespace of process `pid`."""
-    _write(f"/proc/{pid}/uid_map", f"{inside_id} {outside_id} 1")
+    control_files.write(f"/proc/{pid}/uid_map", f"{inside_id} {outside_id} 1")
     # WHY: without CAP_SETGID in the parent namespace, the kernel takes a gid_map only after this; and dropping a
     # supplementary group could otherwise open a file that its mode closes to that group.
-    _write(f"/proc/{pid}/setgroups", "deny")
-    _write(f"/proc/{pid}/gid_map", f"{inside_id} {outside_id} 1")
+    control_files.write(f"/proc/{pid}/setgroups", "deny")
+    control_files.write(f"/proc/{pid}/gid_map", f"{inside_id} {outside_id} 1")
 
 
 def bring_up_loopback() -> None:
@@ -47,13 +50,3 @@ def bring_up_loopback() -> None:
         reply = fcntl.ioctl(control, _SIOCGIFFLAGS, request)
         (flags,) = struct.unpack_from("H", reply, 16)
         fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | _IFF_UP))
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    except OSError as exc:
-        raise OSError(exc.errno, f"write {text!r} to {path}: {exc.strerror}") from None
-    finally:
-        os.close(descriptor)

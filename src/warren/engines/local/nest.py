@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.domain import Limits, Storage
 from warren.engines import unix_channel
-from warren.engines.local import fds, plan, probe, records, snapshot, uids
+from warren.engines.local import fds, plan, probe, quota, records, snapshot, uids
 from warren.engines.local.cgroups import Cgroups, GroupLimits
 from warren.engines.local.launch import ID_COUNT, Launch
 from warren.engines.local.records import Record
@@ -157,9 +157,8 @@ class Nest:
         usage: Header = asdict(self._cgroups.group(record.group).usage())
         usage |= {"disk_bytes": None, "disk_inodes": None}
         with contextlib.suppress(OSError):
-            disk = os.statvfs(f"/proc/{record.pid}/root{plan.WORKSPACE}")
-            usage["disk_bytes"] = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
-            usage["disk_inodes"] = disk.f_files - disk.f_ffree
+            disk = quota.measure(f"/proc/{record.pid}/root{plan.WORKSPACE}")
+            usage |= {"disk_bytes": disk.used_bytes, "disk_inodes": disk.used_inodes}
         return {"usage": usage}
 
     async def list_all(self, _params: Header) -> Header:

@@ -38,12 +38,10 @@ _E2FSCK_LEFT_ERRORS = 4
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """What is used of a workspace's disk, and what it has."""
+    """What is used of a workspace's disk."""
 
     used_bytes: int
     used_inodes: int
-    total_bytes: int
-    total_inodes: int
 
 
 def find_program(name: str) -> str | None:
@@ -149,12 +147,11 @@ class DiskImage:
         if code & _E2FSCK_LEFT_ERRORS:
             _run([program, "-f", "-y", self.path], accept=range(4))
 
-    @staticmethod
-    def usage(where: int | str) -> DiskUsage:
-        """Measure a mounted image by a descriptor or a path in it."""
-        at = os.statvfs(where)
-        total, free = at.f_blocks * at.f_frsize, at.f_bfree * at.f_frsize
-        return DiskUsage(total - free, at.f_files - at.f_ffree, total, at.f_files)
+
+def measure(where: int | str) -> DiskUsage:
+    """Measure a mounted workspace, an image or not, by a descriptor or a path in it."""
+    at = os.statvfs(where)
+    return DiskUsage((at.f_blocks - at.f_bfree) * at.f_frsize, at.f_files - at.f_ffree)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from warren.engines import notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,10 +55,7 @@ class Record:
         """Write it to its folder, with these values differing from what we hold."""
         value = vars(self) | differing
         del value["folder"]
-        path = os.path.join(self.folder, "record.json")
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(value, file)
-        os.replace(path + ".new", path)
+        notes.save(os.path.join(self.folder, "record.json"), value)
 
     def is_alive(self) -> bool:
         """Whether its process 1 still runs."""
@@ -95,10 +93,8 @@ def load_records(folder: str) -> Iterator[Record]:
 
 def _load(path: str, name: str) -> Record:
     try:
-        with open(os.path.join(path, "record.json"), encoding="utf-8") as file:
-            value: dict[str, Any] = json.load(file)
-        return Record(folder=path, **value)
-    except (OSError, ValueError, TypeError):
+        return Record(folder=path, **notes.load(os.path.join(path, "record.json")))
+    except TypeError:
         # Killed between making the folder and writing the first record: there is nothing in it yet.
         return Record(id=name, folder=path, state=BROKEN)
 

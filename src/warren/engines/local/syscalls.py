@@ -30,7 +30,6 @@ MOUNT_ATTR_NOEXEC = 0x08
 OPEN_TREE_CLONE = 1
 OPEN_TREE_CLOEXEC = os.O_CLOEXEC
 
-PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
 PR_CAPBSET_READ = 23
 PR_CAPBSET_DROP = 24
@@ -114,9 +113,9 @@ def pivot_root(new: str, old: str) -> None:
     syscall(_PIVOT_ROOT[MACHINE], f"pivot_root to {new}", _path(new), _path(old))
 
 
-def mount_setattr(dirfd: int, path: str, set_flags: int, recursive: bool = False, clear: int = 0) -> None:
+def mount_setattr(dirfd: int, path: str, set_flags: int, recursive: bool = False) -> None:
     """Change the attributes of a mount; with an empty path, of the mount that `dirfd` is."""
-    attributes = _MountAttr(attr_set=set_flags, attr_clr=clear)
+    attributes = _MountAttr(attr_set=set_flags)
     flags = (AT_RECURSIVE if recursive else 0) | (AT_EMPTY_PATH if not path else 0)
     data = bytes(attributes)
     syscall(_MOUNT_SETATTR, f"mount_setattr {path or dirfd}", dirfd, _path(path), flags, data, len(data))
@@ -186,11 +185,6 @@ def fsmount(fd: int, attr_flags: int) -> int:
 def unshare(flags: int) -> None:
     """Move this process into new namespaces."""
     check(_libc.unshare(ctypes.c_int(flags)), f"unshare {flags:#x}")
-
-
-def setns(fd: int, kind: int = 0) -> None:
-    """Join the namespace that `fd` is."""
-    check(_libc.setns(fd, ctypes.c_int(kind)), "setns")
 
 
 def prctl(option: int, second: int = 0, third: int = 0, fourth: int = 0, fifth: int = 0) -> int:

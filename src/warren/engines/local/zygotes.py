@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import signal
-import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from warren.engines import unix_channel
+from warren.engines import notes, unix_channel
 from warren.engines.local import fds, plan
 from warren.engines.local.cgroups import GroupLimits
 from warren.engines.local.launch import Launch, become_zygote
@@ -20,6 +18,8 @@ from warren.engines.local.records import process_start_time
 from warren.errors import StartFailed
 
 if TYPE_CHECKING:
+    import socket
+
     from warren.engines.local.cgroups import Cgroups, Group
     from warren.guest.wire import Header
 
@@ -46,6 +46,8 @@ class Zygote:
 
     def __init__(self, folder: str, cgroups: Cgroups) -> None:
         self._folder = folder
+        self._note = os.path.join(folder, "zygote.json")
+        self._log = os.path.join(folder, "zygote.log")
         self._cgroups = cgroups
         self._receiver: fds.Receiver | None = None
         self._socket: socket.socket | None = None
@@ -68,7 +70,7 @@ class Zygote:
 
     async def adopt(self, version: str) -> bool:
         """Connect to the one that an earlier keeper left, if it is of our version; otherwise end it."""
-        self._pid = self._load_pid()
+        self._pid = int(notes.load(self._note).get("pid", 0))
         try:
             await self._connect(version)
         except StartFailed:
@@ -123,7 +125,7 @@ class Zygote:
             await asyncio.wait([self._reader])
         if self._receiver is not None:
             self._receiver.close()
-        if kill and self._pid and process_start_time(self._pid) == self._load_start_time():
+        if kill and self._pid and process_start_time(self._pid) == notes.load(self._note).get("start_time"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
         if kill and self._next is not None:
@@ -157,22 +159,19 @@ class Zygote:
         self.get_ready()
 
     async def _connect(self, version: str) -> None:
-        path = os.path.join(self._folder, "control.sock")
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with unix_channel.short_path(path) as short:
-                sock.connect(short)
+            sock = unix_channel.connect_socket(os.path.join(self._folder, "control.sock"))
         except OSError as error:
-            sock.close()
             raise StartFailed("no zygote is running for this image") from error
-        sock.setblocking(False)
         receiver = fds.Receiver(sock)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 ready = await receiver.receive_async()
         except (EOFError, OSError, TimeoutError) as error:
             receiver.close()
-            raise StartFailed(f"the zygote of this image ended before it was ready: {self._last_words()}") from error
+            raise StartFailed(
+                f"the zygote of this image ended before it was ready: {notes.last_words(self._log)}"
+            ) from error
         if ready.get("error") or ready.get("version") != version:
             receiver.close()
             raise StartFailed(str(ready.get("error") or "the zygote is of another version"))
@@ -207,7 +206,7 @@ class Zygote:
 
     def _start(self, launch: Launch) -> None:
         listener = unix_channel.listen(os.path.join(self._folder, "control.sock"))
-        log = os.open(os.path.join(self._folder, "zygote.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         staging = os.path.join(self._folder, "root")
         os.makedirs(staging, exist_ok=True)
         pid = os.fork()
@@ -216,27 +215,4 @@ class Zygote:
         listener.close()
         os.close(log)
         self._pid = pid
-        with open(os.path.join(self._folder, "zygote.json"), "w", encoding="utf-8") as file:
-            json.dump({"pid": pid, "start_time": process_start_time(pid)}, file)
-
-    def _load_pid(self) -> int:
-        return int(self._load().get("pid", 0))
-
-    def _load_start_time(self) -> int:
-        return int(self._load().get("start_time") or 0)
-
-    def _load(self) -> dict[str, Any]:
-        try:
-            with open(os.path.join(self._folder, "zygote.json"), encoding="utf-8") as file:
-                value: dict[str, Any] = json.load(file)
-        except (OSError, ValueError):
-            return {}
-        return value
-
-    def _last_words(self) -> str:
-        try:
-            with open(os.path.join(self._folder, "zygote.log"), encoding="utf-8", errors="replace") as file:
-                lines = [line.strip() for line in file.read()[-4000:].splitlines() if line.strip()]
-        except OSError:
-            lines = []
-        return lines[-1] if lines else "it said nothing"
+        notes.save(self._note, {"pid": pid, "start_time": process_start_time(pid)})

@@ -1,0 +1,34 @@
+"""Files by which the operating system is asked and told things, in /proc and in control groups: one call each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+
+def read(path: str) -> str:
+    """Return all that such a file says."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # WHY: a long list of processes comes in several pieces, whatever the size of the buffer.
+        return b"".join(iter(lambda: os.read(descriptor, 1 << 16), b"")).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
+
+
+def write(path: str, text: str) -> None:
+    """Say `text`, whole. Raises OSError that says what was to be written where."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+    except OSError as exc:
+        raise OSError(exc.errno, f"{text!r} cannot be written to {path}: {exc.strerror}") from None
+
+
+def write_if_there(path: str, text: str) -> None:
+    """Say `text` where this host has the file."""
+    with contextlib.suppress(FileNotFoundError):
+        write(path, text)
