@@ -140,8 +140,7 @@ def _is_orphan(sandbox_id: str) -> bool:
 
 
 def _owner(pid: int) -> str:
-    process = procfs.read(pid)
-    return f"{pid:x}y{process.start if process else 0:x}x{_namespace()}"
+    return f"{pid:x}y{procfs.start_time(pid):x}x{_namespace()}"
 
 
 def _namespace() -> str:

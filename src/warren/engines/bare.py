@@ -11,7 +11,7 @@ import anyio
 from anyio import to_thread
 
 from warren.domain import Handle, Storage
-from warren.engines import unix_channel
+from warren.engines import notes, unix_channel
 from warren.engines.bare_place import Place, find_interpreter, link_library, start_agent
 from warren.errors import Conflict, EngineUnavailable, SandboxLost, StartFailed, Unsupported
 
@@ -127,7 +127,7 @@ class BareEngine:
                 await channel.aclose()
         if not answered:
             await to_thread.run_sync(place.kill)
-            raise StartFailed(f"the agent of sandbox {spec.id} did not start: {place.last_words()}")
+            raise StartFailed(f"the agent of sandbox {spec.id} did not start: {notes.last_words(place.log)}")
 
 
 def _make_private(folder: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import warren
 from warren.domain import Usage
-from warren.engines import bare_launch, procfs, unix_channel
+from warren.engines import bare_launch, notes, procfs, unix_channel
 from warren.errors import StartFailed
 from warren.guest.boot import Boot
 
@@ -39,25 +39,15 @@ class Place:
 
     def record(self) -> dict[str, Any]:
         """Read what was written last; empty for a sandbox that was never finished."""
-        try:
-            with open(os.path.join(self.path, "record.json"), encoding="utf-8") as source:
-                value = json.load(source)
-        except (OSError, ValueError):
-            return {}
-        return value if isinstance(value, dict) else {}
+        return notes.load(os.path.join(self.path, "record.json"))
 
     def write_record(self, value: dict[str, Any]) -> None:
-        """Replace the record whole: a reader sees the old one or the new one."""
-        path = os.path.join(self.path, "record.json")
-        with open(f"{path}.new", "w", encoding="utf-8") as target:
-            json.dump(value, target)
-        os.replace(f"{path}.new", path)
+        """Replace the record."""
+        notes.save(os.path.join(self.path, "record.json"), value)
 
     def is_running(self) -> bool:
         """Whether the agent that the record names is alive."""
-        pid, start = self._agent()
-        process = procfs.read(pid)
-        return process is not None and process.start == start
+        return procfs.is_alive(*self._agent())
 
     def kill(self) -> bool:
         """End every process of the sandbox; False when some would not."""
@@ -98,14 +88,6 @@ class Place:
     def _agent(self) -> tuple[int, int]:
         record = self.record()
         return record.get("pid", 0), record.get("start", 0)
-
-    def last_words(self) -> str:
-        """Give the last line the agent wrote, which is the name of what ended it."""
-        with contextlib.suppress(OSError), open(self.log, encoding="utf-8", errors="replace") as log:
-            lines = log.read()[-4096:].strip().splitlines()
-            if lines:
-                return lines[-1]
-        return "it said nothing"
 
 
 def find_interpreter(home: str, spec: SandboxSpec) -> str:
@@ -158,8 +140,7 @@ def start_agent(place: Place, spec: SandboxSpec, python: str, library: str) -> t
     finally:
         os.close(boot_fd)
     pid = int(done.stdout or 0)
-    process = procfs.read(pid) if pid else None
-    return pid, process.start if process else 0
+    return pid, procfs.start_time(pid)
 
 
 def _boot(place: Place, spec: SandboxSpec, env: dict[str, str], listener_fd: int) -> Boot:

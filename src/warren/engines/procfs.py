@@ -1,4 +1,4 @@
-"""What /proc says of this host's processes: identity, ancestry and cost, for an engine that has no cgroup."""
+"""What /proc says of this host's processes: identity for every engine, ancestry and cost for one without cgroups."""
 
 from __future__ import annotations
 
@@ -37,6 +37,17 @@ def read(pid: int) -> Process | None:
         return None
     ticks = sum(int(field) for field in fields[11:15])
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]), ticks * _TICK_US)
+
+
+def start_time(pid: int) -> int:
+    """Return when a process began, in ticks since the host did; 0 when it has ended."""
+    process = read(pid)
+    return process.start if process is not None else 0
+
+
+def is_alive(pid: int, start: int) -> bool:
+    """Whether process `pid` is the one that began at `start`, and has not ended."""
+    return start > 0 and start_time(pid) == start
 
 
 def find(mark: bytes, first: tuple[int, int] = (0, 0)) -> list[Process]:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from warren.domain import Limits, Storage
-from warren.engines import unix_channel
+from warren.engines import procfs, unix_channel
 from warren.engines.local import fds, plan, probe, quota, records, snapshot, uids
 from warren.engines.local.cgroups import Cgroups, GroupLimits
 from warren.engines.local.launch import ID_COUNT, Launch
@@ -279,7 +279,7 @@ class Nest:
 
     def _born(self, record: Record, newborn: Newborn) -> None:
         record.pid = newborn.pid
-        record.start_time = records.process_start_time(newborn.pid) or 0
+        record.start_time = procfs.start_time(newborn.pid)
         record.layers = sorted(self._layers)
         # As running, though it is not yet contained: then nothing is left to do when it is. If we die first, the
         # sandbox does too, for it cannot tell us that it is ready.

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warren.engines import notes
+from warren.engines import notes, procfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ class Record:
 
     def is_alive(self) -> bool:
         """Whether its process 1 still runs."""
-        return self.pid > 0 and process_start_time(self.pid) == self.start_time
+        return procfs.is_alive(self.pid, self.start_time)
 
     def drop_runtime(self) -> None:
         """Forget process and socket; what stays can be started again."""
@@ -97,13 +97,3 @@ def _load(path: str, name: str) -> Record:
     except TypeError:
         # Killed between making the folder and writing the first record: there is nothing in it yet.
         return Record(id=name, folder=path, state=BROKEN)
-
-
-def process_start_time(pid: int) -> int | None:
-    """Return when the process began, in clock ticks since boot, or None when it is gone or only waits to be reaped."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in b"ZX" else int(fields[19])

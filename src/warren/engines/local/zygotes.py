@@ -10,11 +10,10 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warren.engines import notes, unix_channel
+from warren.engines import notes, procfs, unix_channel
 from warren.engines.local import fds, plan
 from warren.engines.local.cgroups import GroupLimits
 from warren.engines.local.launch import Launch, become_zygote
-from warren.engines.local.records import process_start_time
 from warren.errors import StartFailed
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ class Zygote:
             await asyncio.wait([self._reader])
         if self._receiver is not None:
             self._receiver.close()
-        if kill and self._pid and process_start_time(self._pid) == notes.load(self._note).get("start_time"):
+        if kill and procfs.is_alive(self._pid, int(notes.load(self._note).get("start_time", 0))):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
         if kill and self._next is not None:
@@ -215,4 +214,4 @@ class Zygote:
         listener.close()
         os.close(log)
         self._pid = pid
-        notes.save(self._note, {"pid": pid, "start_time": process_start_time(pid)})
+        notes.save(self._note, {"pid": pid, "start_time": procfs.start_time(pid)})
