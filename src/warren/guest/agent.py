@@ -14,6 +14,7 @@ import _signal  # type: ignore[import-not-found]  # `signal` wraps it, and makes
 import contextlib
 import gc
 import os
+import select
 import signal
 import socket
 import sys
@@ -74,7 +75,7 @@ _CAUGHT = tuple(
 class Agent:
     """Everything there is in one sandbox, and the connections of the gateways that ask for it."""
 
-    def __init__(self, boot: Boot) -> None:
+    def __init__(self, boot: Boot, running: tuple[socket.socket, int] | None) -> None:
         self.boot = boot
         self.loop = Loop()
         self.env = dict(boot.env)
@@ -91,7 +92,7 @@ class Agent:
         self.kernels = Kernels(self)
         self.terminals: dict[str, Terminal] = {}
         self.listeners: dict[str, Listener] = {}
-        self.nursery = NurseryLink(self.loop, lambda: nursery.start(boot))
+        self.nursery = NurseryLink(self.loop, lambda: nursery.start(boot), running)
         self._connections: list[Connection] = []
         self._reports = 0
         self._listener = socket.socket(fileno=boot.listener_fd)
@@ -137,8 +138,6 @@ class Agent:
                 "kernels": self.kernels.describe(),
             }
         )
-        # After the greeting is on its way, and before anything is read.
-        self.loop.call_soon(self.nursery.open)
 
     def _serve(self, stream: Stream, header: Header, payload: bytes) -> None:
         name: Any = header.get("op")
@@ -172,7 +171,22 @@ def main(boot: Boot) -> NoReturn:
     os.chdir(boot.workspace)
     # What was imported before the fork never becomes garbage: a collection here must not copy its pages.
     gc.freeze()
-    Agent(boot).run_forever()
+    _wait_for_connection(boot.listener_fd)
+    # First of all: what we have written before the fork, and write again, is there twice.
+    Agent(boot, _start_nursery(boot)).run_forever()
+
+
+def _wait_for_connection(listener_fd: int) -> None:
+    listening = select.poll()
+    listening.register(listener_fd, select.POLLIN)
+    listening.poll()
+
+
+def _start_nursery(boot: Boot) -> tuple[socket.socket, int] | None:
+    try:
+        return nursery.start(boot)
+    except OSError:
+        return None  # There is no room for a process now; the first request tries again.
 
 
 def _do_nothing(_signal: int, _frame: object) -> None:

@@ -30,7 +30,12 @@ _GONE = "the process that forks kernels was killed: try again in a second"
 class NurseryLink:
     """Sends one spawn request at a time: the child that it forks reads it, and must not find the next one too."""
 
-    def __init__(self, loop: Loop, start: Callable[[], tuple[socket.socket, int]]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        start: Callable[[], tuple[socket.socket, int]],
+        running: tuple[socket.socket, int] | None = None,
+    ) -> None:
         self._loop = loop
         self._start = start
         self._started = -RESTART_PAUSE_S
@@ -39,11 +44,8 @@ class NurseryLink:
         self._socket: KernelSocket | None = None
         self._pid = 0
         self._timer = loop.call_later(0, _nothing)
-
-    def open(self) -> None:
-        """Start the nursery, unless it runs."""
-        if self._socket is None:
-            self._revive()
+        if running is not None:
+            self._adopt(*running)
 
     def spawn(self, header: dict[str, Any], payload: bytes, fds: list[int], done: Spawned) -> None:
         """Ask for a process with these descriptors, which are closed here; `done` is called later, once."""
@@ -54,7 +56,8 @@ class NurseryLink:
         if self._asked is not None or not self._requests:
             return
         request = self._requests.popleft()
-        self.open()
+        if self._socket is None:
+            self._revive()
         if self._socket is None:
             _close(request.fds)
             request.done(None, _GONE)
