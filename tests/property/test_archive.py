@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import tarfile
@@ -72,6 +73,16 @@ def outside_is_unchanged(folder: str) -> bool:
     )
 
 
+def stays_below(root: str, path: str) -> bool:
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return True  # It leads nowhere, and realpath answers nonsense.
+    reached = os.path.realpath(path)
+    return reached == root or reached.startswith(root + "/")
+
+
 @settings(deadline=None, max_examples=200)
 @given(members)
 def test_no_tar_reaches_out_and_a_refused_one_leaves_nothing(some: list[tuple[str, bytes, str, bytes]]) -> None:
@@ -84,8 +95,7 @@ def test_no_tar_reaches_out_and_a_refused_one_leaves_nothing(some: list[tuple[st
         root = os.path.realpath(into)
         for place, folders, files in os.walk(into):
             for name in folders + files:
-                reached = os.path.realpath(os.path.join(place, name))
-                assert reached == root or reached.startswith(root + "/")
+                assert stays_below(root, os.path.join(place, name))
 
 
 @settings(deadline=None, max_examples=100)

@@ -379,10 +379,10 @@ def test_a_cancelled_pack_leaves_no_process_behind(here: Place) -> None:
 
 
 def workers(here: Place) -> list[str]:
-    """List the agent's children that are not its nursery."""
+    """List the agent's children that are neither its nursery nor the child that the nursery has ready."""
     pid = here.agent.process.pid
     with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return file.read().split()[1:]
+        return file.read().split()[2:]
 
 
 SWAPPER = """
