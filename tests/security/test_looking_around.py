@@ -61,7 +61,8 @@ async def test_a_program_that_reads_everything_sees_nothing_of_the_host(
     assert seen["search"]["secrets"] == []
     assert {os.path.basename(path) for path in seen["search"]["devices"]} <= DEVICES
     assert set(seen["dev"]) <= DEVICES | {"fd", "pts", "shm", "stderr", "stdin", "stdout"}
-    assert not {"sys", "var", "boot", "run", "mnt"} & set(seen["root"])
+    assert not {"sys", "var", "boot", "mnt"} & set(seen["root"])
+    assert seen["run"] == {}
     assert [name for name in seen["tmp"] if not name.startswith("script_")] == []
     assert seen["shm"] == []
     assert seen["interfaces"] == ["lo"]
@@ -170,19 +171,19 @@ async def test_kernel_settings_cannot_be_written(subject: Subject) -> None:
         written = json.loads(await printed(link, code))
 
     # Masked files are the null device: writing to them reaches nobody.
-    assert set(written) <= {"/proc/sysrq-trigger", "/proc/mtrr"}
+    allowed = {"/proc/sysrq-trigger", "/proc/mtrr"}
+    # An ordinary user has one id for everything, so a program can ask for its own agent to be the first to die.
+    allowed |= {f"/proc/1/{name}" for name in ("oom_score_adj", "clear_refs", "coredump_filter")} if ROOTLESS else set()
+    assert set(written) <= allowed
 
 
 @pytest.mark.parametrize("kind", VANTAGES)
 async def test_the_agent_cannot_be_looked_into(subject: Subject, kind: ExecKind) -> None:
-    paths = [f"/proc/1/{name}" for name in ("environ", "mem", "maps", "fd/0", "root", "cwd", "exe", "io", "stack")]
+    paths = [f"/proc/1/{name}" for name in ("environ", "mem", "maps", "fd/0", "fd/3", "root", "cwd", "exe", "auxv")]
     async with subject.linked_sandbox() as link:
         done = await report(link, "touch", paths, ["read", "write", "create below", "replace"], kind=kind)
-        listed = await run(link, "import os; os.listdir('/proc/1/fd')")
 
     assert not any(done.values()), done
-    assert listed.error is not None
-    assert listed.error["name"] == "PermissionError"
 
 
 async def test_signals_reach_nobody_outside(subject: Subject, host: Host, sibling: Handle) -> None:

@@ -75,6 +75,7 @@ print(
             "environment": dict(os.environ),
             "root": sorted(os.listdir("/")),
             "dev": sorted(os.listdir("/dev")),
+            "run": {place: files + folders for place, folders, files in os.walk("/run/warren") if files + folders},
             "tmp": os.listdir("/tmp"),
             "shm": os.listdir("/dev/shm"),
             "mounts": _begin("/proc/self/mountinfo").decode(),
