@@ -28,15 +28,15 @@ def doctor(*, as_json: AsJson = False) -> int:
 
     Leaves with 1 when a layer is missing that the settings do not name optional.
     """
-    from warren.engines.local.probe import probe
+    from warren.engines.local.probe import WITHOUT_ASKING, find_missing, probe
     from warren.settings import Settings
 
-    optional = frozenset(Settings.load().optional_layers)
+    optional = WITHOUT_ASKING.union(Settings.load().optional_layers)
     try:
         layers = probe(optional=optional)
     except RuntimeError as exc:
         raise ConfigError(str(exc)) from exc
-    missing = [layer for layer in layers if not layer.holds and layer.name not in optional]
+    missing = find_missing(layers, optional)
     if wants_json(as_json):
         print_json({"ok": not missing, "layers": [_as_json(layer, optional) for layer in layers]})
     else:

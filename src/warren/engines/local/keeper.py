@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from warren.engines import unix_channel
-from warren.engines.local.nest import Nest
+from warren.engines.local.sandboxes import Sandboxes
 from warren.errors import Error, InvalidRequest
 from warren.guest.wire import CHUNK, Decoder, ProtocolError, encode
 
@@ -30,27 +30,27 @@ IDLE_S = 600.0
 
 
 class Keeper:
-    """Serves engines over a unix socket; the work is the nest's."""
+    """Serves engines over a unix socket; the work is in sandboxes.py."""
 
-    def __init__(self, nest: Nest) -> None:
-        self._nest = nest
+    def __init__(self, sandboxes: Sandboxes) -> None:
+        self._sandboxes = sandboxes
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._ended = asyncio.Event()
         self._operations: dict[str, Callable[[Header], Awaitable[Header]]] = {
-            "create": self._nest.create,
-            "start": self._nest.start,
-            "stop": self._nest.stop,
-            "destroy": self._nest.destroy,
-            "resize": self._nest.resize,
-            "usage": self._nest.usage,
-            "list": self._nest.list_all,
+            "create": self._sandboxes.create,
+            "start": self._sandboxes.start,
+            "stop": self._sandboxes.stop,
+            "destroy": self._sandboxes.destroy,
+            "resize": self._sandboxes.resize,
+            "usage": self._sandboxes.usage,
+            "list": self._sandboxes.list_all,
             "retire": self._retire,
         }
 
     async def serve(self, path: str) -> None:
         """Serve until retired or idle for long."""
-        await self._nest.open()
+        await self._sandboxes.open()
         listener = unix_channel.listen(path)
         server = await asyncio.start_unix_server(self._connected, sock=listener, limit=CHUNK)
         _tell_starter(None)
@@ -63,7 +63,7 @@ class Keeper:
             os.unlink(path)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
-        await self._nest.close()
+        await self._sandboxes.close()
         for writer in self._writers:
             writer.close()
         while self._writers:
@@ -72,7 +72,7 @@ class Keeper:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         decoder = Decoder()
-        _send(writer, {"t": "hello", **self._nest.describe(), "pid": os.getpid()})
+        _send(writer, {"t": "hello", **self._sandboxes.describe(), "pid": os.getpid()})
         try:
             while data := await reader.read(CHUNK):
                 for header, payload in decoder.feed(data):
@@ -108,7 +108,7 @@ class Keeper:
         idle = 0.0
         while idle < IDLE_S:
             await asyncio.sleep(IDLE_S / 20)
-            busy = self._writers or self._nest.is_busy
+            busy = self._writers or self._sandboxes.is_busy
             idle = 0.0 if busy else idle + IDLE_S / 20
         self._ended.set()
 
@@ -139,9 +139,9 @@ def main(argv: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    nest = Nest(argv[1], optional_layers=frozenset(config["optional_layers"]), debug=bool(config["debug"]))
+    sandboxes = Sandboxes(argv[1], optional_layers=frozenset(config["optional_layers"]), debug=bool(config["debug"]))
     try:
-        asyncio.run(Keeper(nest).serve(os.path.join(argv[1], "keeper.sock")))
+        asyncio.run(Keeper(sandboxes).serve(os.path.join(argv[1], "keeper.sock")))
     except Error as error:
         _tell_starter({"code": error.code, "message": str(error)})
         return 1

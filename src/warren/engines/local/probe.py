@@ -49,6 +49,8 @@ NAMES = (
     "uid",
 )
 """All layers, by the names that operators use in optional_layers."""
+WITHOUT_ASKING = frozenset({"landlock", "uid"})
+"""Layers that not every kernel or user has, on top of others that hold: used where they can be, and recorded."""
 _LIMITS = GroupLimits(memory_bytes=64 << 20, cpus=0.5, pids=32)
 _SCRATCH = "/tmp"
 """A folder that is there; what is mounted on it is seen by the child alone."""
@@ -78,6 +80,12 @@ def probe(*, optional: Iterable[str] = ()) -> list[Layer]:
         _probe_disk(),
         _probe_uid(),
     ]
+
+
+def find_missing(layers: Iterable[Layer], optional: Iterable[str]) -> list[Layer]:
+    """List the layers without which no sandbox is made here."""
+    dispensable = WITHOUT_ASKING.union(optional)
+    return [layer for layer in layers if not layer.holds and layer.name not in dispensable]
 
 
 def _probe_namespaces() -> list[Layer]:

@@ -28,11 +28,9 @@ BOOT_TIMEOUT_S = 20.0
 BOOTS_AT_ONCE = 16
 OVERHEAD_BYTES = 24 << 20
 """Memory of the agent and the nursery, on top of what a sandbox was promised."""
-WITHOUT_ASKING = frozenset({"landlock", "uid"})
-"""Layers that not every kernel or user has, on top of others that hold: used where they can be, and recorded."""
 
 
-class Nest:
+class Sandboxes:
     """The sandboxes of one data folder, and the zygotes they come from."""
 
     def __init__(self, folder: str, *, optional_layers: frozenset[str], debug: bool = False) -> None:
@@ -385,9 +383,8 @@ def _check_layers(optional: frozenset[str]) -> frozenset[str]:
         layers = probe.probe(optional=optional)
     except RuntimeError as error:
         raise InvalidRequest(str(error)) from error
-    for layer in layers:
-        if not layer.holds and layer.name not in optional | WITHOUT_ASKING:
-            raise EngineUnavailable(f"layer {layer.name} does not hold here: {layer.detail}; {layer.fix}")
+    for layer in probe.find_missing(layers, optional):
+        raise EngineUnavailable(f"layer {layer.name} does not hold here: {layer.detail}; {layer.fix}")
     return frozenset(layer.name for layer in layers if layer.holds)
 
 
