@@ -87,9 +87,10 @@ def _sleep(control: Control, own: socket.socket) -> Header:
     collecting = gc.isenabled()
     # A collection would write to every object, and so copy every page that is shared with the live kernel.
     gc.disable()
-    process.settle()
-    process.set_oom_score(process.FROZEN_OOM_SCORE)
+    process.settle(process.FROZEN_OOM_SCORE)
     try:
+        # WHY: every line that runs in a copy costs it pages of its own, and most copies are never woken.
+        control.wait()
         frame = control.receive()
         control.take_fds(0)
     except (OSError, ProtocolError):

@@ -44,6 +44,10 @@ class Control:
         """Forget the descriptor, which somebody else closes."""
         self._socket.detach()
 
+    def wait(self) -> None:
+        """Wait until there is something to receive, or the agent is gone. Raises OSError."""
+        self._socket.recv(1, socket.MSG_PEEK)
+
     def receive(self) -> Frame | None:
         """Wait for a frame, and read nothing past it; None when the agent is gone. Raises OSError and ProtocolError."""
         lengths = self._read(_LENGTHS.size)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from warren.guest.wire import Header
 
 _ALL_SIGNALS = signal.valid_signals()
+_NOTE_BYTES = 4096
 _TAKEN = b"\n"
 """What a child says when it has read its request; one that dies before leaves it to the next."""
 
@@ -85,9 +86,9 @@ def _answer(sock: socket.socket, workspace: str) -> str | None:
         finally:
             os._exit(1)
     os.close(write)
-    with open(read, "rb") as file:
-        # Ends when the child has what is its own, or has died.
-        said = file.read()
+    # One write, and the end of file only when the child has died before it.
+    said = os.read(read, _NOTE_BYTES)
+    os.close(read)
     if not said:
         return "it was killed at once"
     note = said.removeprefix(_TAKEN).decode("utf-8", "replace")
@@ -120,7 +121,7 @@ def _be_born(sock: socket.socket, write: int, workspace: str) -> NoReturn:
     control.detach()
     env = {str(name): str(value) for name, value in header.get("env", {}).items()}
     cold_because = cold.find_reason(env)
-    os.write(write, _TAKEN + (f"Started cold: {cold_because}.".encode() if cold_because else b""))
+    os.write(write, (_TAKEN + (f"Started cold: {cold_because}.".encode() if cold_because else b""))[:_NOTE_BYTES])
     os.close(write)
     cwd = os.path.join(workspace, str(header.get("cwd") or "."))
     if header.get("mode") == "script":

@@ -49,11 +49,11 @@ def _set_environment(env: dict[str, str]) -> None:
             os.environ[name] = value
 
 
-def settle() -> None:
+def settle(oom_score: int = LIVE_OOM_SCORE) -> None:
     """Give a fork that will run user code what is not inherited: who may look into it, and who dies first."""
     forking.set_dumpable(True)
     forking.die_with_parent()
-    set_oom_score(LIVE_OOM_SCORE)
+    set_oom_score(oom_score)
 
 
 def set_oom_score(score: int) -> None:
