@@ -6,7 +6,6 @@ An execution belongs to the agent, not to a connection: listeners come and go, a
 from __future__ import annotations
 
 import json
-import time
 from bisect import bisect_right
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -61,7 +60,6 @@ class Execution:
     def __init__(self, request: RunRequest) -> None:
         self.request = request
         self.id = request.id
-        self.created = time.monotonic()
         self.output = {"stdout": HeadTail(request.output_bytes), "stderr": HeadTail(request.output_bytes)}
         self.display_bytes = 0
         self.notes: list[str] = []

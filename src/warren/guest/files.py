@@ -10,7 +10,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from warren.guest import archive
-from warren.guest.parameters import Refused, choice, flag, number, text
+from warren.guest.parameters import Refused, get_choice, get_flag, get_number, get_text
 from warren.guest.paths import Workspace, check_regular, entry, refusal, rename
 from warren.guest.search import SECONDS, search
 from warren.guest.transfer import Reading, Writing, temporary_name
@@ -31,7 +31,7 @@ _QUICK = 400
 
 
 def _stat(_agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
-    follow = flag(header, "follow", default=True)
+    follow = get_flag(header, "follow", default=True)
     fd = workspace.open(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
     try:
         info = os.fstat(fd)
@@ -42,8 +42,8 @@ def _stat(_agent: Agent, stream: Stream, header: Header, workspace: Workspace, p
 
 
 def _list(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
-    recursive, hidden = flag(header, "recursive", default=False), flag(header, "hidden", default=True)
-    limit = number(header, "limit", 10_000, low=1, high=MAX_LISTED)
+    recursive, hidden = get_flag(header, "recursive", default=False), get_flag(header, "hidden", default=True)
+    limit = get_number(header, "limit", 10_000, low=1, high=MAX_LISTED)
     ignored = frozenset(agent.changes.ignored)
 
     def walk(most: int | None) -> Walk:
@@ -56,11 +56,11 @@ def _list(agent: Agent, stream: Stream, header: Header, workspace: Workspace, pa
 
 
 def _read(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
-    offset = number(header, "offset", 0)
+    offset = get_number(header, "offset", 0)
     fd = workspace.open(path, os.O_RDONLY)
     try:
         info = check_regular(fd)
-        length = number(header, "length", max(0, info.st_size - offset))
+        length = get_number(header, "length", max(0, info.st_size - offset))
     except (OSError, Refused):
         os.close(fd)
         raise
@@ -69,15 +69,15 @@ def _read(agent: Agent, stream: Stream, header: Header, workspace: Workspace, pa
 
 
 def _write(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
-    mode = number(header, "mode", 0o644, high=0o7777)
-    create = choice(header, "create", ("replace", "exclusive", "append"), "replace")
-    if flag(header, "parents", default=True):
+    mode = get_number(header, "mode", 0o644, high=0o7777)
+    create = get_choice(header, "create", ("replace", "exclusive", "append"), "replace")
+    if get_flag(header, "parents", default=True):
         os.close(workspace.make_folders(posixpath.dirname(path) or "."))
     Writing(workspace, agent.changes, stream, path, mode=mode, create=create)
 
 
 def _mkdir(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
-    if flag(header, "parents", default=True):
+    if get_flag(header, "parents", default=True):
         fd = workspace.make_folders(path)
     else:
         parent, name = workspace.open_parent(path, follow=False)
@@ -93,14 +93,14 @@ def _mkdir(agent: Agent, stream: Stream, header: Header, workspace: Workspace, p
 
 
 def _move(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
-    to = workspace.relative(text(header, "to"))
+    to = workspace.relative(get_text(header, "to"))
     source, name = workspace.open_parent(path, follow=False)
     try:
         place, new_name = _naming(to, workspace)
         try:
             os.stat(name, dir_fd=source, follow_symlinks=False)
             try:
-                rename(source, name, place, new_name, replace=flag(header, "overwrite", default=False))
+                rename(source, name, place, new_name, replace=get_flag(header, "overwrite", default=False))
             except OSError as error:
                 raise refusal(error, to) from error
             info = os.stat(new_name, dir_fd=place, follow_symlinks=False)
@@ -122,7 +122,7 @@ def _naming(path: str, workspace: Workspace) -> tuple[int, str]:
 
 
 def _delete(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
-    recursive = flag(header, "recursive", default=False)
+    recursive = get_flag(header, "recursive", default=False)
     parent, name = workspace.open_parent(path, follow=False)
     try:
         if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -145,8 +145,8 @@ def _delete(agent: Agent, stream: Stream, header: Header, workspace: Workspace, 
 
 
 def _search(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
-    name, literal, regex = (text(header, key) if key in header else None for key in ("name", "text", "regex"))
-    limit = number(header, "limit", 1000, low=1, high=MAX_LISTED)
+    name, literal, regex = (get_text(header, key) if key in header else None for key in ("name", "text", "regex"))
+    limit = get_number(header, "limit", 1000, low=1, high=MAX_LISTED)
     walk = Walk(workspace, path, ignored=frozenset(agent.changes.ignored))
     Worker(
         agent.loop,
@@ -158,7 +158,7 @@ def _search(agent: Agent, stream: Stream, header: Header, workspace: Workspace, 
 
 
 def _pack(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
-    kind = choice(header, "format", archive.FORMATS, "tar")
+    kind = get_choice(header, "format", archive.FORMATS, "tar")
     # A path that cannot be packed is refused before the first byte; a member that cannot, after it.
     os.close(workspace.open(path, os.O_PATH))
     walk = Walk(workspace, path, ignored=frozenset(agent.changes.ignored))
@@ -173,7 +173,7 @@ def _pack(agent: Agent, stream: Stream, header: Header, workspace: Workspace, pa
 
 
 def _unpack(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
-    kind = choice(header, "format", archive.FORMATS, "tar")
+    kind = get_choice(header, "format", archive.FORMATS, "tar")
     temporary = temporary_name()
     agent.changes.ignored.add(temporary)
 
@@ -216,19 +216,16 @@ def _changes(agent: Agent, stream: Stream, _header: Header, _workspace: Workspac
 
 
 def _serve(operation: Callable[[Agent, Stream, Header, Workspace, str], None]) -> Callable[..., None]:
-    """Give an operation its workspace and path, and answer with an error when it is refused."""
+    """Give an operation its workspace and path. Raises Refused, also for what the operating system refuses."""
 
     def serve(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> None:
         path = "."
         try:
             workspace = Workspace(agent.workspace_fd, agent.boot.workspace, agent.boot.env.get("HOME", ""))
-            path = workspace.relative(text(header, "path", "."))
+            path = workspace.relative(get_text(header, "path", "."))
             operation(agent, stream, header, workspace, path)
-        except Refused as error:
-            stream.fail(error.code, error.message)
         except OSError as error:
-            refused = refusal(error, path)
-            stream.fail(refused.code, refused.message)
+            raise refusal(error, path) from error
 
     return serve
 

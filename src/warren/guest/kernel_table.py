@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warren.guest.kernels import MAX_KERNELS, Kernel
-from warren.guest.parameters import Refused, number
-from warren.guest.request import get_name
+from warren.guest.parameters import Refused, get_name, get_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +104,7 @@ def _fork(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes)
 
 def _rollback(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
     kernel = agent.kernels.get(get_name(params, "kernel", "main"))
-    cells = number(params, "cells", 1, low=1, high=MAX_ROLLBACK)
+    cells = get_number(params, "cells", 1, low=1, high=MAX_ROLLBACK)
     target = kernel.executed - cells
 
     def settled(why: str | None) -> None:

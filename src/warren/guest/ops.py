@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from warren.guest import files, kernel_table, terminal, tunnel
 from warren.guest.execution import Execution
-from warren.guest.parameters import Refused, number
+from warren.guest.parameters import Refused, get_env, get_limits, get_name, get_number
 from warren.guest.pipes import Stdin
-from warren.guest.request import get_env, get_limits, get_name, parse_run
+from warren.guest.request import parse_run
 from warren.guest.shell import ProcessRun
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _run(agent: Agent, stream: Stream, params: dict[str, Any], payload: bytes) -
 
 
 def _attach(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    agent.ledger.get(get_name(params, "exec")).attach(stream, number(params, "after", 0))
+    agent.ledger.get(get_name(params, "exec")).attach(stream, get_number(params, "after", 0))
 
 
 def _ack(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from warren.guest.parameters import choice, flag, invalid, number, text
+from warren.guest.parameters import (
+    MAX_STRING,
+    get_choice,
+    get_env,
+    get_flag,
+    get_name,
+    get_number,
+    get_strings,
+    get_text,
+    invalid,
+)
 
 if TYPE_CHECKING:
     from warren.guest.wire import Header
@@ -16,11 +25,6 @@ KINDS = ("cell", "script", "shell", "argv")
 ECHOES = ("display", "stdout", "none")
 MAX_KEPT = 3 << 19
 """Bytes of one output that fit, twice, into a result's payload."""
-MAX_STRINGS = 4096
-MAX_STRING = 128 << 10
-"""What Linux takes as one argument or environment variable."""
-
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +52,7 @@ class RunRequest:
 
 def parse_run(header: Header, payload: bytes) -> RunRequest:
     """Read a `run` request. Raises Refused."""
-    kind = choice(header, "kind", KINDS, "cell")
+    kind = get_choice(header, "kind", KINDS, "cell")
     argv = get_strings(header, "argv")
     if kind == "argv" and not (argv and argv[0]):
         raise invalid("argv must name a program")
@@ -62,54 +66,16 @@ def parse_run(header: Header, payload: bytes) -> RunRequest:
         timeout_s=_seconds(header, "timeout_ms"),
         grace_s=1.0 if grace_s is None else grace_s,
         idle_timeout_s=_seconds(header, "idle_timeout_ms"),
-        stdin=flag(header, "stdin", default=False),
-        stream=flag(header, "stream", default=True),
+        stdin=get_flag(header, "stdin", default=False),
+        stream=get_flag(header, "stream", default=True),
         env=get_env(header),
-        cwd=None if header.get("cwd") is None else text(header, "cwd"),
-        echo=choice(header, "echo", ECHOES, "display"),
-        output_bytes=number(header, "output_bytes", 1 << 20, high=MAX_KEPT),
-        output_max=number(header, "output_max_bytes", 256 << 20, high=1 << 50),
-        kill_leftovers=choice(header, "leftover", ("keep", "kill"), "keep") == "kill",
-        scan_changes=flag(header, "changes", default=True),
+        cwd=None if header.get("cwd") is None else get_text(header, "cwd"),
+        echo=get_choice(header, "echo", ECHOES, "display"),
+        output_bytes=get_number(header, "output_bytes", 1 << 20, high=MAX_KEPT),
+        output_max=get_number(header, "output_max_bytes", 256 << 20, high=1 << 50),
+        kill_leftovers=get_choice(header, "leftover", ("keep", "kill"), "keep") == "kill",
+        scan_changes=get_flag(header, "changes", default=True),
     )
-
-
-def get_name(header: Header, key: str, default: str | None = None) -> str:
-    """Return a name or an id."""
-    value = header.get(key, default)
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise invalid(f"{key} must be 1 to 64 letters, digits, dots, dashes or underscores")
-    return value
-
-
-def get_strings(header: Header, key: str) -> list[str]:
-    """Return a list of strings that can be arguments of a program; empty when absent."""
-    value = header.get(key, [])
-    if not isinstance(value, list) or len(value) > MAX_STRINGS or not all(map(_is_argument, value)):
-        raise invalid(f"{key} must be a list of at most {MAX_STRINGS} strings without NUL")
-    return value
-
-
-def get_env(header: Header) -> dict[str, str]:
-    """Return environment variables; empty when absent."""
-    value = header.get("env", {})
-    if not isinstance(value, dict) or len(value) > MAX_STRINGS:
-        raise invalid(f"env must be an object of at most {MAX_STRINGS} strings")
-    for name, content in value.items():
-        if not name or "=" in name or not _is_argument(name) or not _is_argument(content):
-            raise invalid(f"env holds {name[:64]!r}, which is not a name with a string without NUL")
-    return value
-
-
-def get_limits(header: Header) -> dict[str, float]:
-    """Return limits as plain numbers; empty when absent."""
-    value = header.get("limits", {})
-    if not isinstance(value, dict) or len(value) > 64:
-        raise invalid("limits must be an object of numbers")
-    for name, amount in value.items():
-        if not isinstance(amount, int | float) or isinstance(amount, bool) or not 0 <= amount < 1 << 62:
-            raise invalid(f"limits holds {name[:64]!r}, which is not a number of 0 or more")
-    return value
 
 
 def open_folder(workspace: str, workspace_fd: int, cwd: str) -> int:
@@ -148,12 +114,3 @@ def _seconds(header: Header, key: str) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1e10:
         raise invalid(f"{key} must be a number of milliseconds, 0 or more")
     return float(value) / 1000
-
-
-def _is_argument(value: object) -> bool:
-    if not isinstance(value, str) or "\0" in value or len(value) >= MAX_STRING:
-        return False
-    try:
-        return len(os.fsencode(value)) < MAX_STRING
-    except UnicodeEncodeError:
-        return False

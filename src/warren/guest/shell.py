@@ -26,7 +26,6 @@ class ProcessRun(Run):
     def __init__(self, agent: Agent, execution: Execution) -> None:
         super().__init__(agent, execution)
         self._pid: int | None = None
-        self._killed = False
 
     def start(self) -> None:
         """Start it. Raises Refused when the request cannot be met; nothing has happened then."""
@@ -49,7 +48,6 @@ class ProcessRun(Run):
     def send_kill(self) -> None:
         """Kill its group, its session, and in a sandbox whatever else it started."""
         if self._pid is not None:
-            self._killed = True
             processes.send_group(self._pid, signal.SIGKILL)
             processes.end(self._pid, self.execution.id, contained=self.agent.boot.contained)
 

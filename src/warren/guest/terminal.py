@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from warren.guest import processes
 from warren.guest.forking import close_all_but, set_dumpable
 from warren.guest.loop import READ, WRITE
-from warren.guest.parameters import Refused, number, text
-from warren.guest.request import get_env, get_name, get_strings, open_folder
+from warren.guest.parameters import Refused, get_env, get_name, get_number, get_strings, get_text
+from warren.guest.request import open_folder
 from warren.guest.streams import BUSY_BACKLOG
 from warren.guest.wire import CHUNK
 
@@ -183,7 +183,7 @@ def _open(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes)
         raise Refused("conflict", f"terminal {name} exists already")
     if len(agent.terminals) >= MAX_TERMINALS:
         raise Refused("conflict", f"there are {MAX_TERMINALS} terminals already: close one")
-    cwd = open_folder(agent.boot.workspace, agent.workspace_fd, text(params, "cwd", "."))
+    cwd = open_folder(agent.boot.workspace, agent.workspace_fd, get_text(params, "cwd", "."))
     master, slave = os.openpty()
     try:
         set_size(master, columns, rows)
@@ -211,9 +211,9 @@ def _become(argv: list[str], env: dict[str, str], cwd: int, slave: int) -> NoRet
         close_all_but((0, 1, 2))
         set_dumpable(True)
         signal.set_wakeup_fd(-1)
-        for number_ in signal.valid_signals():
+        for number in signal.valid_signals():
             with contextlib.suppress(OSError, ValueError):
-                signal.signal(number_, signal.SIG_DFL)
+                signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         processes.prefer_for_oom(os.getpid())
         os.execvpe(argv[0], argv, env)  # noqa: S606  # a program for the user, by argument list
@@ -246,7 +246,7 @@ def _find(agent: Agent, params: dict[str, Any]) -> Terminal:
 
 
 def _size(params: dict[str, Any]) -> tuple[int, int]:
-    return number(params, "cols", 80, low=1, high=1000), number(params, "rows", 24, low=1, high=1000)
+    return get_number(params, "cols", 80, low=1, high=1000), get_number(params, "rows", 24, low=1, high=1000)
 
 
 OPERATIONS: dict[str, Callable[[Agent, Stream, dict[str, Any], bytes], None]] = {

@@ -44,7 +44,7 @@ class Reading:
                 data = os.pread(self._fd, size, self._offset) if size else b""
             except OSError as error:
                 refused = refusal(error, "the file")
-                self._stream.fail(refused.code, refused.message)
+                self._stream.fail(refused.code, str(refused))
                 self._close()
                 return
             if not data:
@@ -125,7 +125,7 @@ class Writing:
     def _fail(self, error: OSError) -> None:
         self._abandon()
         refused = refusal(error, self._path)
-        self._stream.fail(refused.code, refused.message)
+        self._stream.fail(refused.code, str(refused))
 
     def _abandon(self) -> None:
         """Let go of everything; a hidden file that was not renamed goes away."""

@@ -12,7 +12,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from warren.guest.loop import READ, WRITE
-from warren.guest.parameters import Refused, invalid, number, text
+from warren.guest.parameters import Refused, get_number, get_text, invalid
 from warren.guest.pump import Inflow, Outflow
 
 if TYPE_CHECKING:
@@ -169,36 +169,32 @@ class _Connecting:
 
 
 def _connect(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> None:
+    port = get_number(header, "port", low=1, high=65_535)
+    address = _loopback(get_text(header, "host", "127.0.0.1"))
     try:
-        port = number(header, "port", low=1, high=65_535)
-        _Connecting(agent.loop, stream, _loopback(text(header, "host", "127.0.0.1")), port)
-    except Refused as error:
-        stream.fail(error.code, error.message)
+        _Connecting(agent.loop, stream, address, port)
     except OSError as error:
-        stream.fail("conflict", f"no connection can be made now: {error.strerror}")
+        raise Refused("conflict", f"no connection can be made now: {error.strerror}") from error
 
 
 def _listen(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> None:
-    try:
-        listener = _find_listener(agent, header)
-    except Refused as error:
-        stream.fail(error.code, error.message)
-    except OSError as error:
-        stream.fail("conflict", f"port {header['port']} inside the sandbox cannot be used: {error.strerror}")
-    else:
-        listener.owner = stream.connection
-        stream.reply({"port": listener.port})
+    listener = _find_listener(agent, header)
+    listener.owner = stream.connection
+    stream.reply({"port": listener.port})
 
 
 def _find_listener(agent: Agent, header: Header) -> Listener:
-    """Return the listener of that name, made when there is none."""
-    port = number(header, "port", low=0, high=65_535)
-    name = text(header, "listener", longest=64)
+    """Return the listener of that name, made when there is none. Raises Refused."""
+    port = get_number(header, "port", low=0, high=65_535)
+    name = get_text(header, "listener", longest=64)
     listener = agent.listeners.get(name)
     if listener is None:
         if len(agent.listeners) >= MAX_LISTENERS:
             raise Refused("conflict", f"there are {MAX_LISTENERS} listeners already")
-        listener = agent.listeners[name] = Listener(agent.loop, name, port)
+        try:
+            listener = agent.listeners[name] = Listener(agent.loop, name, port)
+        except OSError as error:
+            raise Refused("conflict", f"port {port} inside the sandbox cannot be used: {error.strerror}") from error
     if port not in {0, listener.port}:
         raise Refused("conflict", f"listener {name!r} is on port {listener.port} already")
     return listener
