@@ -13,8 +13,8 @@ from warren.guest.run import Run
 if TYPE_CHECKING:
     from warren.guest.agent import Agent
     from warren.guest.execution import Execution
+    from warren.guest.kernel_process import Clock
     from warren.guest.kernels import Kernel
-    from warren.guest.live import Clock
 
 INTERRUPT_AFTER_S = 0.05
 """A kernel hears no interrupt before it has taken up its cell; one that comes sooner waits for that long."""

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from warren.guest import forking, process, reseed
+from warren.guest import birth, forking, reseed
 from warren.guest.wire import ProtocolError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _sleep(control: Control, own: socket.socket) -> Header:
     collecting = gc.isenabled()
     # A collection would write to every object, and so copy every page that is shared with the live kernel.
     gc.disable()
-    process.settle(process.FROZEN_OOM_SCORE)
+    birth.settle(forking.FROZEN_OOM_SCORE)
     try:
         # WHY: every line that runs in a copy costs it pages of its own, and most copies are never woken.
         control.wait()
@@ -97,7 +97,7 @@ def _sleep(control: Control, own: socket.socket) -> Header:
         frame = None
     if frame is None or frame[0]["t"] != "wake":
         os._exit(0)
-    process.set_oom_score(process.LIVE_OOM_SCORE)
+    forking.set_oom_score(forking.LIVE_OOM_SCORE)
     if collecting:
         gc.enable()
     return frame[0]

@@ -1,4 +1,4 @@
-"""Forks that the standard library cannot make: a child of our parent, a child in new namespaces, and closing up after.
+"""Forks that the standard library cannot make, and what a fork does to itself: closing up, being private, being mortal.
 
 Rules for whoever changes this file:
 1. A raw clone runs no `pthread_atfork` handler and unlocks nothing: the caller has exactly one thread.
@@ -8,6 +8,7 @@ Rules for whoever changes this file:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -24,6 +25,8 @@ CLONE_PARENT = 0x8000
 CLONE_CHILD_CLEARTID = 0x200000
 CLONE_CHILD_SETTID = 0x1000000
 CLONE_INTO_CGROUP = 0x200000000
+LIVE_OOM_SCORE = 1000
+FROZEN_OOM_SCORE = 0
 
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 _SYS_CLONE3 = 435
@@ -110,6 +113,18 @@ def set_dumpable(dumpable: bool) -> None:
 def die_with_parent() -> None:
     """Have this process killed when its parent ends; not inherited by its children."""
     _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+
+
+def set_oom_score(score: int, pid: int | None = None) -> None:
+    """Say how readily the operating system takes a process, this one by default, when memory runs out."""
+    # WHY: user code must die before the agent and before frozen copies. It may be refused (a lower score than at
+    # start needs a capability on some systems); then the order is the kernel's own.
+    with contextlib.suppress(OSError):
+        fd = os.open(f"/proc/{'self' if pid is None else pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"%d" % score)
+        finally:
+            os.close(fd)
 
 
 def task_count() -> int:

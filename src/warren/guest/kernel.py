@@ -7,12 +7,13 @@ What it tells the agent is a claim: user code shares this process.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import resource
 import signal
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from warren.guest import checkpoint, cold, figures, packages, process, reseed, stdio
+from warren.guest import birth, checkpoint, cold, figures, packages, reseed, stdio
 from warren.guest.control import Control
 from warren.guest.display import screen
 from warren.guest.executor import Executor, build_executor, conclude
@@ -25,29 +26,29 @@ if TYPE_CHECKING:
     from warren.guest.wire import Header
 
 _SPARE_FDS = 16
-_prepared: list[Executor] = []
 
 
-def prepare() -> None:
+@functools.cache
+def prepare() -> Executor:
     """Build, once, what every kernel needs, in the process they will be forked from. Call it after preloading."""
-    if not _prepared:
-        _prepared.append(build_executor())
-        figures.install()
-        reseed.prepare()
+    executor = build_executor()
+    figures.install()
+    reseed.prepare()
+    return executor
 
 
 def start(env: dict[str, str], cold_because: str | None) -> NoReturn:
-    """Serve after `process.become`: as a fork of the warm imports, or cold when those would be the wrong ones."""
+    """Serve after `birth.become`: as a fork of the warm imports, or cold when those would be the wrong ones."""
     if cold_because is not None:
-        cold.restart(env, "kernel", cold_because, keep_fd=process.CONTROL_FD)
+        cold.restart(env, "kernel", cold_because, keep_fd=birth.CONTROL_FD)
     _run(env)
 
 
 def start_cold(why: str) -> NoReturn:
     """Serve after an exec: what a fork inherits is made here."""
     env = dict(os.environ)
-    os.set_inheritable(process.CONTROL_FD, False)
-    process.settle()
+    os.set_inheritable(birth.CONTROL_FD, False)
+    birth.settle()
     stdio.open_outputs()
     prepare()
     reseed.renew_surroundings(packages.search_path(env))
@@ -55,11 +56,11 @@ def start_cold(why: str) -> NoReturn:
 
 
 def _run(env: dict[str, str], cold_because: str | None = None) -> NoReturn:
-    prepare()
+    executor = prepare()
     if "MPLBACKEND" in env:
         figures.uninstall(env["MPLBACKEND"])
     try:
-        kernel = Kernel(Control(process.CONTROL_FD), _prepared[0], os.getcwd())
+        kernel = Kernel(Control(birth.CONTROL_FD), executor, os.getcwd())
         kernel.serve(cold_because)
     except (OSError, ProtocolError):
         # The agent is gone, or user code has put something else in the place of descriptor 3.

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from warren.guest import claims, processes
 from warren.guest.cells import CellRun
 from warren.guest.copies import Copies, Copy, check_copy
+from warren.guest.kernel_process import Exit, KernelProcess
 from warren.guest.kernel_socket import KernelSocket
-from warren.guest.live import Exit, LiveProcess
 from warren.guest.parameters import Refused
 from warren.guest.wire import Header, ProtocolError
 
@@ -59,7 +59,7 @@ class Kernel:
         self._copies = Copies(agent.loop)
         self._queue: deque[CellRun] = deque()
         self._current: CellRun | None = None
-        self._live: LiveProcess | None = None
+        self._live: KernelProcess | None = None
         self._up_waiters: list[Settled] = []
         self._freezing: tuple[str, int] | None = None
         """The execution whose copy may come, and how many cells it will hold."""
@@ -230,7 +230,7 @@ class Kernel:
                 self._next()
 
     def _adopt(self, pid: int, link: KernelSocket, since: float | None, deadline_s: float) -> None:
-        self._live = LiveProcess(
+        self._live = KernelProcess(
             self._agent,
             pid,
             link,

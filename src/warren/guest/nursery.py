@@ -17,7 +17,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from warren.guest import cold, forking, kernel, process, script
+from warren.guest import birth, cold, forking, kernel, script
 from warren.guest.control import Control
 from warren.guest.wire import encode
 
@@ -125,7 +125,7 @@ def _be_born(sock: socket.socket, write: int, workspace: str) -> NoReturn:
     os.close(write)
     cwd = os.path.join(workspace, str(header.get("cwd") or "."))
     if header.get("mode") == "script":
-        process.become(env, cwd, standard)
+        birth.become(env, cwd, standard)
         script.start(env, payload, [str(word) for word in header.get("argv", [])], cold_because)
-    process.become(env, cwd, [*standard, live])
+    birth.become(env, cwd, [*standard, live])
     kernel.start(env, cold_because)

@@ -113,17 +113,6 @@ def is_child(pid: int) -> bool:
     return True
 
 
-def prefer_for_oom(pid: int) -> None:
-    """Let the kernel end this process before ours when memory runs out."""
-    # SAFE BECAUSE: raising the score needs no privilege; where /proc refuses, the order of victims is all we lose.
-    with contextlib.suppress(OSError):
-        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, b"1000")
-        finally:
-            os.close(fd)
-
-
 def exit_code(status: int) -> int:
     """Turn a wait status into an exit code, -N for signal N."""
     return os.waitstatus_to_exitcode(status)

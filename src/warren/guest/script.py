@@ -13,7 +13,7 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from warren.guest import cold, failure, figures, packages, process, reseed, stdio
+from warren.guest import birth, cold, failure, figures, packages, reseed, stdio
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,7 +24,7 @@ _OUTPUT_LOST = 120
 
 
 def start(env: dict[str, str], source: bytes, argv: list[str], cold_because: str | None) -> NoReturn:
-    """Run it after `process.become`: as a fork of the warm imports, or cold when those would be the wrong ones."""
+    """Run it after `birth.become`: as a fork of the warm imports, or cold when those would be the wrong ones."""
     if cold_because is not None:
         memory = os.memfd_create("script")
         with open(memory, "wb", closefd=False) as file:
@@ -40,7 +40,7 @@ def start_cold(source_fd: int, argv: list[str]) -> NoReturn:
     with open(source_fd, "rb") as file:
         file.seek(0)
         source = file.read()
-    process.settle()
+    birth.settle()
     stdio.open_outputs()
     reseed.renew_surroundings(packages.search_path(dict(os.environ)))
     run(source, argv)

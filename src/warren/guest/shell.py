@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from warren.guest import processes
+from warren.guest import forking, processes
 from warren.guest.request import open_folder, relative_folder
 from warren.guest.run import Run
 
@@ -79,7 +79,7 @@ class ProcessRun(Run):
             self.pipes.close_theirs()
         # The loop reaps; without this Popen would warn about a process that it thinks is still running.
         process.returncode = 0
-        processes.prefer_for_oom(process.pid)
+        forking.set_oom_score(forking.LIVE_OOM_SCORE, process.pid)
         self._watch(process.pid)
 
     def _fork_script(self) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from warren.guest import processes
-from warren.guest.forking import close_all_but, set_dumpable
+from warren.guest.forking import LIVE_OOM_SCORE, close_all_but, set_dumpable, set_oom_score
 from warren.guest.loop import READ, WRITE
 from warren.guest.parameters import Refused, get_env, get_name, get_number, get_strings, get_text
 from warren.guest.request import open_folder
@@ -215,7 +215,7 @@ def _become(argv: list[str], env: dict[str, str], cwd: int, slave: int) -> NoRet
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        processes.prefer_for_oom(os.getpid())
+        set_oom_score(LIVE_OOM_SCORE)
         os.execvpe(argv[0], argv, env)  # noqa: S606  # a program for the user, by argument list
     except BaseException as error:
         os.write(2, f"{argv[0]}: {error}\r\n".encode("utf-8", "replace"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` wraps it, and makes enumeration members all the time
-import contextlib
 import os
 import signal
 import sys
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONTROL_FD = 3
-LIVE_OOM_SCORE = 1000
-FROZEN_OOM_SCORE = 0
 _OUT_OF_THE_WAY = 16
 # Python ignores the last two and turns them into exceptions.
 _KEPT_SIGNALS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
@@ -49,23 +46,11 @@ def _set_environment(env: dict[str, str]) -> None:
             os.environ[name] = value
 
 
-def settle(oom_score: int = LIVE_OOM_SCORE) -> None:
+def settle(oom_score: int = forking.LIVE_OOM_SCORE) -> None:
     """Give a fork that will run user code what is not inherited: who may look into it, and who dies first."""
     forking.set_dumpable(True)
     forking.die_with_parent()
-    set_oom_score(oom_score)
-
-
-def set_oom_score(score: int) -> None:
-    """Say how readily the operating system takes this process when memory runs out."""
-    # WHY: user code must die before the agent and before frozen copies. It may be refused (a lower score than at
-    # start needs a capability on some systems); then the order is the kernel's own.
-    with contextlib.suppress(OSError):
-        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, b"%d" % score)
-        finally:
-            os.close(fd)
+    forking.set_oom_score(oom_score)
 
 
 def default_signals() -> None:

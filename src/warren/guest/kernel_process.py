@@ -35,7 +35,7 @@ class Exit:
         return f"exit code {self.exit_code}" if self.exit_code >= 0 else f"signal {-self.exit_code}"
 
 
-class LiveProcess:
+class KernelProcess:
     """A process that runs cells. `on_exit` is called once, after all that it said has been handled."""
 
     def __init__(
