@@ -158,12 +158,13 @@ class RunningAgent:
 def running_agent(**boot: Any) -> Iterator[RunningAgent]:
     """Start an agent in a private folder; at the end nothing of it is left."""
     with tempfile.TemporaryDirectory() as folder:
-        path, workspace, log = (os.path.join(folder, name) for name in ("socket", "workspace", "log"))
+        path, workspace, log, temporary = (os.path.join(folder, n) for n in ("socket", "workspace", "log", "tmp"))
         os.mkdir(workspace)
+        os.mkdir(temporary)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         listener.listen(16)
-        env = {"PATH": os.environ["PATH"], "HOME": workspace, "LANG": "C.UTF-8"}
+        env = {"PATH": os.environ["PATH"], "HOME": workspace, "TMPDIR": temporary, "LANG": "C.UTF-8"}
         value = Boot(
             **{
                 "sandbox_id": "sbx_00000000",
