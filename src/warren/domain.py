@@ -79,8 +79,13 @@ class Limits:
         for name, low, high in _LIMIT_RANGES:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-                message = f"{name} must be between {low} and {high}, not {value!r}"
+                low_text, high_text = (_size(low), _size(high)) if name.endswith("_bytes") else (low, high)
+                message = f"{name} must be between {low_text} and {high_text}, not {value!r}"
                 raise InvalidRequest(message)
+
+
+def _size(value: float) -> str:
+    return f"{value / GIB:g}G" if value >= GIB else f"{value / MIB:g}M"
 
 
 _LIMIT_RANGES: tuple[tuple[str, float, float], ...] = (

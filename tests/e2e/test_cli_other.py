@@ -95,6 +95,14 @@ def test_a_python_shell_evaluates_and_leaves_with_ctrl_d(warren: Cli) -> None:
         assert person.leaves() == 0
 
 
+def test_a_shell_without_a_terminal_says_what_to_use_instead(warren: Cli) -> None:
+    done = warren("shell", stdin=b"echo hello\n")
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"needs a terminal" in done.stderr
+    assert b"warren run --shell -" in done.stderr
+
+
 def test_images_are_listed_and_shown_as_json_in_a_pipe(warren: Cli) -> None:
     listed = json.loads(warren("image", "list").stdout)
     shown = json.loads(warren("image", "show", "python").stdout)

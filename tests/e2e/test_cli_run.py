@@ -196,5 +196,12 @@ def test_limits_that_make_no_sense_are_refused_before_anything_is_made(warren: C
     done = warren("run", "-c", "1", "--memory", "1K")
 
     assert done.returncode == 2
-    assert b"memory" in done.stderr
+    assert b"memory_bytes must be between 64M and 1024G, not 1024" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_folder_for_results_that_cannot_be_made_is_refused_before_anything_runs(warren: Cli) -> None:
+    done = warren("run", "-c", "print('it ran')", "--output", "/proc/results")
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == b"warren: --output /proc/results cannot be made: No such file or directory\n"

@@ -31,6 +31,16 @@ def check_sources(copies: Iterable[tuple[str, str]]) -> None:
             raise InvalidRequest(f"--file {source} may not be read")
 
 
+def check_target(folder: str) -> None:
+    """Make the folder that files are copied out to, before anything runs whose files would be lost."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as exc:
+        raise InvalidRequest(f"--output {folder} cannot be made: {os.strerror(exc.errno or 0)}") from exc
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidRequest(f"--output {folder} may not be written to")
+
+
 async def copy_in(link: Link, source: str, target: str) -> None:
     """Copy a file, or a folder with all below it, into the workspace."""
     if not await anyio.Path(source).is_dir():
@@ -46,7 +56,6 @@ async def copy_in(link: Link, source: str, target: str) -> None:
 
 async def copy_out(link: Link, result: ExecResult, folder: str) -> None:
     """Copy the files that a program created or changed into `folder`, at the same paths below it."""
-    os.makedirs(folder, exist_ok=True)
     for change in result.files_changed:
         if change.action == "deleted":
             continue

@@ -94,7 +94,8 @@ def _explain_usage(exc: Any) -> int:
     if type(exc).__name__ == "NoArgsIsHelpError":
         print(exc.format_message(), file=sys.stderr)
         return EXIT_USAGE
-    print(f"{path}: {message[:1].lower()}{message[1:]} See {path} --help.", file=sys.stderr)
+    sentence = f"{message[:1].lower()}{message[1:]}".rstrip(".")
+    print(f"{path}: {sentence}. See {path} --help.", file=sys.stderr)
     return EXIT_USAGE
 
 

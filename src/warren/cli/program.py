@@ -44,6 +44,8 @@ class Program:
 def perform(program: Program, choice: Choice) -> int:
     """Run it in a fresh sandbox and give the exit code for the shell."""
     copying.check_sources(program.copies)
+    if program.output_dir is not None:
+        copying.check_target(program.output_dir)
     return anyio.run(run_with_signals, functools.partial(_perform, program, prepare(choice)))
 
 
@@ -55,11 +57,14 @@ async def _perform(program: Program, prepared: Prepared, signals: Signals) -> in
         await link.changes()
         signals.target = (link, request.id)
         stdin = read_stdin() if program.forward_stdin else None
-        result = await link.run(request, stdin=stdin, on_event=_print_event)
+        output = LiveOutput()
+        result = await link.run(request, stdin=stdin, on_event=output.print)
         signals.target = None
         if program.output_dir is not None:
             await copying.copy_out(link, result, program.output_dir)
     _report(result, program)
+    if not program.as_json:
+        output.report_gap(result)
     return report.exit_code(result)
 
 
@@ -78,9 +83,27 @@ def _build_request(program: Program, timeout_s: float | None) -> ExecRequest:
     )
 
 
-def _print_event(event: Event) -> None:
-    if event.kind in {"stdout", "stderr"}:
-        write_all(1 if event.kind == "stdout" else 2, event.data)
+class LiveOutput:
+    """Prints output as it comes, and counts it."""
+
+    def __init__(self) -> None:
+        self._printed = 0
+
+    def print(self, event: Event) -> None:
+        """Write what an event holds to the descriptor it was written to inside."""
+        if event.kind in {"stdout", "stderr"}:
+            write_all(1 if event.kind == "stdout" else 2, event.data)
+            self._printed += len(event.data)
+
+    def report_gap(self, result: ExecResult) -> None:
+        """Say how much of the output was never printed, if any: a program does not wait for a slow reader."""
+        missing = result.stdout_bytes + result.stderr_bytes - self._printed
+        if missing > 0:
+            print(
+                f"warren: {missing:,} bytes of its output are missing above: it wrote faster than they were read; "
+                "let it write to a file and fetch that with --output",
+                file=sys.stderr,
+            )
 
 
 def write_all(fd: int, data: bytes) -> None:

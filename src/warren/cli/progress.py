@@ -22,9 +22,17 @@ def build_with_progress(catalog: Catalog, name: str, *, force: bool = False) -> 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"building {name}", total=None)
+        began = progress.get_time()
+        phase = ""
 
         def show(step: BuildStep) -> None:
+            nonlocal task, phase
             text = f"building {name}: {step.phase} {step.detail}".rstrip()[:80]
+            if step.phase != phase:
+                # WHY: rich stops the clock of a full bar, and never makes it one without an end again.
+                progress.remove_task(task)
+                task, phase = progress.add_task(text, total=None), step.phase
+                progress.tasks[-1].start_time = began
             progress.update(task, description=text, completed=step.done, total=step.total or None)
 
         return catalog.build(name, show, force=force)

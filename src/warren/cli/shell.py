@@ -12,6 +12,7 @@ import typer
 
 from warren.cli.options import AllowBare, Cpus, Disk, EngineName, Env, ImageName, Memory, build_choice
 from warren.cli.units import render_size
+from warren.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from warren.cli.embedded import Prepared
@@ -25,6 +26,7 @@ Examples:
 """
 
 _BASH = ("bash", "-i")
+_ENV = {"TERM": "xterm-256color", "PS1": r"sandbox:\w\$ "}
 # IPython where the image has it, for its editing and completion; the plain prompt where not.
 _START_PYTHON = """
 import os, sys
@@ -54,6 +56,8 @@ def shell(
     """
     import anyio
 
+    if not os.isatty(0):
+        raise InvalidRequest("warren shell needs a terminal: to run what comes from a pipe, use `warren run --shell -`")
     from warren.cli.embedded import prepare
     from warren.cli.signals import run_with_signals
 
@@ -72,7 +76,7 @@ async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals)
             print(
                 f"A fresh sandbox, {memory} of memory, no network. Ctrl-D leaves it and destroys it.", file=sys.stderr
             )
-        terminal = await link.terminal("shell", argv=argv, cols=columns, rows=rows, env={"TERM": "xterm-256color"})
+        terminal = await link.terminal("shell", argv=argv, cols=columns, rows=rows, env=_ENV)
         with raw_mode():
             return await _join(terminal)
 
