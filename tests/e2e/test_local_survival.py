@@ -16,7 +16,7 @@ import pytest
 from warren.core.link import Link
 from warren.domain import ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, Storage, new_id
 from warren.engines.local.engine import LocalEngine
-from warren.errors import EngineUnavailable, SandboxLost
+from warren.errors import EngineUnavailable, InvalidRequest, SandboxLost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -231,5 +231,27 @@ def test_a_keeper_of_another_version_hands_over_its_sandboxes(tell: Any) -> None
         assert result.stdout == b"42\n"
         assert s.keeper_pid != keeper
         assert [found.sandbox_id async for found in s.engine.handles()] == [handle.sandbox_id]
+
+    tell(story)
+
+
+def test_a_keeper_that_may_do_without_a_layer_does_not_serve_whoever_insists_on_it(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        lax = LocalEngine(str(s.folder), optional_layers=["disk"])
+        handle = await lax.create(s.spec())
+        await lax.close()
+        await s.engine.open()
+
+        assert s.engine._client is not None
+        assert s.engine._client.hello["config"] == {"optional_layers": [], "debug": False}
+        assert [found.sandbox_id async for found in s.engine.handles()] == [handle.sandbox_id]
+
+    tell(story)
+
+
+def test_a_layer_that_does_not_exist_is_refused_although_a_keeper_runs(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        with pytest.raises(InvalidRequest, match="unknown layer 'memroy'"):
+            await LocalEngine(str(s.folder), optional_layers=["memroy"]).open()
 
     tell(story)

@@ -89,7 +89,7 @@ def test_an_ordinary_user_is_refused_without_memory_and_cpu_limits(use: Use) -> 
 
     assert answer.get("code") == "engine_unavailable", answer
     assert "memory" in answer["refused"] or "cpu" in answer["refused"]
-    assert "optional" in answer["refused"] or "Delegate" in answer["refused"]
+    assert "WARREN_OPTIONAL_LAYERS" in answer["refused"]
 
 
 def test_an_ordinary_user_who_gives_them_up_has_every_other_layer(use: Use) -> None:

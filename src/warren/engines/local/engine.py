@@ -45,7 +45,7 @@ class LocalEngine:
         return tuple(self._client.hello["layers"]) if self._client is not None else ()
 
     async def open(self) -> None:
-        """Connect to the keeper, starting one if there is none or if it is of another version."""
+        """Connect to the keeper, starting one if there is none or if it is of another version or configuration."""
         await self._keeper()
 
     async def close(self) -> None:
@@ -130,7 +130,8 @@ class LocalEngine:
         with await _locked(os.path.join(self._folder, "keeper.lock")):
             with contextlib.suppress(OSError):
                 client = await KeeperClient.connect(self._socket)
-                if client.hello.get("version") == version:
+                # A keeper that was allowed to do without a layer must not serve whoever insists on it.
+                if client.hello.get("version") == version and client.hello.get("config") == self._config:
                     return client
                 await _retire(client)
             return await self._start()

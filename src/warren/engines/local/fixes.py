@@ -9,6 +9,7 @@ _DOCKER = (
     "start the container with `docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined "
     "--security-opt apparmor=unconfined --security-opt systempaths=unconfined …`"
 )
+_WITHOUT = "or add it to WARREN_OPTIONAL_LAYERS to do without it"
 _COUNTERS = {"mount": "mnt"}
 """Namespaces that the kernel's own settings spell otherwise."""
 
@@ -38,9 +39,9 @@ def for_group(controller: str) -> str:
     if _is_disabled(controller):
         return f"start the host with `cgroup_enable={controller}` on the kernel's command line"
     if os.geteuid() != 0 and os.path.isdir("/run/systemd/system"):
-        return f"run it as `systemd-run --user --scope -p Delegate=yes warren …`, or make `{controller}` optional"
+        return f"run it as `systemd-run --user --scope -p Delegate=yes warren …`, {_WITHOUT}"
     if os.geteuid() != 0:
-        return f"run it as root, for example `sudo warren …`, or make `{controller}` optional"
+        return f"run it as root, for example `sudo warren …`, {_WITHOUT}"
     if is_container():
         return "start the container with `docker run --privileged --cgroupns=private …`"
     return "run it as `systemd-run --scope -p Delegate=yes warren …`, or `mount -t cgroup2 none /sys/fs/cgroup`"
@@ -48,7 +49,7 @@ def for_group(controller: str) -> str:
 
 def for_landlock() -> str:
     """Return what brings Landlock."""
-    return "use kernel 5.19 or later with `lsm=landlock,…` on its command line, or make `landlock` optional"
+    return f"use kernel 5.19 or later with `lsm=landlock,…` on its command line, {_WITHOUT}"
 
 
 def for_seccomp() -> str:
@@ -66,8 +67,8 @@ def for_disk(detail: str) -> str:
     if "mkfs.ext4" in detail:
         return "run `apt-get install e2fsprogs`"
     if is_container():
-        return "start the container with `docker run --privileged …`, or make `disk` optional"
-    return "run `modprobe loop && modprobe ext4`, or make `disk` optional"
+        return f"start the container with `docker run --privileged …`, {_WITHOUT}"
+    return f"run `modprobe loop && modprobe ext4`, {_WITHOUT}"
 
 
 def is_container() -> bool:

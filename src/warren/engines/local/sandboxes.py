@@ -88,7 +88,8 @@ class Sandboxes:
 
     def describe(self) -> Header:
         """Say what an engine wants to know when it connects."""
-        return {"version": self._version, "layers": sorted(self._layers)}
+        config = {"optional_layers": sorted(self._optional), "debug": self._debug}
+        return {"version": self._version, "config": config, "layers": sorted(self._layers)}
 
     async def create(self, params: Header) -> Header:
         """Make a running sandbox."""
@@ -383,8 +384,11 @@ def _check_layers(optional: frozenset[str]) -> frozenset[str]:
         layers = probe.probe(optional=optional)
     except RuntimeError as error:
         raise InvalidRequest(str(error)) from error
-    for layer in probe.find_missing(layers, optional):
-        raise EngineUnavailable(f"layer {layer.name} does not hold here: {layer.detail}; {layer.fix}")
+    missing = probe.find_missing(layers, optional)
+    if missing:
+        first, others = missing[0], ", ".join(layer.name for layer in missing[1:])
+        more = f" (nor does {others}: `warren doctor` shows all)" if others else ""
+        raise EngineUnavailable(f"layer {first.name} does not hold here{more}: {first.detail}; {first.fix}")
     return frozenset(layer.name for layer in layers if layer.holds)
 
 
