@@ -54,7 +54,7 @@ class Loop:
         signal.signal(signal.SIGCHLD, _ignore)
         # A signal interrupts epoll only through this descriptor: Python retries interrupted calls itself.
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        self.watch(self._wake_read, READ, self._woken)
+        self._epoll.register(self._wake_read, READ)
         self._child_died = True
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
@@ -118,7 +118,12 @@ class Loop:
         """Wait for the next thing to happen and handle all that is ready."""
         if self._child_died:
             self._reap()
-        for fd, ready in self._epoll.poll(self._timeout()):
+        found = self._epoll.poll(self._timeout())
+        if (self._wake_read, READ) in found:
+            # Before the rest: a request that came after a death must not be handed to whoever died.
+            os.read(self._wake_read, 4096)
+            self._reap()
+        for fd, ready in found:
             # An earlier callback of this round may have let go of this descriptor.
             watch = self._watches.get(fd)
             if watch is not None:
@@ -142,10 +147,6 @@ class Loop:
             timer = heapq.heappop(self._timers)[2]
             if not timer.cancelled:
                 timer.callback()
-
-    def _woken(self, _events: int) -> None:
-        os.read(self._wake_read, 4096)
-        self._child_died = True
 
     def _reap(self) -> None:
         self._child_died = False
