@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from unit.guest.linked import Place, place
+from unit.guest.agent_client import running_agent
+from unit.guest.linked import Place
 from warren.core.link import Link
 from warren.core.link_connection import MAX_OPENED
 from warren.domain import Cause, Display, Event, ExecKind, ExecRequest, State, new_id
@@ -27,8 +28,8 @@ HELLO: Header = {"t": "hello", "version": PROTOCOL_VERSION, "sandbox": "sbx_0000
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Place]:
-    with place() as running:
-        yield running
+    with running_agent() as agent:
+        yield Place(agent)
 
 
 def request(code: str, **fields: Any) -> ExecRequest:

@@ -1,4 +1,4 @@
-"""Real nurseries with each executor, and kernels from them."""
+"""A real agent for each module, and real nurseries with each executor."""
 
 from __future__ import annotations
 
@@ -6,12 +6,35 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from unit.guest.agent_client import Client, RunningAgent, running_agent
+from unit.guest.linked import Place
 from unit.guest.nest import Nest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from unit.guest.nest import Kernel
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[RunningAgent]:
+    with running_agent() as agent:
+        yield agent
+
+
+@pytest.fixture
+def client(agent: RunningAgent) -> Iterator[Client]:
+    client = agent.connect()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def here(agent: RunningAgent) -> Iterator[Place]:
+    """The agent with its workspace, which is empty again at the end."""
+    place = Place(agent)
+    yield place
+    place.clear()
 
 
 @pytest.fixture(scope="module", params=["ipython", "plain"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from unit.guest.agent_client import RunningAgent, running_agent
 from warren.core.link import Link
 from warren.engines.unix_channel import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
+
+    from unit.guest.agent_client import RunningAgent
 
 T = TypeVar("T")
 DEADLINE_S = 60
@@ -69,9 +69,3 @@ class Place:
                 shutil.rmtree(path)
             else:
                 os.unlink(path)
-
-
-@contextlib.contextmanager
-def place() -> Iterator[Place]:
-    with running_agent() as agent:
-        yield Place(agent)

@@ -10,24 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.guest.agent_client import Client, RunningAgent, running_agent
 from warren.guest.wire import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[RunningAgent]:
-    with running_agent() as agent:
-        yield agent
-
-
-@pytest.fixture
-def client(agent: RunningAgent) -> Iterator[Client]:
-    client = agent.connect()
-    yield client
-    client.close()
+    from unit.guest.agent_client import Client, RunningAgent
 
 
 def _frame(header: str, payload: bytes = b"") -> bytes:

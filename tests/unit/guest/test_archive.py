@@ -11,27 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.guest.linked import Place, place
 from warren.errors import Conflict, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
+    from unit.guest.linked import Place
     from warren.core.link import Link
 
 FORMATS = ["tar", "tar.gz", "zip"]
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[Place]:
-    with place() as running:
-        yield running
-
-
-@pytest.fixture
-def here(agent: Place) -> Iterator[Place]:
-    yield agent
-    agent.clear()
 
 
 def tar_of(*members: tuple[tarfile.TarInfo, bytes], kind: str = "tar") -> bytes:

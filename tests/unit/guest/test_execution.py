@@ -6,23 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.guest.agent_client import Client, RunningAgent, running_agent
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[RunningAgent]:
-    with running_agent() as agent:
-        yield agent
-
-
-@pytest.fixture
-def client(agent: RunningAgent) -> Iterator[Client]:
-    client = agent.connect()
-    yield client
-    client.close()
+    from unit.guest.agent_client import Client, RunningAgent
 
 
 def test_an_execution_runs_on_when_its_connection_drops(agent: RunningAgent) -> None:

@@ -13,25 +13,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from unit.guest.linked import Place, place
 from warren.errors import Conflict, InvalidRequest, NotFound, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from unit.guest.linked import Place
     from warren.core.link import Link
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[Place]:
-    with place() as running:
-        yield running
-
-
-@pytest.fixture
-def here(agent: Place) -> Iterator[Place]:
-    yield agent
-    agent.clear()
 
 
 def test_a_file_comes_back_as_it_was_written(here: Place) -> None:

@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(scope="module")
-def agent() -> Iterator[RunningAgent]:
-    with running_agent() as agent:
-        yield agent
-
-
 @pytest.fixture
 def client(agent: RunningAgent) -> Iterator[Client]:
     client = agent.connect()

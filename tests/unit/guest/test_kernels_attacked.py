@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.guest.agent_client import Client, RunningAgent, running_agent, until
+from unit.guest.agent_client import Client, RunningAgent, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +26,6 @@ def send(data, fds=()):
 me = lambda: os.environ["WARREN_EXECUTION"]
 saved = "kept"
 """
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[RunningAgent]:
-    with running_agent() as agent:
-        yield agent
 
 
 @pytest.fixture

@@ -6,28 +6,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.guest.linked import Place, place
 from warren.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from unit.guest.linked import Place
     from warren.core.link import Link
 
 
-@pytest.fixture(scope="module")
-def here() -> Iterator[Place]:
-    with place() as running:
-        running.make(
-            {
-                "src/one.py": b"import os\nprint('hello')\n",
-                "src/two.py": b"x = 1\r\nprint('bye')\r\n",
-                "notes.txt": "gr\u00fc\u00dfe\nhello\n".encode(),
-                "data.bin": b"hello\0hello",
-                "long.txt": b"a" * 200_000 + b"needle\n" + b"next needle\n",
-            }
-        )
-        yield running
+@pytest.fixture
+def here(here: Place) -> Place:
+    here.make(
+        {
+            "src/one.py": b"import os\nprint('hello')\n",
+            "src/two.py": b"x = 1\r\nprint('bye')\r\n",
+            "notes.txt": "gr\u00fc\u00dfe\nhello\n".encode(),
+            "data.bin": b"hello\0hello",
+            "long.txt": b"a" * 200_000 + b"needle\n" + b"next needle\n",
+        }
+    )
+    return here
 
 
 def test_names_are_matched_by_glob(here: Place) -> None:

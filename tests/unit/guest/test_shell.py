@@ -4,27 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
 from unit.guest.agent_client import Client, RunningAgent, has_ended, running_agent, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[RunningAgent]:
-    with running_agent() as agent:
-        yield agent
-
-
-@pytest.fixture
-def client(agent: RunningAgent) -> Iterator[Client]:
-    client = agent.connect()
-    yield client
-    client.close()
 
 
 def test_a_command_has_its_output_and_exit_code(client: Client) -> None:

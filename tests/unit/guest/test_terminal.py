@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
-
-from unit.guest.agent_client import Client, RunningAgent, has_ended, running_agent, until
+from unit.guest.agent_client import Client, RunningAgent, has_ended, until
 from warren.guest.wire import WINDOW
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[RunningAgent]:
-    with running_agent() as agent:
-        yield agent
-
-
-@pytest.fixture
-def client(agent: RunningAgent) -> Iterator[Client]:
-    client = agent.connect()
-    yield client
-    client.close()
 
 
 def _open(client: Client, name: str, *argv: str, **params: Any) -> int:

@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from unit.guest.linked import Place, place
 from warren.errors import Conflict, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from unit.guest.linked import Place
     from warren.core.link import ByteStream, Link, TunnelStream
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[Place]:
-    with place() as running:
-        yield running
 
 
 @pytest.fixture
