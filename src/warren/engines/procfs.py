@@ -39,6 +39,13 @@ def read(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]), ticks * _TICK_US)
 
 
+def pid_of(pidfd: int) -> int:
+    """Return the number of the process that a descriptor stands for; -1 when it has ended, or is none."""
+    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
+        numbers = [int(line.split()[1]) for line in file if line.startswith("Pid:")]
+    return numbers[0] if numbers else -1
+
+
 def start_time(pid: int) -> int:
     """Return when a process began, in ticks since the host did; 0 when it has ended."""
     process = read(pid)

@@ -8,12 +8,14 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
-from warren.guest.wire import Decoder, Header, encode
+from warren.guest.wire import Decoder, Header, ProtocolError, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MAX_FDS = 16
+_MAX_WAITING = 256
+"""Descriptors that came and were not taken: a zygote runs the image's code, which may send any number."""
 
 
 def send(sock: socket.socket, header: Header, fds: Sequence[int] = ()) -> None:
@@ -56,7 +58,9 @@ class Receiver:
         return self._frames.popleft()
 
     def take_fd(self) -> int:
-        """Return the next descriptor that came along."""
+        """Return the next descriptor that came along. Raises ProtocolError when none did."""
+        if not self._fds:
+            raise ProtocolError("a message came without its descriptor")
         return self._fds.popleft()
 
     def close(self) -> None:
@@ -68,6 +72,8 @@ class Receiver:
     def _fill(self) -> None:
         data, fds, _flags, _address = socket.recv_fds(self._socket, 1 << 16, _MAX_FDS)
         self._fds.extend(fds)
+        if len(self._fds) > _MAX_WAITING:
+            raise ProtocolError("more descriptors came than anybody asked for")
         if not data:
             raise EOFError
         self._frames.extend(header for header, _payload in self._decoder.feed(data))

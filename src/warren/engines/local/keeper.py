@@ -88,13 +88,11 @@ class Keeper:
     async def _answer(self, writer: asyncio.StreamWriter, header: Header, payload: bytes) -> None:
         answer: Header = {"t": "ok", "id": header.get("id")}
         try:
-            operation = self._operations.get(str(header.get("op")))
-            if operation is None:
-                raise InvalidRequest(f"the keeper knows no operation {header.get('op')!r}")
+            operation = self._operations.get(str(header.get("op")), _refuse)
             answer |= await operation(json.loads(payload) if payload else {})
         except Error as error:
             answer |= {"t": "err", "code": error.code, "message": str(error)}
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except Exception as error:  # noqa: BLE001  (whoever asked must hear of it, or waits for ever)
             answer |= {"t": "err", "code": "start_failed", "message": f"{type(error).__name__}: {error}"}
         if not writer.is_closing():
             _send(writer, answer)
@@ -111,6 +109,10 @@ class Keeper:
             busy = self._writers or self._sandboxes.is_busy
             idle = 0.0 if busy else idle + IDLE_S / 20
         self._ended.set()
+
+
+async def _refuse(_params: Header) -> Header:
+    raise InvalidRequest("the keeper knows no such operation")
 
 
 def _send(writer: asyncio.StreamWriter, header: Header) -> None:

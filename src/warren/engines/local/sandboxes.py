@@ -19,12 +19,15 @@ from warren.engines.local.records import Record
 from warren.engines.local.workspaces import Workspaces
 from warren.engines.local.zygotes import Newborn, Zygote, ZygoteGone
 from warren.errors import Conflict, EngineUnavailable, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, StartFailed
+from warren.guest.wire import ProtocolError
 
 if TYPE_CHECKING:
     from warren.engines.local.cgroups import Group
     from warren.guest.wire import Header
 
 BOOT_TIMEOUT_S = 20.0
+SPAWN_TIMEOUT_S = 60.0
+"""Many may be asked for at once, and the zygote makes them one after another."""
 BOOTS_AT_ONCE = 16
 OVERHEAD_BYTES = 24 << 20
 """Memory of the agent and the nursery, on top of what a sandbox was promised."""
@@ -195,14 +198,15 @@ class Sandboxes:
                 message = self._boot_message(record, params, workspace, list(facts))
                 fds.send(ours, message, [listener.fileno(), *passed])
                 zygote.get_ready()
-                self._born(record, await newborn)
+                async with asyncio.timeout(SPAWN_TIMEOUT_S):
+                    self._born(record, await newborn)
                 async with asyncio.timeout(BOOT_TIMEOUT_S):
                     answer = await receiver.receive_async()
             except BrokenPipeError as error:
                 # The process that should have taken our message is gone, most likely with the zygote.
                 zygote.give_up()
                 raise ZygoteGone("the zygote of this image ended") from error
-            except (EOFError, OSError, TimeoutError) as error:
+            except (EOFError, OSError, ProtocolError, TimeoutError) as error:
                 raise StartFailed(f"the sandbox did not start: {str(error) or type(error).__name__}") from error
         if answer["t"] != "ready":
             raise EngineUnavailable(f"a layer of isolation could not be applied: {answer.get('message')}")

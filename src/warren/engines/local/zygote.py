@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 def main(listener_fd: int, preload: list[str], version: str, environment: dict[str, str]) -> NoReturn:
     """Import everything once, then make sandboxes for whichever keeper is connected."""
+    # WHY: all zygotes of a keeper have one host uid; one image's code must not look into another image's zygote.
+    forking.set_dumpable(False)
     listener = socket.socket(fileno=listener_fd)
     ready = _prepare(preload)
     # As most sandboxes will have it: what need not be changed in each need not be copied.

@@ -15,6 +15,7 @@ from warren.engines.local import fds, plan
 from warren.engines.local.cgroups import GroupLimits
 from warren.engines.local.launch import Launch, become_zygote
 from warren.errors import StartFailed
+from warren.guest.wire import ProtocolError
 
 if TYPE_CHECKING:
     import socket
@@ -166,7 +167,7 @@ class Zygote:
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 ready = await receiver.receive_async()
-        except (EOFError, OSError, TimeoutError) as error:
+        except (EOFError, OSError, ProtocolError, TimeoutError) as error:
             receiver.close()
             raise StartFailed(
                 f"the zygote of this image ended before it was ready: {notes.last_words(self._log)}"
@@ -184,15 +185,24 @@ class Zygote:
                 self._has_parked.set()
                 waiting = self._waiting.pop(str(reply.get("sandbox")), None)
                 if reply["t"] == "spawned":
-                    newborn = Newborn(reply["pid"], self._receiver.take_fd())
-                    if waiting is None or waiting.done():
-                        os.close(newborn.pidfd)
-                    else:
-                        waiting.set_result(newborn)
+                    self._deliver(self._receiver.take_fd(), waiting)
                 elif reply["t"] == "failed" and waiting is not None and not waiting.done():
                     waiting.set_exception(StartFailed(f"the zygote could not make a sandbox: {reply.get('error')}"))
-        except (EOFError, OSError):
+        except (EOFError, OSError, ProtocolError):
             self.give_up()
+
+    def _deliver(self, pidfd: int, waiting: asyncio.Future[Newborn] | None) -> None:
+        """Hand a process to whoever waits for it. Raises ProtocolError when it is not the zygote's to give away."""
+        # WHY: the zygote runs image code, and what it names we will one day kill, with the rights of the host's root.
+        process = procfs.read(procfs.pid_of(pidfd))
+        if process is not None and process.parent == self._pid and waiting is not None and not waiting.done():
+            waiting.set_result(Newborn(process.pid, pidfd))
+            return
+        os.close(pidfd)
+        if process is not None and process.parent != self._pid:
+            raise ProtocolError("the zygote named a process that is not its child")
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(StartFailed("the process of the sandbox ended at once"))
 
     def give_up(self) -> None:
         """Take it for dead: everybody who waits is told that nothing will come."""

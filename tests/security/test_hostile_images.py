@@ -1,0 +1,117 @@
+"""A package of an image is hostile: it runs when the zygote preloads it, before there is any sandbox."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from security.arena import ROOTLESS, answers, program
+from warren.engines.local import snapshot
+from warren.errors import Error
+from warren.testing.subject import printed, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from security.canaries import Host
+    from warren.domain import Handle, Image
+    from warren.testing.subject import Subject
+
+    MakeImage = Callable[[str], Image]
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def folder(python_image: Image) -> Iterator[str]:
+    """An image without packages but for one."""
+    path = tempfile.mkdtemp(prefix="warren-hostile-")
+    os.chmod(path, 0o755)
+    venv = os.path.join(path, "venv")
+    packages = shutil.ignore_patterns("site-packages")
+    shutil.copytree(os.path.join(python_image.path, "venv"), venv, symlinks=True, ignore=packages)
+    (library,) = glob.glob(os.path.join(venv, "lib/python3*"))
+    os.mkdir(os.path.join(library, "site-packages"))
+    with open(os.path.join(library, "site-packages", "hostile.py"), "w", encoding="utf-8") as file:
+        file.write(program("hostile_image"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def make_image(folder: str, python_image: Image, host: Host, data_dir: str) -> MakeImage:
+    """Make an image that preloads the hostile module, in one of its modes."""
+
+    def make(mode: str) -> Image:
+        digest = hashlib.sha256(mode.encode()).hexdigest()[:32]
+        env = {"HOSTILE": json.dumps({"mode": mode, **_targets(host, data_dir)})}
+        return dataclasses.replace(python_image, name=mode, digest=digest, path=folder, preload=("hostile",), env=env)
+
+    return make
+
+
+def _targets(host: Host, data_dir: str) -> dict[str, Any]:
+    zygotes = []
+    for name in glob.glob(os.path.join(data_dir, "local", "zygotes", "*", "*.json")):
+        with open(name, encoding="utf-8") as file:
+            zygotes.append(json.load(file)["pid"])
+    sockets = [[one.address, one.port] if one.port else one.address for one in host.listeners if one.family != "udp"]
+    return {
+        "files": [host.file, host.shm_file, "/etc/shadow", os.path.join(data_dir, "local")],
+        "pids": [host.process.pid, *zygotes],
+        "sockets": sockets,
+        "version": snapshot.compute_digest(),
+    }
+
+
+async def test_code_of_an_image_reaches_neither_host_nor_other_images(
+    subject: Subject, make_image: MakeImage, sibling: Handle, host: Host
+) -> None:
+    """It may do what it likes to its own sandboxes; it holds no right over anything else."""
+    del sibling  # Its image's zygote is one of the targets.
+    image = make_image("explore")
+    async with subject.linked_sandbox(image=image) as link:
+        found = json.loads(await printed(link, "import hostile, json; print(json.dumps(hostile.FOUND))"))
+
+    assert ROOTLESS or found["map"][1] != "0", "the zygote is the host's root"
+    del found["map"]
+    signals = {name for name in found if name.startswith("kill ")}
+    assert set(found) - signals == set()
+    # Processes with its host id can be signalled, though not looked into: other zygotes, which are then replaced, and
+    # for an ordinary user everything of his.
+    assert ROOTLESS or f"kill {host.process.pid}" not in signals
+
+
+async def test_a_zygote_cannot_have_a_process_of_the_host_killed(
+    subject: Subject, make_image: MakeImage, host: Host
+) -> None:
+    """It names processes of the host as its sandboxes; the keeper, who is root, would kill them one day."""
+    spec = subject.make_spec(image=make_image("betray"))
+    with anyio.fail_after(60):
+        await refused(Error, subject.engine.create(spec))
+
+    assert spec.id not in await subject.listed()
+    assert host.process.poll() is None
+
+
+@pytest.mark.parametrize("mode", ["raise", "exit", "thread", "garbage", "a huge frame", "no frame", "flood"])
+async def test_an_image_that_misbehaves_costs_its_own_sandboxes_only(
+    subject: Subject, make_image: MakeImage, mode: str
+) -> None:
+    spec = subject.make_spec(image=make_image(mode))
+    with anyio.fail_after(60):
+        message = await refused(Error, subject.engine.create(spec))
+
+    assert len(message) < 3000
+    assert spec.id not in await subject.listed()
+    async with subject.linked_sandbox() as link:
+        await answers(link)
