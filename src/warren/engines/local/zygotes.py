@@ -199,10 +199,10 @@ class Zygote:
             waiting.set_result(Newborn(process.pid, pidfd))
             return
         os.close(pidfd)
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(StartFailed("the process of the sandbox ended at once, or is none of the zygote's"))
         if process is not None and process.parent != self._pid:
             raise ProtocolError("the zygote named a process that is not its child")
-        if waiting is not None and not waiting.done():
-            waiting.set_exception(StartFailed("the process of the sandbox ended at once"))
 
     def give_up(self) -> None:
         """Take it for dead: everybody who waits is told that nothing will come."""
