@@ -27,7 +27,7 @@ def become(env: dict[str, str], cwd: str, fds: Sequence[int]) -> None:
     _place(fds)
     forking.close_all_but(range(len(fds)))
     settle()
-    _set_environment(env)
+    set_environment(env)
     os.umask(0o022)
     sys.argv = [""]
     stdio.open_outputs()
@@ -37,7 +37,7 @@ def become(env: dict[str, str], cwd: str, fds: Sequence[int]) -> None:
     reseed.renew_randomness()
 
 
-def _set_environment(env: dict[str, str]) -> None:
+def set_environment(env: dict[str, str]) -> None:
     """Make it exactly `env`, touching only what differs."""
     for name in os.environ.keys() - env.keys():
         del os.environ[name]

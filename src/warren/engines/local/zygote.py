@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from warren.engines.local import contain, fds, namespaces, seccomp
 from warren.engines.local.hugepages import collapse_heap
-from warren.guest import agent, forking, kernel
+from warren.guest import agent, birth, forking, kernel
 from warren.guest.boot import Boot
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def main(listener_fd: int, preload: list[str], version: str, environment: dict[s
     listener = socket.socket(fileno=listener_fd)
     ready = _prepare(preload)
     # As most sandboxes will have it: what need not be changed in each need not be copied.
-    os.environ.clear()
-    os.environ.update(environment)
+    birth.set_environment(environment)
     program = seccomp.build_filter()
     # WHY: children are never waited for here; whoever needs to know of their end holds a pidfd.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
