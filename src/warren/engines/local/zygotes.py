@@ -183,9 +183,10 @@ class Zygote:
             while True:
                 reply = await self._receiver.receive_async()
                 self._has_parked.set()
+                pidfd = self._receiver.take_fd() if reply["t"] == "spawned" else -1
                 waiting = self._waiting.pop(str(reply.get("sandbox")), None)
-                if reply["t"] == "spawned":
-                    self._deliver(self._receiver.take_fd(), waiting)
+                if pidfd >= 0:
+                    self._deliver(pidfd, waiting)
                 elif reply["t"] == "failed" and waiting is not None and not waiting.done():
                     waiting.set_exception(StartFailed(f"the zygote could not make a sandbox: {reply.get('error')}"))
         except (EOFError, OSError, ProtocolError):
