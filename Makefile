@@ -45,12 +45,12 @@ tools: # what the tests run beside Python: mkfs.ext4 for disk quotas, bubblewrap
 	fi; \
 	echo "not installed:$$missing. Tests that need them say so and are skipped; the packages are e2fsprogs and bubblewrap" >&2
 
-check: setup ## lint, formatting, types, layers, file lengths
+check: setup ## lint, formatting, types, layers, house rules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest --quiet tests/house/test_files.py
+	$(BIN)/pytest --quiet tests/house
 
 format: setup ## write the code as ruff likes it
 	$(BIN)/ruff check --fix

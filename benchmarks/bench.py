@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from warren.core.link import Link
 
+from warren.core.link import Link
 from warren.domain import ExecRequest, Limits, SandboxSpec, new_id
 
 if TYPE_CHECKING:
