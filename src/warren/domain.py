@@ -194,6 +194,7 @@ class ExecRequest:
     cwd: str | None = None
     echo: Echo = Echo.DISPLAY
     stream: bool = True
+    paced: bool = False
     output_bytes: int = MIB
     output_max_bytes: int = 256 * MIB
     kill_leftovers: bool = False

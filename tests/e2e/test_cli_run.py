@@ -61,6 +61,14 @@ def test_output_appears_while_the_program_runs(warren: Cli) -> None:
     assert process.returncode == 0
 
 
+def test_a_flood_of_output_arrives_whole(warren: Cli) -> None:
+    code = "import sys\nfor i in range(100): sys.stdout.write(str(i % 10) * (1 << 20))"
+    done = warren("run", "-c", code)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == b"".join(b"%d" % (i % 10) * (1 << 20) for i in range(100))
+
+
 def test_a_timeout_is_explained_and_exits_124(warren: Cli) -> None:
     done = warren("run", "--timeout", "300ms", "-c", "print('partial', flush=True)\nwhile True: pass")
 

@@ -79,6 +79,7 @@ def _build_request(program: Program, timeout_s: float | None) -> ExecRequest:
         argv=argv,
         timeout_s=timeout_s if program.timeout_s is None else program.timeout_s,
         stream=not program.as_json,
+        paced=True,
         output_max_bytes=_OUTPUT_MAX_BYTES,
     )
 

@@ -221,14 +221,15 @@ class Link(FileLink):
 
     async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> LinkStream:
         code, parameters = request.code.encode("utf-8", "surrogatepass"), render_request(request)
-        if stdin is None:
-            return await self.request("run", parameters, code)
-        parameters["stdin"] = True
+        parameters["stdin"] = stdin is not None
         if isinstance(stdin, bytes) and len(stdin) <= WINDOW:
             pieces = tuple(stdin[at : at + CHUNK] for at in range(0, max(1, len(stdin)), CHUNK))
-            return await self.request_with("run", parameters, code, pieces)
-        stream = await self.request("run", parameters, code)
-        self.feed(stream, stdin)
+            stream = await self.request_with("run", parameters, code, pieces)
+        else:
+            stream = await self.request("run", parameters, code)
+            if stdin is not None:
+                self.feed(stream, stdin)
+        stream.is_paced = request.paced
         return stream
 
     async def _events(self, start: Callable[[], Awaitable[LinkStream]], exec_id: str) -> AsyncGenerator[Event, None]:
@@ -271,7 +272,7 @@ def render_request(request: ExecRequest) -> dict[str, Any]:
     if request.cwd is not None:
         asked["cwd"] = request.cwd
     asked["echo"] = request.echo.value
-    asked["stream"] = request.stream
+    asked["stream"], asked["paced"] = request.stream, request.paced
     asked["output_bytes"], asked["output_max_bytes"] = request.output_bytes, request.output_max_bytes
     asked["leftover"] = "kill" if request.kill_leftovers else "keep"
     asked["changes"] = request.scan_changes

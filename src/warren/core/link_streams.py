@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.link_values import parse_error
-from warren.guest.wire import CHUNK, WINDOW, Header, ProtocolError
+from warren.guest.wire import CHUNK, EVENT_COST, WINDOW, Header, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable
@@ -21,7 +21,6 @@ MAX_QUEUED = 48 << 20
 MAX_LINK_OUTPUT_QUEUED = 32 << 20
 MAX_LINK_QUEUED = 128 << 20
 """The same bounds for all streams of a link together."""
-_ITEM_COST = 256
 _OUTPUTS = ("stdout", "stderr")
 
 
@@ -41,6 +40,7 @@ class LinkStream:
         "credit",
         "feeding",
         "id",
+        "is_paced",
         "window",
     )
 
@@ -52,6 +52,8 @@ class LinkStream:
         self.window = WINDOW
         """Bytes of data the agent may still send."""
         self.answered = False
+        self.is_paced = False
+        """Whether output uses up the window as data does, so that the program waits and none is dropped."""
         self.feeding: anyio.CancelScope | None = None
         self._items: deque[tuple[Header, bytes]] = deque()
         self._buffered = 0
@@ -74,7 +76,9 @@ class LinkStream:
         if kind == "data":
             self._consume(len(payload))
         elif kind == "event":
-            self._count(-len(payload) - _ITEM_COST)
+            self._count(-len(payload) - EVENT_COST)
+            if self.is_paced and header.get("kind") in _OUTPUTS:
+                self._consume(len(payload) + EVENT_COST)
         elif kind == "err":
             raise self._connection.checked(parse_error, header)
         return header, payload
@@ -147,13 +151,16 @@ class LinkStream:
                 raise ProtocolError("data without credit")
         elif kind == "event":
             is_output = header.get("kind") in _OUTPUTS
-            busy = self._buffered > MAX_OUTPUT_QUEUED or self._connection.queued > MAX_LINK_OUTPUT_QUEUED
+            is_full = self._connection.queued > MAX_LINK_OUTPUT_QUEUED and not self.is_paced
+            busy = self._buffered > MAX_OUTPUT_QUEUED or is_full
             if is_output and busy:
                 self._skipped += len(payload)
                 return
             if self._skipped and is_output:
                 header["dropped"], self._skipped = self._skipped, 0
-            self._count(len(payload) + _ITEM_COST)
+            self._count(len(payload) + EVENT_COST)
+            if self.is_paced and is_output:
+                self.window -= len(payload) + EVENT_COST
             if self._buffered > MAX_QUEUED or self._connection.queued > MAX_LINK_QUEUED:
                 raise ProtocolError("more events than an execution may have")
         self._items.append((header, payload))

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 from warren.guest.output import HeadTail
 from warren.guest.parameters import Refused
 from warren.guest.streams import BUSY_BACKLOG
+from warren.guest.wire import EVENT_COST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warren.guest.pipes import Stdin
     from warren.guest.request import RunRequest
     from warren.guest.streams import Stream
     from warren.guest.wire import Header
 
 MAX_EVENT_BYTES = 8 << 20
-EVENT_COST = 256
-"""What keeping an event costs beyond its payload, so that millions of tiny ones are bounded too."""
 MAX_DISPLAY_BYTES = 16 << 20
 MAX_RESULT_JSON = (1 << 20) - 4096
 MAX_FINISHED = 64
@@ -71,13 +72,28 @@ class Execution:
         self._dropped_seq = 0
         self._written = 0
         self._listeners: list[Listener] = []
+        self._pacer: Stream | None = None
 
     def write(self, kind: str, data: bytes) -> None:
         """Note some output."""
         self.output[kind].add(data)
         if self.request.stream:
             self._emit({"kind": kind}, data, self._written)
+        if self._pacer is not None:
+            self._pacer.credit -= len(data) + EVENT_COST
         self._written += len(data)
+
+    def pace_by(self, stream: Stream) -> None:
+        """Let output wait for the reader of that stream, if that was asked for."""
+        if self.request.paced and self.request.stream:
+            self._pacer = stream
+
+    def may_read(self, resume: Callable[[], None]) -> bool:
+        """Say whether more output may be read; if not, `resume` is called when it is worth asking again."""
+        if self._pacer is None or self._pacer.credit > 0:
+            return True
+        self._pacer.on_credit = resume
+        return False
 
     def display(self, kind: str, payload: bytes) -> None:
         """Note a display; past the bound it is dropped, and the result says so."""
@@ -131,6 +147,10 @@ class Execution:
             self._listeners.remove(listener)
         if self.stdin is not None and self.stdin.stream is listener.stream:
             self.stdin.close()
+        if self._pacer is listener.stream:
+            resume, self._pacer = self._pacer.on_credit, None
+            if resume is not None:
+                resume()
 
     def _emit(self, header: Header, payload: bytes, start: int | None) -> None:
         self.seq += 1

@@ -27,6 +27,7 @@ def _run(agent: Agent, stream: Stream, params: dict[str, Any], payload: bytes) -
     if execution.request.stdin:
         execution.stdin = Stdin(agent.loop, stream)
     execution.attach(stream)
+    execution.pace_by(stream)
     try:
         run: Run
         if execution.request.kind == "cell":

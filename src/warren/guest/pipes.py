@@ -94,12 +94,23 @@ class Stdin:
 
 
 class Pipes:
-    """Standard input, output and error of one execution; `sink(kind, data)` gets what is written."""
+    """Standard input, output and error of one execution; `sink(kind, data)` gets what is written.
 
-    def __init__(self, loop: Loop, stdin: Stdin | None, null_fd: int, sink: Callable[[str, bytes], None]) -> None:
+    After each reading `may_read(resume)` is asked; when it says no, the program waits until it calls `resume`.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        stdin: Stdin | None,
+        null_fd: int,
+        sink: Callable[[str, bytes], None],
+        may_read: Callable[[Callable[[], None]], bool],
+    ) -> None:
         self._loop = loop
         self._stdin = stdin
         self._sink = sink
+        self._may_read = may_read
         self._kinds: dict[int, str] = {}
         self.theirs: list[int] = []
         """The program's ends: stdin, stdout, stderr. Whoever passes them on closes them."""
@@ -110,7 +121,7 @@ class Pipes:
                 self.theirs.append(writing)
                 self._kinds[reading] = kind
                 os.set_blocking(reading, False)
-                loop.watch(reading, READ, self._reader(reading, kind))
+            self._resume()
         except OSError:
             self.close_theirs()
             self.abandon()
@@ -157,6 +168,10 @@ class Pipes:
         self._kinds.clear()
         self._close_stdin()
 
+    def _resume(self) -> None:
+        for fd, kind in self._kinds.items():
+            self._loop.watch(fd, READ, self._reader(fd, kind))
+
     def _open_stdin(self, stdin: Stdin) -> int:
         reading, writing = os.pipe2(os.O_CLOEXEC)
         stdin.connect(writing)
@@ -176,6 +191,9 @@ class Pipes:
                 data = b""
             if data:
                 self._sink(kind, data)
+                if not self._may_read(self._resume):
+                    for waiting in self._kinds:
+                        self._loop.unwatch(waiting)
             elif fd in self._kinds:
                 del self._kinds[fd]
                 self._loop.unwatch(fd)

@@ -41,6 +41,7 @@ class RunRequest:
     idle_timeout_s: float | None = None
     stdin: bool = False
     stream: bool = True
+    paced: bool = False
     env: dict[str, str] = field(default_factory=dict)
     cwd: str | None = None
     echo: str = "display"
@@ -68,6 +69,7 @@ def parse_run(header: Header, payload: bytes) -> RunRequest:
         idle_timeout_s=_seconds(header, "idle_timeout_ms"),
         stdin=get_flag(header, "stdin", default=False),
         stream=get_flag(header, "stream", default=True),
+        paced=get_flag(header, "paced", default=False),
         env=get_env(header),
         cwd=None if header.get("cwd") is None else get_text(header, "cwd"),
         echo=get_choice(header, "echo", ECHOES, "display"),

@@ -39,7 +39,8 @@ class Run:
 
     def open_pipes(self) -> Pipes:
         """Make its pipes; what is written to them becomes its output."""
-        self.pipes = Pipes(self.agent.loop, self.execution.stdin, self.agent.null_fd, self.write)
+        execution = self.execution
+        self.pipes = Pipes(self.agent.loop, execution.stdin, self.agent.null_fd, self.write, execution.may_read)
         return self.pipes
 
     def begin(self) -> None:

@@ -23,6 +23,8 @@ MAX_HEADER = 64 << 10
 MAX_PAYLOAD = 4 << 20
 CHUNK = 256 << 10
 """The most a `data` frame carries."""
+EVENT_COST = 256
+"""What an event counts beyond its payload, so that millions of tiny ones are bounded too."""
 WINDOW = 2 << 20
 """Bytes of `data` that either side may send on a stream before it is granted more."""
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from warren.guest.wire import WINDOW
+
 if TYPE_CHECKING:
     from unit.guest.agent_client import Client, RunningAgent
 
@@ -91,6 +93,32 @@ def test_who_does_not_read_misses_output_and_is_told_how_much(agent: RunningAgen
     assert result["stdout_bytes"] == 50_000_000
     assert missed + len(reply.output()) == 50_000_000
     slow.close()
+
+
+def test_a_paced_program_waits_for_its_reader_and_nothing_is_missed(client: Client) -> None:
+    code = "head -c 20000000 /dev/zero; echo done > reached"
+    stream = client.start_run(code, kind="shell", paced=True)
+    reply = client.wait_for(stream, lambda reply: len(reply.output()) > WINDOW - (1 << 20))
+    # Whatever the agent has sent by now it could send without credit.
+    client.call("kernels")
+    sent = len(reply.output())
+    found = client.call("fs.stat", path="reached")
+    client.send({"t": "credit", "id": stream, "n": 1 << 30})
+    client.wait(stream)
+
+    assert sent <= WINDOW + (128 << 10)
+    assert found["code"] == "not_found"
+    assert len(reply.output()) == reply.result["stdout_bytes"] == 20_000_000
+    assert not any("skipped" in header for header, _ in reply.events)
+
+
+def test_a_paced_program_runs_on_when_its_reader_leaves(agent: RunningAgent, client: Client) -> None:
+    slow = agent.connect()
+    stream = slow.start_run("head -c 20000000 /dev/zero", kind="shell", exec="exe_left", paced=True)
+    slow.wait_for(stream, lambda reply: len(reply.output()) > WINDOW - (1 << 20))
+    slow.close()
+
+    assert client.wait(client.start("attach", exec="exe_left")).result["stdout_bytes"] == 20_000_000
 
 
 def test_of_a_finished_execution_at_most_eight_mebibytes_are_kept(client: Client) -> None:
