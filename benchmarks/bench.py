@@ -82,13 +82,8 @@ class Bench:
     @contextlib.asynccontextmanager
     async def link(self, handle: Handle) -> AsyncIterator[Link]:
         """Connect to a sandbox for the length of a block."""
-        channel = await self.engine.connect(handle)
-        try:
-            async with Link(channel) as link:
-                yield link
-        finally:
-            with anyio.CancelScope(shield=True):
-                await channel.aclose()
+        async with Link(await self.engine.connect(handle)) as link:
+            yield link
 
     @contextlib.asynccontextmanager
     async def sandbox(self, **limits: Any) -> AsyncIterator[Link]:

@@ -30,14 +30,16 @@ _OURS_INSIDE = frozenset({"WARREN_SANDBOX", "WARREN_EXECUTION", "WARREN_PACKAGES
 _DEFAULTS = Limits()
 
 
-def parse_size(value: object) -> object:
-    """Turn `512M` or `2GiB` into bytes; K, M and G are powers of 1024. Other values pass, for the next check."""
-    if not isinstance(value, str):
-        return value
-    match = _SIZE.fullmatch(value.strip())
+def parse_size(text: str) -> int:
+    """Turn `512M` or `2GiB` into bytes; K, M and G are powers of 1024. Raises ValueError."""
+    match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError("write a number of bytes, or one with K, M or G, such as 512M")
     return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _size(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
 
 
 def _split(value: object) -> object:
@@ -53,7 +55,7 @@ def _default_data_dir() -> str:
     return os.path.join(home, "warren")
 
 
-Size = Annotated[int, BeforeValidator(parse_size)]
+Size = Annotated[int, BeforeValidator(_size)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from warren.cli.progress import build_with_progress
-from warren.core.images import Catalog, bundled_spec_dir
+from warren.core.images import Catalog
 from warren.core.link import Link
 from warren.domain import Handle, SandboxSpec
 from warren.engines import procfs
@@ -42,7 +42,7 @@ class Prepared:
 
 def open_catalog(settings: Settings) -> Catalog:
     """Give the catalog of images that the settings name."""
-    return Catalog(settings.data_dir, (*settings.image_dirs, bundled_spec_dir()))
+    return Catalog(settings.data_dir, settings.image_dirs)
 
 
 @contextlib.asynccontextmanager

@@ -7,16 +7,17 @@ import re
 import typer
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
-_SIZES = {"": 0, "b": 0, "k": 10, "kb": 10, "kib": 10, "m": 20, "mb": 20, "mib": 20, "g": 30, "gb": 30, "gib": 30}
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_size(text: str) -> int:
-    """Turn `512M` or `2G` into bytes; K, M and G are powers of 1024."""
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None or (shift := _SIZES.get(match[2].lower())) is None:
-        raise typer.BadParameter(f"{text!r} is not a size: write a number with K, M or G, such as 512M or 2G.")
-    return int(float(match[1]) * (1 << shift))
+    """Turn `512M` or `2G` into bytes, as in the settings."""
+    from warren import settings  # costs more than the rest of the command line, and few commands name a size
+
+    try:
+        return settings.parse_size(text)
+    except ValueError as exc:
+        raise typer.BadParameter(f"{text!r} is not a size: {exc}.") from exc
 
 
 def parse_duration(text: str) -> float:

@@ -45,7 +45,7 @@ class BuildStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Build:
     """One build: what, on what, where."""
 
     spec: ImageSpec
@@ -56,22 +56,22 @@ class Job:
     """Inherited by the programs a build runs, so that the lock outlives a killed builder as long as they do."""
 
 
-def build_folder(job: Job) -> None:
+def build_folder(build: Build) -> None:
     """Fill an empty folder with the image's `venv` and its lock.
 
     Raises BuildFailed; whoever made the folder removes it.
     """
-    venv = f"{job.folder}/venv"
-    job.progress(BuildStep("resolving", f"{len(job.spec.packages)} packages"))
-    _run(job, [*_uv(), "venv", "--no-project", "--python", job.interpreter.executable, venv])
-    _write_lock(job)
-    _install(job)
-    job.progress(BuildStep("compiling", "bytecode"))
-    _compile(job)
-    job.progress(BuildStep("finishing"))
-    _move_inside(job.interpreter, venv)
-    check_preload(job.spec, job.interpreter, venv)
-    _open_to_all(job.folder)
+    venv = f"{build.folder}/venv"
+    build.progress(BuildStep("resolving", f"{len(build.spec.packages)} packages"))
+    _run(build, [*_uv(), "venv", "--no-project", "--python", build.interpreter.executable, venv])
+    _write_lock(build)
+    _install(build)
+    build.progress(BuildStep("compiling", "bytecode"))
+    _compile(build)
+    build.progress(BuildStep("finishing"))
+    _move_inside(build.interpreter, venv)
+    check_preload(build.spec, build.interpreter, venv)
+    _open_to_all(build.folder)
 
 
 def check_preload(spec: ImageSpec, interpreter: Interpreter, venv: str) -> None:
@@ -102,38 +102,38 @@ def _is_there(module: str, path: list[str]) -> bool:
     return True
 
 
-def _write_lock(job: Job) -> None:
-    lock = f"{job.folder}/{LOCK_FILE}"
-    if job.spec.lock is not None:
+def _write_lock(build: Build) -> None:
+    lock = f"{build.folder}/{LOCK_FILE}"
+    if build.spec.lock is not None:
         with open(lock, "w", encoding="utf-8") as file:
-            file.write(job.spec.lock)
+            file.write(build.spec.lock)
         return
-    wanted = f"{job.folder}/requirements.in"
+    wanted = f"{build.folder}/requirements.in"
     with open(wanted, "w", encoding="utf-8") as file:
-        file.write("\n".join(job.spec.packages))
+        file.write("\n".join(build.spec.packages))
     command = [*_uv(), "pip", "compile", "--quiet", "--generate-hashes", "--no-emit-index-url", "--no-header"]
-    _run(job, [*command, "--no-annotate", "--python", job.interpreter.executable, wanted, "-o", lock])
+    _run(build, [*command, "--no-annotate", "--python", build.interpreter.executable, wanted, "-o", lock])
     os.unlink(wanted)
 
 
-def _install(job: Job) -> None:
+def _install(build: Build) -> None:
     total, started, finished = 0, 0, 0
 
     def on_line(line: str) -> None:
         nonlocal total, started, finished
         if match := _RESOLVED.match(line):
             total = int(match[1])
-            job.progress(BuildStep("downloading", f"{total} packages"))
+            build.progress(BuildStep("downloading", f"{total} packages"))
         elif match := _STARTED.match(line):
             started += 1
-            job.progress(BuildStep("downloading", " ".join(filter(None, match.groups())), finished, started))
+            build.progress(BuildStep("downloading", " ".join(filter(None, match.groups())), finished, started))
         elif match := _FINISHED.match(line):
             finished += 1
-            job.progress(BuildStep("downloading", match[1], finished, started))
+            build.progress(BuildStep("downloading", match[1], finished, started))
         elif line.startswith("Prepared"):
-            job.progress(BuildStep("installing", f"{total} packages", 0, total))
+            build.progress(BuildStep("installing", f"{total} packages", 0, total))
         elif line.startswith("Installed"):
-            job.progress(BuildStep("installing", f"{total} packages", total, total))
+            build.progress(BuildStep("installing", f"{total} packages", total, total))
 
     # WHY: copies, because a file shared with uv's cache would change when the cache does.
     command = [
@@ -141,16 +141,16 @@ def _install(job: Job) -> None:
         "pip",
         "install",
         "--python",
-        f"{job.folder}/venv",
+        f"{build.folder}/venv",
         "--link-mode",
         "copy",
         "--only-binary",
         ":all:",
     ]
-    _run(job, [*command, "--require-hashes", "-r", f"{job.folder}/{LOCK_FILE}"], on_line)
+    _run(build, [*command, "--require-hashes", "-r", f"{build.folder}/{LOCK_FILE}"], on_line)
 
 
-def _run(job: Job, command: Sequence[str], on_line: Callable[[str], None] | None = None) -> None:
+def _run(build: Build, command: Sequence[str], on_line: Callable[[str], None] | None = None) -> None:
     last: deque[str] = deque(maxlen=200)
     with subprocess.Popen(
         command,
@@ -159,7 +159,7 @@ def _run(job: Job, command: Sequence[str], on_line: Callable[[str], None] | None
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        pass_fds=(job.lock_fd,),
+        pass_fds=(build.lock_fd,),
     ) as process:
         assert process.stderr is not None
         try:
@@ -171,7 +171,7 @@ def _run(job: Job, command: Sequence[str], on_line: Callable[[str], None] | None
             process.kill()
             raise
     if process.returncode != 0:
-        raise BuildFailed(f"image {job.spec.name} could not be built: {_reason(last)}")
+        raise BuildFailed(f"image {build.spec.name} could not be built: {_reason(last)}")
 
 
 def _reason(lines: Sequence[str]) -> str:
@@ -186,11 +186,11 @@ def _reason(lines: Sequence[str]) -> str:
     return reason
 
 
-def _compile(job: Job) -> None:
+def _compile(build: Build) -> None:
     """Compile every module as if it lay where sandboxes see it, so that no host path is baked in."""
-    venv = f"{job.folder}/venv"
+    venv = f"{build.folder}/venv"
     command = [
-        job.interpreter.executable,
+        build.interpreter.executable,
         "-I",
         "-m",
         "compileall",
@@ -209,7 +209,7 @@ def _compile(job: Job) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        pass_fds=(job.lock_fd,),
+        pass_fds=(build.lock_fd,),
     )
 
 

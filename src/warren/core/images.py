@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import warren
-from warren.core.image_build import BuildStep, Job, build_folder
+from warren.core.image_build import Build, BuildStep, build_folder
 from warren.core.image_spec import ImageSpec, Interpreter, load_spec
 from warren.domain import Image
 from warren.errors import BuildFailed, NotFound, suggest
@@ -153,7 +153,9 @@ class Catalog:
         )
         try:
             os.mkdir(work, 0o755)
-            build_folder(Job(spec=spec, interpreter=self._interpreter, folder=work, progress=progress, lock_fd=lock_fd))
+            build_folder(
+                Build(spec=spec, interpreter=self._interpreter, folder=work, progress=progress, lock_fd=lock_fd)
+            )
             _write_record(work, _Built(image, _size(work), time.time()))
             # WHY: the rename must not reach the disk before the files it promises.
             os.sync()

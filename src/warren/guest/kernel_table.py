@@ -64,14 +64,7 @@ def _list(agent: Agent, stream: Stream, _params: dict[str, Any], _payload: bytes
 
 def _create(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
     name = get_name(params, "kernel")
-    kernel = agent.kernels.add(name)
-
-    def settled(why: str | None) -> None:
-        if why is not None:
-            agent.kernels.remove(name)
-        _answer(stream, why)
-
-    kernel.start(settled)
+    agent.kernels.add(name).start(lambda why: _answer_made(agent, stream, name, why))
 
 
 def _restart(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
@@ -83,17 +76,12 @@ def _fork(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes)
     name = get_name(params, "to")
     target = agent.kernels.add(name)
 
-    def settled(why: str | None) -> None:
-        if why is not None:
-            agent.kernels.remove(name)
-        _answer(stream, why)
-
     def forked(copy: Copy | None, why: str) -> None:
         if copy is None:
             agent.kernels.remove(name)
             stream.fail("conflict", f"the kernel cannot be forked: {why}")
         else:
-            target.become(copy, settled)
+            target.become(copy, lambda why: _answer_made(agent, stream, name, why))
 
     try:
         source.fork(forked)
@@ -121,6 +109,13 @@ def _rollback(agent: Agent, stream: Stream, params: dict[str, Any], _payload: by
 def _delete(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
     agent.kernels.remove(get_name(params, "kernel"))
     stream.reply()
+
+
+def _answer_made(agent: Agent, stream: Stream, name: str, why: str | None) -> None:
+    """Answer for a new kernel; one that could not be made is forgotten."""
+    if why is not None:
+        agent.kernels.remove(name)
+    _answer(stream, why)
 
 
 def _answer(stream: Stream, why: str | None) -> None:

@@ -47,13 +47,8 @@ class Subject:
     @contextlib.asynccontextmanager
     async def link(self, handle: Handle, engine: Engine | None = None) -> AsyncIterator[Link]:
         """Connect to a sandbox for the length of a block."""
-        channel = await (engine or self.engine).connect(handle)
-        try:
-            async with Link(channel) as link:
-                yield link
-        finally:
-            with anyio.CancelScope(shield=True):
-                await channel.aclose()
+        async with Link(await (engine or self.engine).connect(handle)) as link:
+            yield link
 
     @contextlib.asynccontextmanager
     async def linked_sandbox(self, **overrides: Any) -> AsyncIterator[Link]:
