@@ -17,7 +17,7 @@ CODE = f"{IMPORTS}\nint(pandas.Series(numpy.arange(4)).sum())"
 
 async def measure(bench: Bench) -> None:
     """Time a new sandbox, a connection and a cell that uses the data stack, with the peers in between."""
-    peers = Peers.of(bench.image)
+    peers = Peers.of(bench.image, bench.folder)
     no_bubblewrap = peers.why_no_bubblewrap()
     ours: list[float] = []
     cold: list[float] = []

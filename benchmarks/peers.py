@@ -23,14 +23,25 @@ class Peers:
     """Starts the peers. They run on the host, with nothing in their way."""
 
     python: str
-    packages: str
 
     @classmethod
-    def of(cls, image: Image) -> Peers:
-        """Find the interpreter and the packages of an image, as the host sees them."""
-        (packages,) = glob.glob(os.path.join(image.path, "venv", "lib", "python3.*", "site-packages"))
-        name = os.path.basename(os.path.dirname(packages))
-        return cls(os.path.join(image.interpreter_prefix, "bin", name), packages)
+    def of(cls, image: Image, folder: str) -> Peers:
+        """Make, in `folder`, a virtual environment for the host of the interpreter and the packages of an image.
+
+        The image's own names its interpreter as sandboxes see it; and the interpreter alone would see, and slowly, what
+        else is installed with it on this host.
+        """
+        (library,) = glob.glob(os.path.join(image.path, "venv", "lib", "python3.*"))
+        name = os.path.basename(library)
+        place = os.path.join(folder, "peers")
+        if not os.path.isdir(place):
+            os.makedirs(os.path.join(place, "bin"))
+            os.makedirs(os.path.join(place, "lib", name))
+            os.symlink(os.path.join(library, "site-packages"), os.path.join(place, "lib", name, "site-packages"))
+            os.symlink(os.path.join(image.interpreter_prefix, "bin", name), os.path.join(place, "bin", "python"))
+            with open(os.path.join(place, "pyvenv.cfg"), "w", encoding="utf-8") as file:
+                file.write(f"home = {image.interpreter_prefix}/bin\ninclude-system-site-packages = false\n")
+        return cls(os.path.join(place, "bin", "python"))
 
     def bare(self) -> float:
         """Start Python and import nothing; milliseconds."""
@@ -42,7 +53,7 @@ class Peers:
 
     def bubblewrap(self) -> float:
         """Start Python in namespaces made by bubblewrap and import nothing; milliseconds."""
-        binds = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp")
+        binds = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
         return self._clock(["bwrap", "--unshare-all", *binds, self.python, "-c", "pass"])
 
     def why_no_bubblewrap(self) -> str | None:
@@ -57,7 +68,7 @@ class Peers:
 
     def _clock(self, argv: Sequence[str]) -> float:
         # MPLBACKEND as the image sets it; otherwise pyplot would look for a window system, and be slower.
-        env = {"PATH": os.defpath, "HOME": "/tmp", "PYTHONPATH": self.packages, "MPLBACKEND": "agg"}
+        env = {"PATH": os.defpath, "HOME": "/tmp", "MPLBACKEND": "agg"}
         began = time.perf_counter()
         subprocess.run(
             argv, env=env, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

@@ -19,7 +19,7 @@ IN_A_ROW = 5
 
 async def measure(bench: Bench) -> None:
     """Each series is interleaved with its peer."""
-    peers = Peers.of(bench.image)
+    peers = Peers.of(bench.image, bench.folder)
     async with bench.sandbox(checkpoints=0) as plain, bench.sandbox() as protected:
         for link in (plain, protected):
             for _ in range(10):
