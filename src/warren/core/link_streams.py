@@ -146,8 +146,7 @@ class LinkStream:
         kind = header["t"]
         if kind == "data":
             self.window -= len(payload)
-            # The last screen of a terminal may go over the credit by one chunk.
-            if self.window < -CHUNK or len(payload) > CHUNK:
+            if self.window < 0 or len(payload) > CHUNK:
                 raise ProtocolError("data without credit")
         elif kind == "event":
             is_output = header.get("kind") in _OUTPUTS

@@ -62,7 +62,7 @@ class Stream:
         """The peer cancelled it, or the connection is gone. Not called after our own `reply` or `fail`."""
 
     def send(self, data: bytes | memoryview) -> None:
-        """Send at most CHUNK bytes of data; the caller has checked `credit` (it may go below zero by one chunk)."""
+        """Send at most CHUNK bytes of data; the caller has checked that `credit` suffices."""
         self.credit -= len(data)
         self.connection.send({"t": "data", "id": self.id}, data)
 
