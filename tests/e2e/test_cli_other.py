@@ -103,6 +103,15 @@ def test_a_shell_without_a_terminal_says_what_to_use_instead(warren: Cli) -> Non
     assert b"warren run --shell -" in done.stderr
 
 
+def test_a_data_folder_that_cannot_be_made_is_named(warren: Cli) -> None:
+    warren.env["WARREN_DATA_DIR"] = "/proc/nowhere"
+    done = warren("run", "-c", "1")
+
+    folder = f"/proc/nowhere/{warren.engine}"
+    said = f"warren: the data folder {folder} cannot be made: No such file or directory\n"
+    assert (done.returncode, done.stderr.decode()) == (1, said)
+
+
 def test_images_are_listed_and_shown_as_json_in_a_pipe(warren: Cli) -> None:
     listed = json.loads(warren("image", "list").stdout)
     shown = json.loads(warren("image", "show", "python").stdout)

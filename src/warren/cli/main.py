@@ -68,6 +68,8 @@ def _main(argv: list[str] | None) -> int:
         return _leave_broken_pipe()
     except (ConfigError, Error) as exc:
         return _fail(exc, EXIT_USAGE if isinstance(exc, ConfigError | InvalidRequest) else EXIT_FAILED)
+    except OSError as exc:
+        return _fail(exc, EXIT_FAILED)
     except Exception as exc:
         # Typer brings its own copy of click in some versions, so a usage error has no base class we can name.
         if not callable(getattr(exc, "format_message", None)):
@@ -102,7 +104,10 @@ def _explain_usage(exc: Any) -> int:
 def _fail(exc: BaseException, code: int) -> int:
     if not isinstance(exc, ConfigError) and _is_debug():
         raise exc
-    print(f"warren: {exc}", file=sys.stderr)
+    message = str(exc)
+    if isinstance(exc, OSError) and exc.filename is not None:
+        message = f"{exc.filename}: {exc.strerror}"
+    print(f"warren: {message}", file=sys.stderr)
     return code
 
 

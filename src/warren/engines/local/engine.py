@@ -125,7 +125,10 @@ class LocalEngine:
             return self._client
 
     async def _connect(self) -> KeeperClient:
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise EngineUnavailable(f"the data folder {self._folder} cannot be made: {error.strerror}") from error
         version = await asyncio.to_thread(snapshot.compute_digest)
         with await _locked(os.path.join(self._folder, "keeper.lock")):
             with contextlib.suppress(OSError):
