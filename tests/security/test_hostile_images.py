@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
 import hashlib
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from security.arena import ROOTLESS, answers, program
+from security.arena import PROMPTLY_S, ROOTLESS, answers, program
 from warren.engines.local import snapshot
 from warren.errors import Error
 from warren.testing.subject import printed, refused
@@ -73,6 +74,19 @@ def _targets(host: Host, data_dir: str) -> dict[str, Any]:
     }
 
 
+def _zygotes_of(data_dir: str, mode: str) -> list[int]:
+    """List the processes that were started for an image of ours."""
+    found = []
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if name.isdigit():
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    line = file.read().decode(errors="replace")
+                if data_dir in line and json.dumps({"mode": mode})[:-1] in line:
+                    found.append(int(name))
+    return found
+
+
 async def test_code_of_an_image_reaches_neither_host_nor_other_images(
     subject: Subject, make_image: MakeImage, sibling: Handle, host: Host
 ) -> None:
@@ -105,7 +119,7 @@ async def test_a_zygote_cannot_have_a_process_of_the_host_killed(
 
 @pytest.mark.parametrize("mode", ["raise", "exit", "thread", "garbage", "a huge frame", "no frame", "flood"])
 async def test_an_image_that_misbehaves_costs_its_own_sandboxes_only(
-    subject: Subject, make_image: MakeImage, mode: str
+    subject: Subject, make_image: MakeImage, data_dir: str, mode: str
 ) -> None:
     spec = subject.make_spec(image=make_image(mode))
     with anyio.fail_after(60):
@@ -113,5 +127,8 @@ async def test_an_image_that_misbehaves_costs_its_own_sandboxes_only(
 
     assert len(message) < 3000
     assert spec.id not in await subject.listed()
+    with anyio.fail_after(PROMPTLY_S):
+        while _zygotes_of(data_dir, mode):
+            await anyio.sleep(0.01)
     async with subject.linked_sandbox() as link:
         await answers(link)

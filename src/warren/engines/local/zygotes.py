@@ -85,7 +85,11 @@ class Zygote:
         """Start one. Raises StartFailed with what it said last."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._start(launch)
-        await self._connect(launch.version)
+        try:
+            await self._connect(launch.version)
+        except BaseException:
+            await self.close(kill=True)
+            raise
         self._serve()
 
     def spawn(self, sandbox_id: str, outside_id: int, boot: socket.socket) -> tuple[Group, asyncio.Future[Newborn]]:
