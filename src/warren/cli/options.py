@@ -16,18 +16,27 @@ if TYPE_CHECKING:
     from warren.domain import Limits
 
 ImageName = Annotated[
-    str | None, typer.Option("--image", "-i", metavar="NAME", show_default=False, help="What it is made from.")
+    str | None,
+    typer.Option("--image", "-i", metavar="NAME", show_default=False, help="What it is made from; data unless set."),
 ]
 Memory = Annotated[
-    int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Memory it may use, such as 512M or 2G.")
+    int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Memory it may use, such as 2G; 512M unless set.")
 ]
-Cpus = Annotated[float | None, typer.Option(metavar="N", help="Processors it may use, such as 0.5 or 2.")]
-Disk = Annotated[int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Size of its workspace.")]
+Cpus = Annotated[float | None, typer.Option(metavar="N", help="Processors it may use, such as 0.5 or 2; 1 unless set.")]
+Disk = Annotated[
+    int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Size of its workspace; 2G unless set.")
+]
 Env = Annotated[
     list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set a variable of its environment.")
 ]
 EngineName = Annotated[
-    str | None, typer.Option("--engine", metavar="NAME", show_default=False, help="What makes the sandbox.")
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        show_default=False,
+        help="What makes the sandbox: local, or bare, which isolates nothing.",
+    ),
 ]
 AllowBare = Annotated[bool, typer.Option("--allow-bare", help="Let the bare engine run code with no isolation at all.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; also what a pipe gets.")]

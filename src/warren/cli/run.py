@@ -43,7 +43,9 @@ def run(
     disk: Disk = None,
     timeout: Annotated[
         float | None,
-        typer.Option(parser=parse_duration, metavar="TIME", help="End it after so long, such as 30s or 5m."),
+        typer.Option(
+            parser=parse_duration, metavar="TIME", help="End it after so long, such as 30s or 5m; never unless set."
+        ),
     ] = None,
     env: Env = None,
     files: Annotated[
