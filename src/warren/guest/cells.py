@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from warren.guest.explain import Ending
 from warren.guest.processes import MARK
 from warren.guest.request import open_folder, relative_folder
 from warren.guest.run import Run
@@ -74,18 +76,13 @@ class CellRun(Run):
 
     def done(self, clock: Clock, status: str, exit_code: int, error: dict[str, str] | None) -> None:
         """End it as the kernel claims; the kernel lives on."""
-        self._end(
-            exit_code,
-            cpu_ms=clock.read_ms() - self._cpu_before_ms,
-            died=False,
-            status=status,
-            error=error,
-            state="kept",
-        )
+        ending = Ending(exit_code=exit_code, died=False, status=status, error=error, state="kept")
+        self._end(ending, clock.read_ms() - self._cpu_before_ms)
 
     def died(self, exit_code: int | None, cpu_ms: float, state: str, cells_back: int) -> None:
         """End it because its kernel did."""
-        self._end(exit_code, cpu_ms=max(0.0, cpu_ms - self._cpu_before_ms), state=state, cells_back=cells_back)
+        ending = Ending(exit_code=exit_code, state=state, cells_back=cells_back)
+        self._end(ending, max(0.0, cpu_ms - self._cpu_before_ms))
 
     def never_ran(self, why: str | None = None) -> None:
         """End it while it waits: it was cancelled, or no kernel could be made."""
@@ -93,19 +90,9 @@ class CellRun(Run):
             self.execution.notes.append(why)
         state = "kept" if self.deadline.asked or self.deadline.interrupted else "lost"
         status = "interrupted" if self.deadline.interrupted else None
-        self._end(None, cpu_ms=0.0, status=status, state=state)
+        self._end(Ending(exit_code=None, status=status, state=state), 0.0)
 
-    def _end(
-        self,
-        exit_code: int | None,
-        *,
-        cpu_ms: float,
-        died: bool = True,
-        status: str | None = None,
-        error: dict[str, str] | None = None,
-        state: str,
-        cells_back: int = 0,
-    ) -> None:
+    def _end(self, ending: Ending, cpu_ms: float) -> None:
         if self.pipes is not None:
             self.pipes.finish(self.agent.leftovers)
         elif self.execution.stdin is not None:
@@ -113,16 +100,6 @@ class CellRun(Run):
         news = self._kernel.take_news()
         if news.note is not None:
             self.execution.notes.append(news.note)
-        if state == "kept" and news.state is not None:
-            state, cells_back = news.state, news.cells_back
-        self.conclude(
-            exit_code,
-            cpu_ms=cpu_ms,
-            died=died,
-            status=status,
-            error=error,
-            state=state,
-            cells_back=cells_back,
-            protected=self.protected,
-            why_unprotected=self.why_unprotected,
-        )
+        if ending.state == "kept" and news.state is not None:
+            ending = replace(ending, state=news.state, cells_back=news.cells_back)
+        self.conclude(ending, cpu_ms, protected=self.protected, why_unprotected=self.why_unprotected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warren.guest import sysv
@@ -71,50 +72,23 @@ class Run:
         before = self._before
         return before is not None and _rose(before.oom_kills, self.agent.facts.counts().oom_kills)
 
-    def conclude(
-        self,
-        exit_code: int | None,
-        *,
-        cpu_ms: float,
-        died: bool = True,
-        status: str | None = None,
-        error: dict[str, str] | None = None,
-        state: str = "none",
-        cells_back: int = 0,
-        **more: Any,
-    ) -> None:
+    def conclude(self, ending: Ending, cpu_ms: float, **more: Any) -> None:
         """Send the result. The pipes have been read, and the process has ended or the cell is done."""
         self.deadline.cancel()
         duration_ms = (time.monotonic() - self.started) * 1000
-        ending = Ending(
-            kind=self.request.kind,
-            exit_code=exit_code,
-            died=died,
-            status=status,
-            error=error,
-            asked=self.deadline.asked,
-            interrupted=self.deadline.interrupted,
-            timeout_ms=self._timeout_ms(),
-            duration_ms=duration_ms,
-            output_max=self.request.output_max,
-            output_total=self._written,
-            state=state,
-            cells_back=cells_back,
-            **(self._facts() if exit_code != 0 else {}),
-        )
-        found = explain(ending)
+        found = explain(self._complete(ending, duration_ms))
         changed, complete = self.agent.changes.scan() if self.request.scan_changes else ([], True)
         self.execution.finish(
             {
-                "exit_code": exit_code,
+                "exit_code": ending.exit_code,
                 "cause": found.cause,
                 "limit": found.limit,
                 "peak": found.peak,
-                "state": state,
-                "cells_back": cells_back,
+                "state": ending.state,
+                "cells_back": ending.cells_back,
                 "protected": True,
                 "why_unprotected": None,
-                "error": error,
+                "error": ending.error,
                 "files_changed": changed,
                 "files_changed_complete": complete,
                 "duration_ms": round(duration_ms, 3),
@@ -124,6 +98,20 @@ class Run:
             }
         )
         self.agent.finished(self.execution)
+
+    def _complete(self, ending: Ending, duration_ms: float) -> Ending:
+        """Add to how it ended what we asked for, measured and counted."""
+        return replace(
+            ending,
+            kind=self.request.kind,
+            asked=self.deadline.asked,
+            interrupted=self.deadline.interrupted,
+            timeout_ms=self._timeout_ms(),
+            duration_ms=duration_ms,
+            output_max=self.request.output_max,
+            output_total=self._written,
+            **(self._facts() if ending.exit_code != 0 else {}),
+        )
 
     def _timeout_ms(self) -> float | None:
         limit_s = self.request.idle_timeout_s if self.deadline.asked == "idle" else self.request.timeout_s

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from warren.guest import forking, processes
+from warren.guest.explain import Ending
 from warren.guest.request import open_folder, relative_folder
 from warren.guest.run import Run
 
@@ -122,14 +123,14 @@ class ProcessRun(Run):
         self.pipes.finish(self.agent.leftovers)
         if status:
             self.free_memory()
-        self.conclude(processes.exit_code(status), cpu_ms=(usage.ru_utime + usage.ru_stime) * 1000)
+        self.conclude(Ending(exit_code=processes.exit_code(status)), (usage.ru_utime + usage.ru_stime) * 1000)
 
     def _failed_to_start(self, name: str, error: OSError) -> None:
         """End as a shell ends when it cannot start a program."""
         assert self.pipes is not None
         self.write("stderr", f"{name}: {error.strerror}\n".encode("utf-8", "replace"))
         self.pipes.abandon()
-        self.conclude(127 if isinstance(error, FileNotFoundError) else 126, cpu_ms=0.0)
+        self.conclude(Ending(exit_code=127 if isinstance(error, FileNotFoundError) else 126), 0.0)
 
 
 def _find_program(name: str, env: dict[str, str]) -> str:
