@@ -144,7 +144,6 @@ class Handle:
 
     engine: str
     sandbox_id: str
-    ref: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,24 @@ def test_tests_do_not_sleep(name: str) -> None:
     assert sleeps == []
 
 
+@pytest.mark.parametrize("name", files(under="src/", suffix=".py"))
+def test_functions_are_short(name: str) -> None:
+    """Counted without signature and docstring: a command line's options are no code."""
+    long = [
+        f"{node.name}: {length} lines"
+        for node in ast.walk(ast.parse(read(name)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - _first_line(node)) >= 40
+    ]
+
+    assert long == []
+
+
+def _first_line(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    has_docstring = ast.get_docstring(function) is not None and len(function.body) > 1
+    return function.body[1 if has_docstring else 0].lineno
+
+
 def test_importing_warren_imports_nothing_heavy() -> None:
     program = (
         "import sys, warren, warren.domain, warren.errors; print(*{name.partition('.')[0] for name in sys.modules})"

@@ -19,6 +19,7 @@ from warren.settings import names, variable_of
 PAGES = files(suffix=".md")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PARAMETER = re.compile(r'(?:get_\w+|_seconds)\((?:header|params), "(\w+)"')
 OP = re.compile(r'"((?:kernel|terminal|fs|tunnel)\.[a-z]+)"')
 
 
@@ -89,6 +90,18 @@ def test_each_operation_of_the_agent_is_in_the_reference() -> None:
     ops = {op for name in files(under="src/warren/guest/", suffix=".py") for op in OP.findall(read(name))}
 
     assert {op for op in ops if f"`{op}`" not in page} == set()
+
+
+def test_each_parameter_of_an_operation_is_in_the_reference() -> None:
+    page = set(re.findall(r"\w+", read("docs/reference/wire.md")))
+    read_by = {
+        name: parameter
+        for name in files(under="src/warren/guest/", suffix=".py")
+        for parameter in PARAMETER.findall(read(name))
+        if parameter not in page
+    }
+
+    assert read_by == {}
 
 
 def test_every_decision_says_what_would_change_our_mind() -> None:

@@ -259,4 +259,4 @@ async def _wait_until_lost(subject: Subject, handle: Handle) -> None:
 
 
 def _unknown(subject: Subject) -> Handle:
-    return Handle(subject.engine.name, new_id("sbx"), "")
+    return Handle(subject.engine.name, new_id("sbx"))
