@@ -26,6 +26,8 @@ from warren.guest.executor import conclude
 from warren.guest.failure import Outcome, describe
 from warren.guest.plain_executor import cell_name, ends_quietly, leave
 
+_THEIRS = ("IPython.", "matplotlib.")
+"""Whose callbacks do not mind an empty cell."""
 _HIDDEN = (os.path.dirname(IPython.__file__) + os.sep,)
 _NOTEBOOK_BACKENDS = (None, "auto", "inline", "notebook", "nbagg", "widget", "ipympl")
 
@@ -65,9 +67,12 @@ class IPythonExecutor:
 
     def warm(self) -> None:
         """Run an empty cell, unless user code would notice."""
-        if not any(self._shell.events.callbacks.get(name) for name in ("pre_execute", "post_execute")):
+        callbacks = self._shell.events.callbacks
+        called = [callback for name in ("pre_execute", "post_execute") for callback in callbacks.get(name, ())]
+        if all(getattr(callback, "__module__", "").startswith(_THEIRS) for callback in called):
             cells = self._shell.cells
             self._shell.run_cell("pass", store_history=False, silent=True)
+            self._shell.display_formatter.format(0, include=("text/plain",))
             self._shell.cells = cells
 
 

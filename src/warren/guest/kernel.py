@@ -152,6 +152,8 @@ class Kernel:
             self._pid = os.getpid()
             self._control.send({"t": "up", "executor": self._executor.name, "woken": True})
         else:
+            # WHY: each page that the next cell writes to has to be copied now; better while nobody waits.
+            stdio.attach(range(3))
             self._executor.warm()
 
     def _forked(self) -> None:
