@@ -18,8 +18,6 @@ from warren.errors import EngineUnavailable, StartFailed
 if TYPE_CHECKING:
     from pathlib import Path
 
-IMAGE = Image(name="host", digest="0" * 32, path="", interpreter_prefix=sys.base_prefix)
-
 
 def test_it_refuses_to_open_unless_told_and_names_the_flag(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable, match="--allow-bare"):
