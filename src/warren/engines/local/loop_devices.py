@@ -10,6 +10,7 @@ import stat
 import struct
 
 _CONTROL = "/dev/loop-control"
+_CTL_REMOVE = 0x4C81
 _CTL_GET_FREE = 0x4C82
 _CONFIGURE = 0x4C0A
 _AUTOCLEAR = 4
@@ -42,6 +43,22 @@ def attach(file: int) -> tuple[int, str]:
         raise OSError(errno.EBUSY, "no loop device could be had: others took each before us")
     finally:
         os.close(control)
+
+
+def numbers() -> set[int]:
+    """List the devices that there are, in use or not."""
+    names = (name.removeprefix("loop") for name in os.listdir("/sys/block") if name.startswith("loop"))
+    return {int(number) for number in names if number.isdigit()}
+
+
+def remove_unused(before: set[int]) -> None:
+    """Remove those that nobody uses, but for those that were there before: devices come by themselves, but stay."""
+    with contextlib.suppress(OSError), open(_CONTROL, "rb") as control:
+        for number in sorted(numbers() - before):
+            # One that is in use, by whomever, answers EBUSY.
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(control, _CTL_REMOVE, number)
+                os.unlink(f"/dev/loop{number}")
 
 
 def _device(number: int) -> str:

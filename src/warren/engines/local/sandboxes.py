@@ -88,6 +88,7 @@ class Sandboxes:
             os.close(fd)
         if not self._watched:
             self._cgroups.remove_all()
+        self._workspaces.close()
 
     def describe(self) -> Header:
         """Say what an engine wants to know when it connects."""

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from warren.domain import Storage
-from warren.engines.local import quota, syscalls
+from warren.engines.local import loop_devices, quota, syscalls
 from warren.errors import StartFailed
 
 if TYPE_CHECKING:
@@ -25,7 +25,13 @@ class Workspaces:
         self._templates = templates
         self._as_images = as_images
         self._can_mount = can_mount
+        self._devices_before = loop_devices.numbers()
         os.makedirs(templates, mode=0o700, exist_ok=True)
+
+    def close(self) -> None:
+        """Remove the loop devices that came because of us and that nobody uses any more."""
+        if self._as_images:
+            loop_devices.remove_unused(self._devices_before)
 
     async def attach(self, record: Record, limits: Limits, owner: int) -> tuple[str, int]:
         """Make it if it is not there; returns what plan.py calls it, and the detached mount or -1."""
