@@ -60,16 +60,16 @@ def _run(env: dict[str, str], cold_because: str | None = None) -> NoReturn:
     if "MPLBACKEND" in env:
         figures.uninstall(env["MPLBACKEND"])
     try:
-        kernel = Kernel(Control(birth.CONTROL_FD), executor, os.getcwd())
-        kernel.serve(cold_because)
+        loop = CellLoop(Control(birth.CONTROL_FD), executor, os.getcwd())
+        loop.serve(cold_because)
     except (OSError, ProtocolError):
         # The agent is gone, or user code has put something else in the place of descriptor 3.
         os._exit(1)
     os._exit(0)
 
 
-class Kernel:
-    """The loop: a cell arrives with three descriptors, runs, and is claimed done."""
+class CellLoop:
+    """A cell arrives with three descriptors, runs, and is claimed done; then the next."""
 
     def __init__(self, control: Control, executor: Executor, workspace: str) -> None:
         self._control = control
