@@ -175,6 +175,15 @@ def test_being_told_to_end_destroys_the_sandbox(warren: Cli) -> None:
     assert warren.sandboxes() == []
 
 
+def test_being_told_to_end_is_heard_although_nobody_reads_its_output(warren: Cli) -> None:
+    with warren.start("run", "-c", "while True: print('x' * 1000)") as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"x"
+        process.terminate()
+
+        assert process.wait(60) != 0
+
+
 def test_the_sandbox_of_a_killed_command_is_removed_by_the_next(warren: Cli) -> None:
     with warren.start("run", "-c", "print('up', flush=True)\nwhile True: pass") as process:
         assert process.stdout is not None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import select
+import stat
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,8 +19,11 @@ from warren.cli.embedded import linked_sandbox, prepare
 from warren.cli.signals import run_with_signals
 from warren.cli.terminal import read_stdin
 from warren.domain import ExecKind, ExecRequest, new_id
+from warren.errors import SandboxLost
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from warren.cli.embedded import Prepared
     from warren.cli.options import Choice
     from warren.cli.signals import Signals
@@ -58,7 +64,7 @@ async def _perform(program: Program, prepared: Prepared, signals: Signals) -> in
         signals.target = (link, request.id)
         stdin = read_stdin() if program.forward_stdin else None
         output = LiveOutput()
-        result = await link.run(request, stdin=stdin, on_event=output.print)
+        result = await output.follow(link.stream(request, stdin))
         signals.target = None
         if program.output_dir is not None:
             await copying.copy_out(link, result, program.output_dir)
@@ -90,11 +96,16 @@ class LiveOutput:
     def __init__(self) -> None:
         self._printed = 0
 
-    def print(self, event: Event) -> None:
-        """Write what an event holds to the descriptor it was written to inside."""
-        if event.kind in {"stdout", "stderr"}:
-            write_all(1 if event.kind == "stdout" else 2, event.data)
-            self._printed += len(event.data)
+    async def follow(self, events: AsyncGenerator[Event, None]) -> ExecResult:
+        """Write what each event holds to the descriptor it was written to inside; return the result, the last."""
+        async with contextlib.aclosing(events):
+            async for event in events:
+                if event.result is not None:
+                    return event.result
+                if event.kind in {"stdout", "stderr"}:
+                    await write_patiently(1 if event.kind == "stdout" else 2, event.data)
+                    self._printed += len(event.data)
+        raise SandboxLost("the execution ended without a result")
 
     def report_gap(self, result: ExecResult) -> None:
         """Say how much of the output was never printed, if any: a program does not wait for a slow reader."""
@@ -105,6 +116,21 @@ class LiveOutput:
                 "let it write to a file and fetch that with --output",
                 file=sys.stderr,
             )
+
+
+async def write_patiently(fd: int, data: bytes) -> None:
+    """Write bytes to a descriptor of ours; while a pipe's reader does not read, signals are still heard."""
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        write_all(fd, data)
+        return
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
+    view = memoryview(data)
+    while view:
+        if not poller.poll(0):
+            await anyio.wait_writable(fd)
+        # A pipe that has room has room for so much: more could block.
+        view = view[os.write(fd, view[: select.PIPE_BUF]) :]
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from warren.core.link import Link
 
 
+_REST_S = 2.0
+"""How long a killed program's last output may take: whoever should read it may never do so."""
+
+
 class Signals:
     """Interrupts the execution that is its target, then kills it; while there is none, gives up the whole command."""
 
@@ -38,6 +42,11 @@ class Signals:
                     await link.interrupt(exec_id)
                 else:
                     await link.kill(exec_id)
+                    await anyio.sleep(_REST_S)
+                    if self.target is not None:
+                        self.exit_code = 128 + number
+                        self._scope.cancel()
+                        return
 
 
 async def run_with_signals(work: Callable[[Signals], Awaitable[int]]) -> int:
