@@ -43,7 +43,7 @@ def has_ended(pid: int) -> bool:
 
 
 def ignored_signals(status: str) -> int:
-    """Read the mask of a `/proc/PID/status`, without 32 and 33: the C library's own, ignored by all that make starts."""
+    """Read the mask of a `/proc/PID/status`, without 32 and 33: the C library's own, ignored by what make starts."""
     mask = next(line.partition("\t")[2] for line in status.splitlines() if line.startswith("SigIgn:"))
     return int(mask, 16) & ~(3 << 31)
 
