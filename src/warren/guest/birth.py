@@ -34,7 +34,6 @@ def become(env: dict[str, str], cwd: str, fds: Sequence[int]) -> None:
     stdio.attach(range(3))
     _enter(cwd)
     reseed.renew_surroundings(packages.search_path(env))
-    reseed.renew_randomness()
 
 
 def set_environment(env: dict[str, str]) -> None:
@@ -54,8 +53,10 @@ def settle(oom_score: int = forking.LIVE_OOM_SCORE) -> None:
 
 
 def default_signals() -> None:
-    """Forget every handler and mask of the process we were forked from."""
+    """Forget every handler and mask that we had until now, and what was held back by it."""
     signal.set_wakeup_fd(-1)
+    for number in _SIGNALS:
+        _signal.signal(number, _signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in _SIGNALS:
         _signal.signal(number, _signal.SIG_DFL)

@@ -56,7 +56,7 @@ def freeze(control: Control, header: Header, *, renew: bool) -> Header | None:
     another process or socket.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Python reseeds `random` after every fork; the copy's must be as it was.
+    # Python reseeds `random` when it hears of a fork; the copy's must be as it was.
     state = random.getstate()
     try:
         pid = forking.fork_sibling()
@@ -71,6 +71,7 @@ def freeze(control: Control, header: Header, *, renew: bool) -> Header | None:
         return None
     ours.close()
     wake = _sleep(control, theirs)
+    forking.announce()
     if renew:
         reseed.renew_randomness()
     else:

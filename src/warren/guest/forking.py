@@ -2,7 +2,8 @@
 
 Rules for whoever changes this file:
 1. A raw clone runs no `pthread_atfork` handler and unlocks nothing: the caller has exactly one thread.
-2. The interpreter must hear of the fork before and after it, or its locks and its idea of the main thread are wrong.
+2. The interpreter does not hear of these forks: with one thread no lock of its own is held in the copy, and telling it
+   makes the copy write to 240 pages, a millisecond. Before user code runs, `announce` tells it.
 3. Inside a kernel seccomp answers ENOSYS to clone3, so what a kernel needs is done with clone.
 """
 
@@ -63,19 +64,33 @@ class _CloneArgs(ctypes.Structure):
     ]
 
 
+def fork_child() -> int:
+    """Fork a child: 0 in the child, its pid here. Raises OSError."""
+    return _fork_plain(0)
+
+
 def fork_sibling() -> int:
     """Fork a child of our own parent: 0 in the child, its pid here. Raises OSError."""
+    # WHY: CLONE_PARENT makes the agent the parent: it reaps the child, and user code's os.wait() never sees it.
+    return _fork_plain(CLONE_PARENT)
+
+
+def announce() -> None:
+    """Tell the interpreter that this process is a fork: what modules want done after one is done now."""
+    ctypes.pythonapi.PyOS_BeforeFork()
+    ctypes.pythonapi.PyOS_AfterFork_Child()
+
+
+def _fork_plain(flags: int) -> int:
     machine = os.uname().machine
     if machine not in _SYS_CLONE:
         raise OSError(errno.ENOSYS, f"Warren's guest runs on {' and '.join(_SYS_CLONE)}, not on {machine}")
     tid_flags, tid_address = _child_tid()
-    # WHY: CLONE_PARENT makes the agent the parent: it reaps the child, and user code's os.wait() never sees it.
     # SAFE BECAUSE: without CLONE_VM the stack argument may be 0, and the caller has one thread (rule 1).
-    flags = CLONE_PARENT | tid_flags | signal.SIGCHLD
+    flags |= tid_flags | signal.SIGCHLD
     # The two machines take tls and child_tid in opposite order.
     order = (0, tid_address) if machine == "aarch64" else (tid_address, 0)
-    arguments = [ctypes.c_long(value) for value in (_SYS_CLONE[machine], flags, 0, 0, *order)]
-    return _fork(arguments)
+    return _call([ctypes.c_long(value) for value in (_SYS_CLONE[machine], flags, 0, 0, *order)])
 
 
 def clone(flags: int, cgroup_fd: int | None = None) -> tuple[int, int]:
@@ -91,7 +106,7 @@ def clone(flags: int, cgroup_fd: int | None = None) -> tuple[int, int]:
     )
     # WHY: one call makes all namespaces and, on cgroup v2, starts the child inside its cgroup.
     # SAFE BECAUSE: `args` and `pidfd` outlive the call, and the caller has one thread (rule 1).
-    pid = _fork([ctypes.c_long(_SYS_CLONE3), ctypes.byref(args), ctypes.c_size_t(ctypes.sizeof(args))])
+    pid = _call([ctypes.c_long(_SYS_CLONE3), ctypes.byref(args), ctypes.c_size_t(ctypes.sizeof(args))])
     return (pid, pidfd.value) if pid else (0, -1)
 
 
@@ -132,15 +147,10 @@ def task_count() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def _fork(arguments: Sequence[object]) -> int:
-    ctypes.pythonapi.PyOS_BeforeFork()
+def _call(arguments: Sequence[object]) -> int:
     pid = int(_libc.syscall(*arguments))
-    if pid == 0:
-        ctypes.pythonapi.PyOS_AfterFork_Child()
-        return 0
-    number = ctypes.get_errno()
-    ctypes.pythonapi.PyOS_AfterFork_Parent()
     if pid < 0:
+        number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return pid
 

@@ -1,9 +1,9 @@
-"""The nursery: forked from the agent before it reads its first byte, it forks kernels and scripts that never saw one.
+"""The nursery: forked from the agent before it reads its first byte, so that kernels and scripts never saw one.
 
 Rules for whoever changes this file:
-1. It does not read requests. The child that it forks for a request does, so that nothing from outside is ever in its
-   memory, and thus in the memory of a later child.
-2. Its children are the agent's (CLONE_PARENT): it reaps nothing and knows of none of them.
+1. Whoever reads a request becomes what it asks for, and has forked a successor before: nothing from outside is ever in
+   the memory of a nursery, and thus in the memory of a later kernel.
+2. A successor is a child of the agent's (CLONE_PARENT), as its predecessor is.
 3. It runs as the user of the sandbox, who may kill or stop it; the agent sees the first as end of file on its socket.
 """
 
@@ -17,7 +17,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from warren.guest import birth, cold, forking, kernel, script
+from warren.guest import birth, cold, forking, kernel, reseed, script
 from warren.guest.control import Control
 from warren.guest.wire import encode
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ALL_SIGNALS = signal.valid_signals()
 _NOTE_BYTES = 4096
 _TAKEN = b"\n"
-"""What a child says when it has read its request; one that dies before leaves it to the next."""
+"""What a predecessor says when it has read its request; one that dies before leaves it to its successor."""
 
 
 def start(boot: Boot) -> tuple[socket.socket, int]:
@@ -37,7 +37,7 @@ def start(boot: Boot) -> tuple[socket.socket, int]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
+    pid = forking.fork_child()
     if pid:
         theirs.close()
         return ours, pid
@@ -51,54 +51,59 @@ def start(boot: Boot) -> tuple[socket.socket, int]:
 
 def _serve(sock: socket.socket, workspace: str) -> NoReturn:
     signal.set_wakeup_fd(-1)
-    # Held back, not ignored: a child inherits no pending signal, and lets them through again.
+    # Held back until it becomes something else, and then forgotten.
     signal.pthread_sigmask(signal.SIG_SETMASK, _ALL_SIGNALS)
     forking.close_all_but([0, 1, 2, sock.fileno()])
     forking.set_dumpable(False)
     # What is imported never becomes garbage: a collection in a kernel must not write to its pages.
     gc.freeze()
-    ready = select.poll()
-    ready.register(sock, select.POLLIN)
-    # Nobody has asked yet, but whoever connected will: the first child waits for its request.
-    _answer(sock, workspace)
+    # Nobody has asked yet, but whoever connected will: the first does what it can before its request is there.
+    _pass_on(sock, workspace)
     while True:
-        ready.poll()
-        if not sock.recv(1, socket.MSG_PEEK):
-            os._exit(0)
-        why = _answer(sock, workspace)
+        _wait_to_be_asked(sock)
+        why = _pass_on(sock, workspace)
         if why is not None:
             _refuse(sock, why)
 
 
-def _answer(sock: socket.socket, workspace: str) -> str | None:
-    """Fork a child that reads the request, wait until it has, and tell the agent its pid; returns why that failed."""
+def _wait_to_be_asked(sock: socket.socket) -> None:
+    ready = select.poll()
+    ready.register(sock, select.POLLIN)
+    ready.poll()
+    if not sock.recv(1, socket.MSG_PEEK):
+        os._exit(0)
+
+
+def _pass_on(sock: socket.socket, workspace: str) -> str | None:
+    """Fork a successor, and become what the request asks for. Returns in the successor, and when there is none: why."""
     read, write = os.pipe()
+    predecessor = os.getpid()
     try:
-        pid = forking.fork_sibling()
+        successor = forking.fork_sibling()
     except OSError as error:
         os.close(read)
         os.close(write)
         return str(error.strerror)
-    if pid == 0:
+    if successor:
         os.close(read)
         try:
             _be_born(sock, write, workspace)
         finally:
             os._exit(1)
     os.close(write)
-    # One write, and the end of file only when the child has died before it.
+    # One write, and the end of file only when the predecessor has died before it.
     said = os.read(read, _NOTE_BYTES)
     os.close(read)
-    if not said:
-        return "it was killed at once"
-    note = said.removeprefix(_TAKEN).decode("utf-8", "replace")
-    _send(sock, {"t": "spawned", "pid": pid, **({"note": note} if note else {})})
+    if said:
+        note = said.removeprefix(_TAKEN).decode("utf-8", "replace")
+        answer = {"t": "spawned", "pid": predecessor, "nursery": os.getpid()}
+        _send(sock, {**answer, **({"note": note} if note else {})})
     return None
 
 
 def _refuse(sock: socket.socket, why: str) -> None:
     """Take the request off the socket and say that it cannot be granted."""
-    # No child could be made to read it, so rule 1 gives way: it is dropped here, and nothing of it is kept.
+    # There is no successor who could go on instead, so rule 1 gives way: it is dropped here, and nothing of it is kept.
     control = Control(os.dup(sock.fileno()))
     control.receive()
     control.take_fds(0)
@@ -111,11 +116,13 @@ def _send(sock: socket.socket, header: Header) -> None:
 
 
 def _be_born(sock: socket.socket, write: int, workspace: str) -> NoReturn:
-    """Read the request and become what it asks for."""
+    """Read the request and become what it asks for; what does not depend on it is done first."""
+    forking.announce()
+    reseed.renew_randomness()
     control = Control(sock.detach())
     frame = control.receive()
     if frame is None:
-        os._exit(1)
+        os._exit(0)  # The agent is gone.
     header, payload = frame
     live, *standard = control.take_fds(4)
     control.detach()

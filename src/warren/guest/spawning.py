@@ -28,7 +28,7 @@ _GONE = "the process that forks kernels was killed: try again in a second"
 
 
 class NurseryLink:
-    """Sends one spawn request at a time: the child that it forks reads it, and must not find the next one too."""
+    """Sends one spawn request at a time: whoever reads it must not find the next one too."""
 
     def __init__(
         self,
@@ -83,16 +83,17 @@ class NurseryLink:
         link = self._socket = KernelSocket(self._loop, sock)
         self._pid = pid
         link.on_frame = self._answered
+        # The end of file, not the end of a process: who answers a request was the nursery, and a successor is now.
         link.on_broken = lambda _why: self._lost(link)
-        self._loop.on_exit(pid, lambda _status, _usage: self._lost(link))
 
     def _answered(self, header: Header, _payload: bytes) -> None:
-        pid, note, why = header.get("pid"), header.get("note"), header.get("why")
+        pid, nursery, note, why = (header.get(name) for name in ("pid", "nursery", "note", "why"))
         if self._asked is None:
             raise ProtocolError("the nursery answered what nobody asked")
         if header["t"] == "failed" and isinstance(why, str):
             self._answer(None, why[:1024])
-        elif header["t"] == "spawned" and isinstance(pid, int) and pid > 1:
+        elif header["t"] == "spawned" and isinstance(pid, int) and isinstance(nursery, int) and min(pid, nursery) > 1:
+            self._pid = nursery
             self._answer(pid, note[:1024] if isinstance(note, str) else None)
         else:
             raise ProtocolError("the nursery named no process")
@@ -105,7 +106,7 @@ class NurseryLink:
 
     def _give_up(self) -> None:
         """End a nursery that does not answer: user code may have stopped it."""
-        if self._loop.is_child_known(self._pid):
+        if processes.is_child(self._pid):
             processes.send(self._pid, signal.SIGKILL)
 
     def _revive(self) -> None:

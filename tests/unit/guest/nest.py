@@ -119,17 +119,19 @@ class Nest:
             subprocess.run(command, pass_fds=[theirs.fileno()], check=True, timeout=DEADLINE_S)
             data, fds, _, _ = socket.recv_fds(mine, 64, 1)
         self.pid = int(data)
-        self.first_child = self._wait_for_first_child()
-        """Forked before anybody asked for it."""
-        self._pids += [self.pid, self.first_child]
+        self.successor = self._wait_for_successor()
+        """Who is the nursery when this one has become a kernel."""
+        self._pids += [self.pid, self.successor]
         self.link = self._track(Link(socket.socket(fileno=fds[0])))
 
     def spawn(self, fds: tuple[int, ...], *, payload: bytes = b"", **header: Any) -> Header:
         self.link.send({"t": "spawn", "env": self.env, "cwd": self.workspace, "argv": [], **header}, payload, fds)
         frame = self.link.receive()
         assert frame is not None
-        if "pid" in frame[0] and frame[0]["pid"] not in self._pids:
-            self._pids.append(frame[0]["pid"])
+        if "nursery" in frame[0]:
+            self.pid = frame[0]["nursery"]
+            if self.pid not in self._pids:
+                self._pids.append(self.pid)
         return frame[0]
 
     def kernel(self, **header: Any) -> Kernel:
@@ -174,7 +176,7 @@ class Nest:
             os.kill(pid, signal.SIGKILL)
             self.wait(pid)
 
-    def _wait_for_first_child(self) -> int:
+    def _wait_for_successor(self) -> int:
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
@@ -182,7 +184,7 @@ class Nest:
             if younger:
                 return min(younger)
             os.sched_yield()
-        raise AssertionError("the nursery forked no child")
+        raise AssertionError("the nursery forked no successor")
 
     def _track(self, link: Link) -> Link:
         self._links.append(link)

@@ -84,22 +84,24 @@ def test_a_killed_nursery_is_an_end_of_file(nest: Nest) -> None:
         other.close()
 
 
-def test_the_first_child_is_there_before_it_is_asked_for(nest: Nest) -> None:
+def test_it_becomes_what_is_asked_for_and_has_a_successor(nest: Nest) -> None:
     other = Nest(nest.workspace, without=("IPython",))
     try:
-        first, second = other.kernel(), other.kernel()
+        first = other.pid
+        kernels = [other.kernel(), other.kernel()]
 
-        assert first.pid == other.first_child
-        assert second.pid != other.first_child
+        assert [kernel.pid for kernel in kernels] == [first, other.successor]
+        assert other.pid not in (first, other.successor)
     finally:
         other.close()
 
 
-def test_a_first_child_that_is_killed_is_replaced(nest: Nest) -> None:
+def test_one_that_is_killed_before_it_is_asked_is_succeeded(nest: Nest) -> None:
     other = Nest(nest.workspace, without=("IPython",))
     try:
-        os.kill(other.first_child, signal.SIGKILL)
-        other.wait(other.first_child)
+        first = other.pid
+        os.kill(first, signal.SIGKILL)
+        other.wait(first)
 
         assert other.kernel().run("1+1").texts == ["2"]
     finally:
