@@ -24,6 +24,7 @@ from warren.guest import figures, stdio
 from warren.guest.display import screen
 from warren.guest.executor import conclude
 from warren.guest.failure import Outcome, describe
+from warren.guest.plain_cells import PlainCells
 from warren.guest.plain_executor import cell_name, ends_quietly, leave
 
 _THEIRS = ("IPython.", "matplotlib.")
@@ -46,7 +47,16 @@ class IPythonExecutor:
         self._shell = _Shell.instance(config=config)
         # Kernels leave by os._exit; in a script process this would run at exit and expect a terminal session.
         atexit.unregister(self._shell.atexit_operations)
-        self._shell.run_cell("pass", store_history=False)
+        self._plain_cells = PlainCells(self._shell)
+        self._rehearse()
+
+    def _rehearse(self) -> None:
+        """Have the shell make what it makes at first use, once for all kernels: 300 pages and 3 ms in each of them."""
+        self._run("pass")
+        self._shell.run_cell("pass", store_history=False, silent=True)
+        for value in (0, 0.5, "", [0], {"": 0}, self):
+            self._shell.display_formatter.format(value)
+            self._shell.display_formatter.format(value, include=("text/plain",))
         self._shell.cells = 0
 
     def run(self, code: str, echo: str) -> Outcome:
@@ -55,9 +65,8 @@ class IPythonExecutor:
         shell.code, shell.echo, shell.shown = code, echo, None
         error: BaseException | None
         try:
-            result = shell.run_cell(code, store_history=False)
-            error = result.error_before_exec or result.error_in_exec
-        except BaseException as raised:  # an interrupt inside the shell's own code
+            error = self._run(code)
+        except BaseException as raised:  # of a plain cell, or an interrupt inside the shell's own code
             error = raised
         finally:
             shell.code = ""
@@ -65,13 +74,22 @@ class IPythonExecutor:
             return Outcome("ok")
         return conclude(error, shell.explain(error))
 
+    def _run(self, code: str) -> BaseException | None:
+        tree = self._plain_cells.parse(code)
+        if tree is not None:
+            self._plain_cells.run(code, tree)
+            return None
+        result = self._shell.run_cell(code, store_history=False)
+        error: BaseException | None = result.error_before_exec or result.error_in_exec
+        return error
+
     def warm(self) -> None:
         """Run an empty cell, unless user code would notice."""
         callbacks = self._shell.events.callbacks
         called = [callback for name in ("pre_execute", "post_execute") for callback in callbacks.get(name, ())]
         if all(getattr(callback, "__module__", "").startswith(_THEIRS) for callback in called):
             cells = self._shell.cells
-            self._shell.run_cell("pass", store_history=False, silent=True)
+            self._run("pass")
             self._shell.display_formatter.format(0, include=("text/plain",))
             self._shell.cells = cells
 
