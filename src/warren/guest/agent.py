@@ -33,7 +33,7 @@ from warren.guest.parameters import Refused
 from warren.guest.pipes import Leftovers
 from warren.guest.spawning import NurseryLink
 from warren.guest.streams import Connection, Stream
-from warren.guest.wire import PROTOCOL_VERSION, Header
+from warren.guest.wire import PROTOCOL_VERSION, Header, encode
 
 if TYPE_CHECKING:
     from warren.guest.boot import Boot
@@ -125,19 +125,14 @@ class Agent:
             return
         if len(self._connections) >= MAX_CONNECTIONS:
             self._connections[0].close()
+        self.connect(sock).send(_greeting(self.boot, self.ledger.summary(), self.kernels.describe()))
+
+    def connect(self, sock: socket.socket) -> Connection:
+        """Serve a gateway on a connection of its own."""
         connection = Connection(self.loop, sock, self._serve)
         self._connections.append(connection)
         connection.on_close = lambda: self._connections.remove(connection)
-        connection.send(
-            {
-                "t": "hello",
-                "version": PROTOCOL_VERSION,
-                "sandbox": self.boot.sandbox_id,
-                "agent": warren.__version__,
-                "executions": self.ledger.summary(),
-                "kernels": self.kernels.describe(),
-            }
-        )
+        return connection
 
     def _serve(self, stream: Stream, header: Header, payload: bytes) -> None:
         name: Any = header.get("op")
@@ -171,15 +166,31 @@ def main(boot: Boot) -> NoReturn:
     os.chdir(boot.workspace)
     # What was imported before the fork never becomes garbage: a collection here must not copy its pages.
     gc.freeze()
-    _wait_for_connection(boot.listener_fd)
-    # First of all: what we have written before the fork, and write again, is there twice.
-    Agent(boot, _start_nursery(boot)).run_forever()
+    first = _await_connection(boot)
+    # Before all that is not needed for it: what was written before the fork, and is written again, is there twice.
+    agent = Agent(boot, _start_nursery(boot))
+    agent.connect(first)
+    agent.run_forever()
 
 
-def _wait_for_connection(listener_fd: int) -> None:
+def _await_connection(boot: Boot) -> socket.socket:
+    """Wait for the first gateway and greet it: while it takes that in, we set ourselves up."""
     listening = select.poll()
-    listening.register(listener_fd, select.POLLIN)
-    listening.poll()
+    listening.register(boot.listener_fd, select.POLLIN)
+    with socket.socket(fileno=os.dup(boot.listener_fd)) as listener:
+        while True:
+            listening.poll()
+            try:
+                sock, _ = listener.accept()
+                sock.sendall(b"".join(encode(_greeting(boot, [], []))))
+            except OSError:
+                continue  # It is gone already.
+            return sock
+
+
+def _greeting(boot: Boot, executions: list[dict[str, Any]], kernels: list[dict[str, Any]]) -> Header:
+    about = {"version": PROTOCOL_VERSION, "sandbox": boot.sandbox_id, "agent": warren.__version__}
+    return {"t": "hello", **about, "executions": executions, "kernels": kernels}
 
 
 def _start_nursery(boot: Boot) -> tuple[socket.socket, int] | None:
