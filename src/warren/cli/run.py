@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from typing import Annotated
@@ -72,6 +73,8 @@ def run(
         arguments.insert(0, file)
         file = None
     choice = build_choice(image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare)
+    # A program that runs once has no kernel to copy, and so needs no memory for copies.
+    choice = dataclasses.replace(choice, limits={**choice.limits, "checkpoints": 0})
     program = Program(
         source=_read_source(file, code),
         arguments=tuple(arguments),

@@ -126,7 +126,7 @@ class DiskImage:
         finally:
             os.close(device)
         try:
-            _own(made, owner_uid, owner_gid)
+            set_owner(made, owner_uid, owner_gid)
         except OSError:
             os.close(made)
             raise
@@ -191,7 +191,7 @@ def _mount(device: str, *, journal: bool) -> int:
         os.close(context)
 
 
-def _own(mount: int, uid: int, gid: int) -> None:
+def set_owner(mount: int, uid: int, gid: int) -> None:
     """Make the top folder the owner's, and everything below it too when it belongs to somebody else."""
     top = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=mount)
     try:

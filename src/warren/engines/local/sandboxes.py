@@ -29,6 +29,7 @@ BOOT_TIMEOUT_S = 20.0
 SPAWN_TIMEOUT_S = 60.0
 """Many may be asked for at once, and the zygote makes them one after another."""
 BOOTS_AT_ONCE = 16
+READY_AFTER_S = 0.02
 OVERHEAD_BYTES = 24 << 20
 """Memory of the agent and the nursery, on top of what a sandbox was promised."""
 
@@ -48,6 +49,7 @@ class Sandboxes:
         self._opening: dict[str, asyncio.Lock] = {}
         # WHY: each takes a dozen descriptors, most of them on their way through sockets, and those are counted too.
         self._booting = asyncio.Semaphore(BOOTS_AT_ONCE)
+        self._closed = False
         self._layers: frozenset[str] = frozenset()
         self._base_uid: int | None = None
 
@@ -80,6 +82,7 @@ class Sandboxes:
 
     async def close(self) -> None:
         """Let go of the sandboxes and end the zygotes."""
+        self._closed = True
         for zygote in self._zygotes.values():
             await zygote.close(kill=True)
         loop = asyncio.get_running_loop()
@@ -89,6 +92,10 @@ class Sandboxes:
         if not self._watched:
             self._cgroups.remove_all()
         self._workspaces.close()
+
+    def _get_ready(self, limits: Limits) -> None:
+        if not self._closed and not self._booting.locked():
+            self._workspaces.get_ready(limits)
 
     def describe(self) -> Header:
         """Say what an engine wants to know when it connects."""
@@ -109,6 +116,8 @@ class Sandboxes:
             await self._end(record)
             self._forget(record)
             raise
+        # After the answer, when nobody waits: attaching a disk takes longer than anything else that we do.
+        asyncio.get_running_loop().call_later(READY_AFTER_S, self._get_ready, limits)
         return {}
 
     async def start(self, params: Header) -> Header:

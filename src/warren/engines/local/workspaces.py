@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import glob
 import os
+import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warren.domain import Storage
@@ -18,6 +21,16 @@ if TYPE_CHECKING:
 _DETACH_TIMEOUT_S = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Spare:
+    """An image that is attached already, for a sandbox that does not exist yet."""
+
+    path: str
+    mount_fd: int
+    size: tuple[int, int]
+    """Bytes and inodes."""
+
+
 class Workspaces:
     """Makes and attaches the workspaces of one data folder."""
 
@@ -26,12 +39,45 @@ class Workspaces:
         self._as_images = as_images
         self._can_mount = can_mount
         self._devices_before = loop_devices.numbers()
+        self._spare: _Spare | None = None
         os.makedirs(templates, mode=0o700, exist_ok=True)
+        # What an earlier keeper had ready when it was killed.
+        for path in glob.glob(os.path.join(glob.escape(templates), "spare-*.ext4")):
+            os.unlink(path)
 
     def close(self) -> None:
-        """Remove the loop devices that came because of us and that nobody uses any more."""
+        """Remove what is ready, and the loop devices that came because of us and that nobody uses any more."""
+        if self._spare is not None:
+            os.close(self._spare.mount_fd)
+            os.unlink(self._spare.path)
+            self._spare = None
         if self._as_images:
             loop_devices.remove_unused(self._devices_before)
+
+    def get_ready(self, limits: Limits) -> None:
+        """Make and attach an image for the next ephemeral sandbox with these limits, while nobody waits for it."""
+        if not self._as_images or self._spare is not None:
+            return
+        image = quota.DiskImage(os.path.join(self._templates, f"spare-{secrets.token_hex(6)}.ext4"))
+        # A full disk is told to whoever needs the space, not here.
+        with contextlib.suppress(OSError):
+            image.create(self._template(limits, journal=False))
+            try:
+                self._spare = _Spare(image.path, image.attach(0, 0), (limits.disk_bytes, limits.disk_inodes))
+            except OSError:
+                os.unlink(image.path)
+                raise
+
+    def _take_spare(self, record: Record, limits: Limits, owner: int) -> int | None:
+        spare = self._spare
+        if spare is None or record.storage != Storage.EPHEMERAL or os.path.exists(record.disk):
+            return None
+        if spare.size != (limits.disk_bytes, limits.disk_inodes):
+            return None
+        self._spare = None
+        os.rename(spare.path, record.disk)
+        quota.set_owner(spare.mount_fd, owner, owner)
+        return spare.mount_fd
 
     async def attach(self, record: Record, limits: Limits, owner: int) -> tuple[str, int]:
         """Make it if it is not there; returns what plan.py calls it, and the detached mount or -1."""
@@ -48,6 +94,9 @@ class Workspaces:
         return "attach", tree
 
     async def _attach_image(self, record: Record, limits: Limits, owner: int) -> int:
+        spare = self._take_spare(record, limits, owner)
+        if spare is not None:
+            return spare
         image = quota.DiskImage(record.disk)
         if os.path.exists(record.disk):
             await _wait_until_detached(record.disk)
