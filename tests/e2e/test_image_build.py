@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from warren.core.images import BuildStep, Catalog, ImageStatus
-from warren.errors import BuildFailed
+from warren.errors import BuildFailed, Conflict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,6 +172,9 @@ def test_a_changed_spec_is_another_image_and_the_old_one_is_stale(workshop: Work
     assert not workshop.status.built
     assert workshop.status.stale == (old.digest,)
     new = workshop.catalog.build("tiny")
+    with pytest.raises(Conflict, match="in use"):
+        workshop.catalog.remove("tiny", in_use={workshop.catalog.status("tiny").digest})
+    assert workshop.catalog.status("tiny").built
     assert workshop.catalog.remove("tiny", stale_only=True) > 0
     assert workshop.left() == [new.digest]
     assert workshop.catalog.remove("tiny") > 0

@@ -90,11 +90,27 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Delete the builds of an image; its spec stays, and it can be built again."""
-    freed = _catalog().remove(name, stale_only=stale)
+    import anyio
+
+    freed = anyio.run(_remove, name, stale)
     if wants_json(as_json):
         print_json({"name": name, "freed_bytes": freed})
     else:
         print(f"{render_size(freed)} freed." if freed else f"There was nothing of {name} to remove.")
+
+
+async def _remove(name: str, stale: bool) -> int:
+    from warren.cli.embedded import open_catalog
+    from warren.engines.local.engine import LocalEngine
+    from warren.settings import Settings
+
+    settings = Settings.load()
+    engine = LocalEngine(settings.data_dir)
+    freed = open_catalog(settings).remove(name, stale_only=stale, in_use=await engine.images_in_use())
+    if freed:
+        # What is kept warm has the files open that are gone now.
+        await engine.retire()
+    return freed
 
 
 def _catalog() -> Catalog:

@@ -22,10 +22,10 @@ import warren
 from warren.core.image_build import Build, BuildStep, build_folder
 from warren.core.image_spec import ImageSpec, Interpreter, load_spec
 from warren.domain import Image
-from warren.errors import BuildFailed, NotFound, suggest
+from warren.errors import BuildFailed, Conflict, NotFound, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
 __all__ = ["BuildStep", "Catalog", "ImageSpec", "ImageStatus", "bundled_spec_dir"]
 
@@ -116,16 +116,18 @@ class Catalog:
                 return found.image
             return self._build(spec, digest, progress, lock_fd)
 
-    def remove(self, name: str, *, stale_only: bool = False) -> int:
+    def remove(self, name: str, *, stale_only: bool = False, in_use: Collection[str] = ()) -> int:
         """Delete all builds of an image, or only the stale ones, and return the bytes freed; its spec stays.
 
-        Sandboxes made from them that still live can import nothing more.
+        Raises Conflict, and deletes nothing, when one is `in_use` by its digest: its sandboxes could import no more.
         """
         current = self.spec(name).digest(self._interpreter)
         with self._lock(_quiet):
             self._sweep()
             doomed = [found for found in self._built() if found.image.name == name]
             doomed = [found for found in doomed if not (stale_only and found.image.digest == current)]
+            if any(found.image.digest in in_use for found in doomed):
+                raise Conflict(f"image {name} is in use: end the sandboxes that are made from it first")
             for found in doomed:
                 self._discard(found.image.path)
         return sum(found.size_bytes for found in doomed)

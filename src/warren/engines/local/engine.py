@@ -61,6 +61,18 @@ class LocalEngine:
             await _retire(client)
         await self.close()
 
+    async def images_in_use(self) -> frozenset[str]:
+        """Return the digests of the images that running sandboxes are made from; starts nothing."""
+        try:
+            client = await KeeperClient.connect(self._socket)
+        except OSError:
+            return frozenset()
+        try:
+            listed = (await client.call("list")).get("body", ())
+        finally:
+            await client.aclose()
+        return frozenset(entry["image"] for entry in listed if entry["state"] == "running")
+
     async def create(self, spec: SandboxSpec) -> Handle:
         """Make a running sandbox whose agent answers."""
         handle = Handle(self.name, spec.id)

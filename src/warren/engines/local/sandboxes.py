@@ -175,7 +175,8 @@ class Sandboxes:
 
     async def list_all(self, _params: Header) -> Header:
         """List all sandboxes, whatever their state."""
-        return {"body": [{"id": r.id, "state": r.state, "layers": r.layers} for r in self._records.values()]}
+        known = self._records.values()
+        return {"body": [{"id": r.id, "state": r.state, "image": r.image, "layers": r.layers} for r in known]}
 
     async def _boot_or_retry(self, record: Record, params: Header, limits: Limits) -> None:
         """Boot it; once more if the zygote turns out to be dead, which is noticed only when it is asked."""
