@@ -22,13 +22,19 @@ class Traces:
 
 
 def look(folder: str) -> Traces:
-    """Count what is there now. The zygote and the group it waits in are counted too, before as after."""
+    """Count what is there now.
+
+    The zygote and the group it waits in are counted too, before as after; the workspace that the keeper has ready for
+    the next sandbox is nobody's yet, and is not.
+    """
     local = os.path.join(os.path.realpath(folder), "local")
     group = f"/warren-{os.stat(local).st_ino:x}/"
     return Traces(
         processes=sum(_is_in(f"/proc/{pid}/cgroup", group) for pid in os.listdir("/proc") if pid.isdigit()),
         mounts=_count_lines("/proc/self/mountinfo", local),
-        loop_devices=sum(_is_in(path, local) for path in glob.glob("/sys/block/loop*/loop/backing_file")),
+        loop_devices=sum(
+            _is_in(path, f"{local}/sandboxes/") for path in glob.glob("/sys/block/loop*/loop/backing_file")
+        ),
         groups=sum(1 for base, _, _ in os.walk("/sys/fs/cgroup") if group in base),
         files=sum(len(names) + len(folders) for _, folders, names in os.walk(os.path.join(local, "sandboxes"))),
     )
