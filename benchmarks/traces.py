@@ -6,6 +6,8 @@ import glob
 import os
 from dataclasses import dataclass, fields
 
+BACKING_FILES = "/sys/block/loop*/loop/backing_file"
+
 
 @dataclass(frozen=True, slots=True)
 class Traces:
