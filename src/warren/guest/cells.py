@@ -82,7 +82,7 @@ class CellRun(Run):
     def died(self, exit_code: int | None, cpu_ms: float, state: str, cells_back: int) -> None:
         """End it because its kernel did."""
         ending = Ending(exit_code=exit_code, state=state, cells_back=cells_back)
-        self._end(ending, max(0.0, cpu_ms - self._cpu_before_ms))
+        self._end(ending, cpu_ms - self._cpu_before_ms)
 
     def never_ran(self, why: str | None = None) -> None:
         """End it while it waits: it was cancelled, or no kernel could be made."""

@@ -92,7 +92,8 @@ class Run:
                 "files_changed": changed,
                 "files_changed_complete": complete,
                 "duration_ms": round(duration_ms, 3),
-                "cpu_ms": round(cpu_ms, 3),
+                # Below zero when the process ended between its last word and our look at its clock.
+                "cpu_ms": round(max(0.0, cpu_ms), 3),
                 "hint": found.hint,
                 **more,
             }
