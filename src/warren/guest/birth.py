@@ -20,29 +20,39 @@ _KEPT_SIGNALS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
 _SIGNALS = tuple(int(number) for number in signal.valid_signals() - _KEPT_SIGNALS)
 
 
+def prepare() -> None:
+    """Do, before a request is there, what `become` would do whatever it asks for. Signals must be held back."""
+    forking.announce_to_imports()
+    reseed.renew_randomness()
+    for number in _SIGNALS:
+        _signal.signal(number, _signal.SIG_DFL)
+    stdio.open_outputs()
+
+
 def become(env: dict[str, str], cwd: str, fds: Sequence[int]) -> None:
     """Make this fork a process of its own; `fds` become 0, 1, 2 and, if there is a fourth, 3. All others are closed."""
     os.setsid()
-    default_signals()
+    _let_signals_through()
     _place(fds)
     forking.close_all_but(range(len(fds)))
     settle()
-    set_environment(env)
+    is_changed = set_environment(env)
     os.umask(0o022)
     sys.argv = [""]
-    stdio.open_outputs()
     stdio.attach(range(3))
     _enter(cwd)
-    reseed.renew_surroundings(packages.search_path(env))
+    reseed.renew_surroundings(packages.search_path(env), is_changed=is_changed)
 
 
-def set_environment(env: dict[str, str]) -> None:
-    """Make it exactly `env`, touching only what differs."""
-    for name in os.environ.keys() - env.keys():
+def set_environment(env: dict[str, str]) -> bool:
+    """Make it exactly `env`, touching only what differs; says whether anything did."""
+    gone = os.environ.keys() - env.keys()
+    different = [name for name, value in env.items() if os.environ.get(name) != value]
+    for name in gone:
         del os.environ[name]
-    for name, value in env.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+    for name in different:
+        os.environ[name] = env[name]
+    return bool(gone or different)
 
 
 def settle(oom_score: int = forking.LIVE_OOM_SCORE) -> None:
@@ -52,14 +62,11 @@ def settle(oom_score: int = forking.LIVE_OOM_SCORE) -> None:
     forking.set_oom_score(oom_score)
 
 
-def default_signals() -> None:
-    """Forget every handler and mask that we had until now, and what was held back by it."""
-    signal.set_wakeup_fd(-1)
-    for number in _SIGNALS:
-        _signal.signal(number, _signal.SIG_IGN)
+def _let_signals_through() -> None:
+    """Forget what was held back until now: it was sent to a nursery, not to what this is from now on."""
+    while _signal.sigtimedwait(_SIGNALS, 0) is not None:
+        pass
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in _SIGNALS:
-        _signal.signal(number, _signal.SIG_DFL)
 
 
 def _place(fds: Sequence[int]) -> None:

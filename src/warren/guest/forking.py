@@ -19,7 +19,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 CLONE_PIDFD = 0x1000
 CLONE_PARENT = 0x8000
@@ -41,6 +41,10 @@ _TCB_BYTES = 2048
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _libc.pthread_self.restype = ctypes.c_void_p
+
+
+_noted: list[Callable[[], object]] = []
+_noting: list[bool] = []
 
 
 class _CloneArgs(ctypes.Structure):
@@ -79,6 +83,35 @@ def announce() -> None:
     """Tell the interpreter that this process is a fork: what modules want done after one is done now."""
     ctypes.pythonapi.PyOS_BeforeFork()
     ctypes.pythonapi.PyOS_AfterFork_Child()
+
+
+@contextlib.contextmanager
+def noting_handlers() -> Iterator[None]:
+    """Note what modules that are imported in this block want done after a fork."""
+    register = os.register_at_fork
+
+    def note(**handlers: Callable[[], object]) -> None:
+        register(**handlers)
+        if "after_in_child" in handlers:
+            _noted.append(handlers["after_in_child"])
+
+    os.register_at_fork = note  # type: ignore[assignment]  # the same, with a note taken
+    try:
+        yield
+    finally:
+        os.register_at_fork = register
+    _noting.append(True)
+
+
+def announce_to_imports() -> None:
+    """Do what imported modules want done after a fork, and leave alone the locks that nobody can hold."""
+    if not _noting:
+        announce()
+        return
+    threading.main_thread()._set_native_id()  # type: ignore[attr-defined]  # noqa: SLF001  # all that is out of date
+    for handler in _noted:
+        with contextlib.suppress(Exception):
+            handler()
 
 
 def _fork_plain(flags: int) -> int:

@@ -17,7 +17,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from warren.guest import birth, cold, forking, kernel, reseed, script
+from warren.guest import birth, cold, forking, kernel, script
 from warren.guest.control import Control
 from warren.guest.wire import encode
 
@@ -117,8 +117,7 @@ def _send(sock: socket.socket, header: Header) -> None:
 
 def _be_born(sock: socket.socket, write: int, workspace: str) -> NoReturn:
     """Read the request and become what it asks for; what does not depend on it is done first."""
-    forking.announce()
-    reseed.renew_randomness()
+    birth.prepare()
     control = Control(sock.detach())
     frame = control.receive()
     if frame is None:

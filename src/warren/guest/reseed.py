@@ -31,10 +31,11 @@ def renew_randomness() -> None:
             _attempt(renew, module)
 
 
-def renew_surroundings(search: list[str]) -> None:
-    """Read again what the environment and the current folder decide; `search` comes first on the module path."""
-    time.tzset()
-    for name, refresh in _REFRESH.items():
+def renew_surroundings(search: list[str], *, is_changed: bool = True) -> None:
+    """Read again what the environment, if it is changed, and the folder decide; `search` comes first for modules."""
+    if is_changed:
+        time.tzset()
+    for name, refresh in _REFRESH.items() if is_changed else ():
         module = sys.modules.get(name)
         if module is not None:
             _attempt(refresh, module)

@@ -18,9 +18,9 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from warren.engines.local import contain, fds, namespaces, seccomp
+from warren.engines.local import caps, contain, fds, namespaces, seccomp
 from warren.engines.local.hugepages import collapse_heap
-from warren.guest import agent, birth, forking, kernel
+from warren.guest import agent, birth, forking, kernel, packages, reseed
 from warren.guest.boot import Boot
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ def main(listener_fd: int, preload: list[str], version: str, environment: dict[s
     # WHY: all zygotes of a keeper have one host uid; one image's code must not look into another image's zygote.
     forking.set_dumpable(False)
     listener = socket.socket(fileno=listener_fd)
-    ready = _prepare(preload)
-    # As most sandboxes will have it: what need not be changed in each need not be copied.
-    birth.set_environment(environment)
+    ready = _prepare(preload, environment)
     program = seccomp.build_filter()
+    caps.count()  # Remembered, and so not counted again by every child.
     # WHY: children are never waited for here; whoever needs to know of their end holds a pidfd.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -50,14 +49,18 @@ def main(listener_fd: int, preload: list[str], version: str, environment: dict[s
             sys.exit(1)
 
 
-def _prepare(preload: Iterable[str]) -> dict[str, Any]:
+def _prepare(preload: Iterable[str], environment: dict[str, str]) -> dict[str, Any]:
     """Import what the image wants preloaded; says what went wrong instead of raising."""
-    for name in preload:
-        try:
-            importlib.import_module(name)
-        except Exception as error:  # noqa: BLE001  (image code raises anything)
-            return {"error": f"module {name!r} cannot be imported: {type(error).__name__}: {error}"[:2000]}
-    kernel.prepare()
+    with forking.noting_handlers():
+        for name in preload:
+            try:
+                importlib.import_module(name)
+            except Exception as error:  # noqa: BLE001  (image code raises anything)
+                return {"error": f"module {name!r} cannot be imported: {type(error).__name__}: {error}"[:2000]}
+        kernel.prepare()
+    # As most sandboxes will have it: what need not be changed in each need not be copied.
+    birth.set_environment(environment)
+    reseed.renew_surroundings(packages.search_path(environment))
     tasks = forking.task_count()
     if tasks != 1:
         return {"error": f"preloading left {tasks} threads running; only a single-threaded process can be copied"}
