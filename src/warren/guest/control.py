@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -31,6 +32,7 @@ class Control:
         self._socket.setblocking(True)
         self._lock = threading.Lock()
         self._fds: list[int] = []
+        self._held = b""
 
     def fileno(self) -> int:
         """Return the descriptor; another socket may be put in its place with `dup2`."""
@@ -47,6 +49,12 @@ class Control:
     def wait(self) -> None:
         """Wait until there is something to receive, or the agent is gone. Raises OSError."""
         self._socket.recv(1, socket.MSG_PEEK)
+
+    def is_waited_for(self) -> bool:
+        """Whether the agent has something for us already, or is gone."""
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN)
+        return bool(ready.poll(0))
 
     def receive(self) -> Frame | None:
         """Wait for a frame, and read nothing past it; None when the agent is gone. Raises OSError and ProtocolError."""
@@ -70,8 +78,22 @@ class Control:
 
     def send(self, header: Header, payload: bytes = b"", fds: Sequence[int] = ()) -> None:
         """Send one frame whole, even when an interrupt arrives half-way. Raises OSError."""
+        self._write(b"".join(encode(header, payload)), fds)
+
+    def send_with_next(self, header: Header, payload: bytes = b"") -> None:
+        """Send one frame together with the next, which must follow at once: the agent wakes up once for both."""
         data = b"".join(encode(header, payload))
-        with self._lock, _Uninterrupted() if len(data) > _ATOMIC else contextlib.nullcontext():
+        with self._lock:
+            is_held = not self._held and len(data) <= _ATOMIC // 2
+            if is_held:
+                self._held = data
+        if not is_held:
+            self._write(data)
+
+    def _write(self, data: bytes, fds: Sequence[int] = ()) -> None:
+        with self._lock, _Uninterrupted() if len(data) > _ATOMIC // 2 else contextlib.nullcontext():
+            # Threads of user code send too, and whoever is next takes it along.
+            data, self._held = self._held + data, b""
             sent = socket.send_fds(self._socket, [data], fds) if fds else self._socket.send(data)
             if sent < len(data):
                 self._socket.sendall(memoryview(data)[sent:])

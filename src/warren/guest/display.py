@@ -39,20 +39,22 @@ class Screen:
     """Where displays go: to the agent during a cell, nowhere otherwise."""
 
     def __init__(self) -> None:
-        self._send: Callable[[str, bytes], None] | None = None
+        self._send: Callable[[str, bytes, bool], None] | None = None
         self._room = 0
         self._is_full = False
 
-    def open(self, send: Callable[[str, bytes], None]) -> None:
-        """Start a cell's displays; `send(kind, json)` takes each."""
+    def open(self, send: Callable[[str, bytes, bool], None]) -> None:
+        """Start a cell's displays; `send(kind, json, is_last)` takes each."""
         self._send, self._room, self._is_full = send, TOTAL_BYTES - _LAST_WORD, False
 
     def close(self) -> None:
         """End the cell's displays: what a thread shows later has no cell to belong to."""
         self._send = None
 
-    def show(self, kind: str, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
-        """Send one bundle, `kind` result or display, cut down to what fits."""
+    def show(
+        self, kind: str, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, *, is_last: bool = False
+    ) -> None:
+        """Send one bundle, `kind` result or display, cut down to what fits; the last may wait for the cell's end."""
         if self._send is None:
             return
         payload = _fit(data, metadata or {})
@@ -62,7 +64,7 @@ class Screen:
             self._is_full = True
             payload = _encode({"text/plain": f"[a display was dropped: over {TOTAL_BYTES >> 20} MiB in one cell]"}, {})
         self._room -= len(payload)
-        self._send(kind, payload)
+        self._send(kind, payload, is_last)
 
 
 screen = Screen()

@@ -133,7 +133,7 @@ class _DisplayHook(DisplayHook):  # type: ignore[misc]
         if self.shell.echo == "stdout":
             print(format_dict.get("text/plain", ""))
         else:
-            screen.show("result", format_dict, md_dict)
+            screen.show("result", format_dict, md_dict, is_last=self.shell.at_end)
 
     def update_user_ns(self, result: object) -> None:
         names = self.shell.user_ns
@@ -167,6 +167,8 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
     cells = 0
     code = ""
     echo = "none"
+    at_end = False
+    """Whether the value that is shown is that of a cell's last expression: code may show others by itself."""
     shown: BaseException | None = None
 
     def init_ipython_dir(self, ipython_dir: object) -> None:

@@ -101,9 +101,7 @@ class CellLoop:
             outcome = Outcome("error", 1, {"name": "OSError", "value": message, "traceback": message})
         else:
             stdio.attach(fds)
-            screen.open(
-                lambda kind, data: self._control.send({"t": "display", "exec": execution, "display": kind}, data)
-            )
+            screen.open(functools.partial(self._display, execution))
             outcome = self._run(header, payload)
             screen.close()
             self._leave_if_forked(outcome.exit_code)
@@ -112,6 +110,10 @@ class CellLoop:
         self._control.send({**done, "exit_code": outcome.exit_code})
         if header.get("checkpoint"):
             self._copy(header)
+
+    def _display(self, execution: object, kind: str, data: bytes, is_last: bool) -> None:
+        send = self._control.send_with_next if is_last else self._control.send
+        send({"t": "display", "exec": execution, "display": kind}, data)
 
     def _run(self, header: Header, payload: bytes) -> Outcome:
         """Run the cell in its surroundings; nothing that user code does gets out of here."""
@@ -151,7 +153,7 @@ class CellLoop:
         elif wake is not None:
             self._pid = os.getpid()
             self._control.send({"t": "up", "executor": self._executor.name, "woken": True})
-        else:
+        elif not self._control.is_waited_for():
             # WHY: each page that the next cell writes to has to be copied now; better while nobody waits.
             stdio.attach(range(3))
             self._executor.warm()

@@ -54,7 +54,12 @@ class PlainCells:
             exec(shell.compile(ast.Module([statement], []), name, "exec"), shell.user_global_ns, shell.user_ns)
         if isinstance(last, ast.Expr):
             code = shell.compile(ast.Expression(last.value), name, "eval")
-            shell.displayhook(eval(code, shell.user_global_ns, shell.user_ns))  # noqa: S307 - the user's code
+            value = eval(code, shell.user_global_ns, shell.user_ns)  # noqa: S307 - the user's code
+            shell.at_end = True
+            try:
+                shell.displayhook(value)
+            finally:
+                shell.at_end = False
 
     def _is_magic(self, code: str) -> bool:
         """Whether IPython would take a single line for the name of a magic and its arguments."""

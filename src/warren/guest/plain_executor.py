@@ -79,7 +79,7 @@ class PlainExecutor:
             print(repr(value))
         elif echo == "display":
             data, metadata = display.build_bundle(value)
-            display.screen.show("result", data, metadata)
+            display.screen.show("result", data, metadata, is_last=True)
 
     def _remember(self, code: str) -> str:
         """Give the cell a name under which tracebacks find its lines."""

@@ -20,7 +20,7 @@ PICTURE = b"\x89PNG\r\n\x1a\n"
 def shown(*bundles: dict[str, Any], metadata: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     sent: list[bytes] = []
     screen = Screen()
-    screen.open(lambda _kind, payload: sent.append(payload))
+    screen.open(lambda _kind, payload, _is_last: sent.append(payload))
     for bundle in bundles:
         screen.show("display", bundle, metadata)
     assert all(len(payload) <= MAX_BYTES for payload in sent)
