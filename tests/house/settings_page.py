@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from warren.settings import FILE, LimitSettings, Settings, names, variable_of
+from warren.domain import MIB
+from warren.settings import FILE, GROUPS, Settings, names, variable_of
 
 HEAD = f"""# Settings
 
-A setting comes from its variable in the environment, else from `{FILE}` in the working folder, else it has its default.
-A name that is not here is an error, with the nearest that is. Sizes are bytes, or a number with K, M or G (powers of
-1024). Lists are comma-separated in the environment and arrays in TOML. `limits.…` stand under `[limits]` in TOML.
+A setting comes from a flag of the command where there is one, else from its variable in the environment, else from
+`{FILE}` in the working folder, else it has its default. A name that is not here is an error, with the nearest that is.
+Sizes are bytes, or a number with K, M or G (powers of 1024). Lists are comma-separated in the environment and arrays in
+TOML. What stands before a dot is a table in TOML: `limits.cpus` is `cpus` under `[limits]`.
 
 | setting | variable | default | |
 |---|---|---|---|
@@ -24,15 +26,15 @@ def render() -> str:
 
 def _row(name: str) -> str:
     group, _, leaf = name.rpartition(".")
-    model = LimitSettings if group else Settings
+    model = GROUPS[group] if group else Settings
     field = model.model_fields[leaf]
     default = "by user" if field.default_factory else _default(leaf, field.default)
     return f"| `{name}` | `{variable_of(name)}` | {default} | {field.description} |\n"
 
 
 def _default(leaf: str, value: object) -> str:
-    if leaf.endswith("_bytes") and isinstance(value, int):
-        return f"`{value >> 20}M`"
+    if leaf.endswith("_bytes") and isinstance(value, int) and value:
+        return f"`{value >> 20}M`" if value % MIB == 0 else f"`{value >> 10}K`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return "none" if value in {(), None} else f"`{value}`"

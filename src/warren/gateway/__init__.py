@@ -1,0 +1,1 @@
+"""HTTP: what comes in is checked, translated, handed to the core, and rendered."""

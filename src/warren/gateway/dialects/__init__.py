@@ -1,0 +1,1 @@
+"""The HTTP APIs that Warren speaks, one package each: `routes`, `schemas`, `translate`."""

@@ -1,0 +1,1 @@
+"""Warren's own API, under `/api/v1`."""

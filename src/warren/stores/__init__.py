@@ -1,0 +1,1 @@
+"""What survives: the store seam and the stores behind it."""

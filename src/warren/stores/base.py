@@ -1,0 +1,141 @@
+"""The store seam: what survives the service. Values in, values out; no policy."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Protocol
+
+from warren.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warren.lifecycle import Status
+    from warren.records import (
+        ApiKey,
+        AuditEntry,
+        AuditQuery,
+        AuditRow,
+        Execution,
+        Holding,
+        Owner,
+        Page,
+        Sandbox,
+        SandboxQuery,
+        Taken,
+    )
+
+STORES = {"sqlite": "warren.stores.sqlite:SqliteStore"}
+
+
+class Store(Protocol):
+    """Keeps sandboxes, executions, keys and the audit chain.
+
+    Every method may raise StoreError, and has then done nothing. What a method has returned from survives `kill -9` of this process.
+    """
+
+    async def open(self) -> None:
+        """Get ready: make or migrate the schema. Raises StoreError: one sentence that says what to do."""
+
+    async def close(self) -> None:
+        """Finish what was asked for and let go. Safe to call twice."""
+
+    async def ping(self) -> None:
+        """Make sure that it can be written to."""
+
+    async def add(self, sandbox: Sandbox, *, own: Holding | None = None, everybody: Holding | None = None) -> None:
+        """Keep a new sandbox.
+
+        Raises Conflict when its id is known or its owner has one of that session key already, and QuotaExceeded when
+        its owner, or all owners, would then hold more than that. Checked and done in one step.
+        """
+
+    async def get(self, sandbox_id: str) -> Sandbox | None:
+        """Return a sandbox."""
+
+    async def find(self, owner: Owner, session_key: str) -> Sandbox | None:
+        """Return the sandbox of that session key."""
+
+    async def swap(
+        self, sandbox: Sandbox, *, was: Status, own: Holding | None = None, everybody: Holding | None = None
+    ) -> bool:
+        """Replace a sandbox if its status still is `was`; say whether it was. Raises QuotaExceeded as `add`.
+
+        `active_at` never goes back, and `executions` is kept as it is: `record` counts them.
+        """
+
+    async def touch(self, sandbox_id: str, active_at: float) -> None:
+        """Note that a sandbox was used. Nothing happens where it is gone."""
+
+    async def remove(self, sandbox_id: str) -> None:
+        """Forget a sandbox and its executions. What is not there counts as removed."""
+
+    async def list(self, query: SandboxQuery) -> Page[Sandbox]:
+        """Return a page of sandboxes, newest first."""
+
+    async def holding(self, owner: Owner | None) -> Holding:
+        """Add up what an owner, or everybody, holds."""
+
+    async def record(self, execution: Execution) -> None:
+        """Keep an execution: a new one, or its result. The result that came first stays.
+
+        A new one counts for its sandbox and notes that it was used.
+        """
+
+    async def execution(self, execution_id: str) -> Execution | None:
+        """Return an execution."""
+
+    async def executions(self, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
+        """Return a page of a sandbox's executions, newest first."""
+
+    async def running(self, sandbox_id: str | None = None) -> tuple[Execution, ...]:
+        """Return the executions that have no result, of one sandbox or of all."""
+
+    async def append(self, *entries: AuditEntry) -> None:
+        """Add to the audit chain, in this order and with nothing between them."""
+
+    async def audit(self, query: AuditQuery) -> Page[AuditRow]:
+        """Return a page of the audit record, newest first."""
+
+    def chain(self, after: int = 0) -> AsyncIterator[AuditRow]:
+        """Yield the rows after a number, oldest first."""
+
+    async def verify(self) -> tuple[int, str]:
+        """Check the whole chain and return its last number and hash.
+
+        Raises Conflict, which names the first row that was edited, moved or is missing.
+        """
+
+    async def add_key(self, key: ApiKey) -> None:
+        """Keep a key. Raises Conflict when a key of that name is in force."""
+
+    async def key(self, hash: str) -> ApiKey | None:  # noqa: A002 - the field's name
+        """Return the key with that hash, also an expired or revoked one."""
+
+    async def keys(self) -> tuple[ApiKey, ...]:
+        """Return all keys, oldest first."""
+
+    async def revoke_key(self, key_id: str, at: float) -> bool:
+        """Revoke a key; say whether one of that id was in force."""
+
+    async def remember(self, owner: Owner, key: str, fingerprint: str, target: str, *, ttl_s: float) -> str:
+        """Tie an idempotency key to what it will make, and return what it was tied to first.
+
+        Raises Conflict when it came with another fingerprint.
+        """
+
+    async def forget(self, owner: Owner, key: str) -> None:
+        """Untie an idempotency key: what it should have made was not made."""
+
+    async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
+        """Take from a bucket that holds `capacity` and fills at `per_s`. Not kept over a restart."""
+
+
+def load_store(name: str) -> type[Store]:
+    """Import the store class of that name; nothing else of any store is imported."""
+    target = STORES.get(name)
+    if target is None:
+        raise InvalidRequest(f"unknown store {name!r}: choose one of {', '.join(sorted(STORES))}")
+    module, _, attribute = target.partition(":")
+    store: type[Store] = getattr(importlib.import_module(module), attribute)
+    return store
