@@ -20,9 +20,9 @@ class Policy:
     stopped_lifetime_s: float | None = 7 * 86_400
     pool_size: int = 0
     pool_images: tuple[str, ...] = ()
-    own: Holding = Holding()
+    own: Holding = field(default_factory=Holding)
     """What one principal may hold; 0 is no limit."""
-    everybody: Holding = Holding()
+    everybody: Holding = field(default_factory=Holding)
     own_executions: int = 64
     executions: int = 256
     requests_per_minute: int = 0
