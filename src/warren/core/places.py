@@ -1,0 +1,86 @@
+"""The sandboxes of this process: each one's record, its link, and who is using it. No I/O."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.domain import Handle
+from warren.errors import SandboxLost
+from warren.lifecycle import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warren.core.link import Link
+    from warren.records import Sandbox
+
+
+class Place:
+    """One sandbox as this process holds it. Whoever changes its status holds its lock."""
+
+    __slots__ = ("_link", "_users", "is_gone", "lock", "sandbox", "touched_at", "used_at")
+
+    def __init__(self, sandbox: Sandbox, link: Link | None = None) -> None:
+        self.sandbox = sandbox
+        """As the store has it, but for `active_at` and `executions`."""
+        self.lock = anyio.Lock()
+        self.used_at = time.monotonic()
+        """When it was last used, by a clock that nobody sets."""
+        self.touched_at = sandbox.active_at
+        """The last use that the store knows of."""
+        self.is_gone = False
+        """True once its record is removed: whoever waited for the lock must not go on."""
+        self._link = link
+        self._users = 0
+
+    @property
+    def id(self) -> str:
+        """The sandbox's id."""
+        return self.sandbox.id
+
+    @property
+    def handle(self) -> Handle:
+        """The engine's reference to it."""
+        return Handle(self.sandbox.engine, self.sandbox.id)
+
+    @property
+    def link(self) -> Link:
+        """The connection to its agent. Raises SandboxLost when there is none."""
+        if self._link is None:
+            raise SandboxLost(f"sandbox {self.id} is {self.sandbox.status}: there is no connection to it")
+        return self._link
+
+    @link.setter
+    def link(self, link: Link | None) -> None:
+        self._link = link
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it runs and its agent can be asked."""
+        return self._link is not None and self._link.lost is None and self.sandbox.status is Status.RUNNING
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody is using it now."""
+        return self._users > 0
+
+    @property
+    def active_at(self) -> float:
+        """When it was last used, in seconds since the epoch."""
+        now = time.time()
+        return now if self._users else max(self.sandbox.active_at, now - (time.monotonic() - self.used_at))
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Keep the reaper away, and note the use: for a request, and for an execution that outlives its request."""
+        self._users += 1
+        self.used_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self.used_at = time.monotonic()
