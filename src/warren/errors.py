@@ -15,6 +15,7 @@ Error                      never raised directly
 │  ├─ BuildFailed          500
 │  ├─ Unsupported          501
 │  └─ SandboxLost          502
+├─ Overloaded              503
 └─ StoreError              503
 ConfigError                start-up only: one sentence, exit code 2
 
@@ -137,6 +138,18 @@ class SandboxLost(EngineError):
     status = 502
 
 
+class Overloaded(Error):
+    """Everybody together asks for more than there is; the same request may do well later."""
+
+    code = "overloaded"
+    status = 503
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class StoreError(Error):
     """The store did not answer or holds something it should not."""
 
@@ -181,6 +194,7 @@ _BY_CODE: dict[str, type[Error]] = {
         BuildFailed,
         Unsupported,
         SandboxLost,
+        Overloaded,
         StoreError,
     )
 }

@@ -1,0 +1,121 @@
+"""Who may do how much now: rates and concurrency of a principal, and the places that everybody shares."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warren.core.waiting import Gate
+from warren.errors import QuotaExceeded
+from warren.records import Taken
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from warren.core.policy import Policy
+    from warren.records import Owner, Principal
+    from warren.stores.base import Store
+
+_WINDOW_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Rate(Taken):
+    """What taking from a rate gave, and what a client should know of the rate."""
+
+    limit: int
+    window_s: int
+    reset_s: float
+    """When all of it is there again."""
+
+
+class RateExceeded(QuotaExceeded):
+    """A rate of the principal is used up."""
+
+    def __init__(self, message: str, rate: Rate) -> None:
+        super().__init__(message, retry_after_s=rate.retry_after_s)
+        self.rate = rate
+
+
+class Admission:
+    """Counts what is under way. One for the whole service."""
+
+    def __init__(self, store: Store, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._policy = policy
+        self._clock = clock
+        self._own: dict[Owner, int] = {}
+        self.creates = self._build_gate("making sandboxes", policy.creates)
+        self.executions = self._build_gate("executions", policy.executions)
+
+    async def check_rate(self, principal: Principal) -> Rate | None:
+        """Count a request; None where no rate is set. Raises RateExceeded."""
+        limit = self._policy.requests_per_minute
+        return await self._take("requests", principal.owner, limit) if limit else None
+
+    @contextlib.asynccontextmanager
+    async def creating(self, principal: Principal) -> AsyncIterator[None]:
+        """Hold a place among the sandboxes being made. Raises RateExceeded or Overloaded on entering."""
+        if limit := self._policy.creates_per_minute:
+            await self._take("creates", principal.owner, limit)
+        await self.creates.enter(principal.owner)
+        since = self._clock()
+        try:
+            yield
+        finally:
+            self.creates.leave(self._clock() - since)
+
+    @contextlib.asynccontextmanager
+    async def executing(self, principal: Principal) -> AsyncIterator[None]:
+        """Hold a place among the executions. Raises QuotaExceeded or Overloaded on entering."""
+        owner = principal.owner
+        self._count(owner)
+        try:
+            await self.executions.enter(owner)
+            since = self._clock()
+            try:
+                yield
+            finally:
+                self.executions.leave(self._clock() - since)
+        finally:
+            self._discount(owner)
+
+    def own_executions(self, owner: Owner) -> int:
+        """Count the executions of an owner that run or wait."""
+        return self._own.get(owner, 0)
+
+    def _build_gate(self, what: str, places: int) -> Gate:
+        return Gate(what, places=places, waiting=self._policy.waiting, wait_s=self._policy.wait_s)
+
+    async def _take(self, what: str, owner: Owner, limit: int) -> Rate:
+        per_s = limit / _WINDOW_S
+        taken = await self._store.take(f"{what}\0{owner.tenant}\0{owner.subject}", capacity=limit, per_s=per_s)
+        rate = Rate(
+            taken.allowed,
+            taken.remaining,
+            taken.retry_after_s,
+            limit=limit,
+            window_s=_WINDOW_S,
+            reset_s=(limit - taken.remaining) / per_s,
+        )
+        if not taken.allowed:
+            raise RateExceeded(f"more than {limit} {what} in a minute: the next is allowed in a moment", rate)
+        return rate
+
+    def _count(self, owner: Owner) -> None:
+        own, most = self._own.get(owner, 0), self._policy.own_executions
+        if most and own >= most:
+            raise QuotaExceeded(
+                f"{own} executions at once are as many as you may have: wait for one to end",
+                retry_after_s=self.executions.advice_s(0, most),
+            )
+        self._own[owner] = own + 1
+
+    def _discount(self, owner: Owner) -> None:
+        left = self._own[owner] - 1
+        if left:
+            self._own[owner] = left
+        else:
+            del self._own[owner]

@@ -1,0 +1,121 @@
+"""A bounded number of places, and a bounded, fair line in front of them: owners who wait are served in turn."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.errors import Overloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+_WEIGHT = 0.1
+"""Of the newest stay in the moving estimate of how long one takes."""
+_LONGEST_ADVICE_S = 60.0
+
+
+class _Waiter:
+    __slots__ = ("entered", "event", "turned_away")
+
+    def __init__(self) -> None:
+        self.event = anyio.Event()
+        self.entered = False
+        self.turned_away = False
+
+
+class Gate:
+    """Lets `places` in at once, 0 being no limit; up to `waiting` more wait, each for up to `wait_s`.
+
+    Whoever waits is handed the place of one who leaves, so there is never both a free place and a line.
+    """
+
+    def __init__(self, what: str, *, places: int, waiting: int, wait_s: float) -> None:
+        self.what = what
+        self.inside = 0
+        self.waiting = 0
+        self._places = places
+        self._most_waiting = waiting
+        self._wait_s = wait_s
+        self._lines: OrderedDict[Hashable, deque[_Waiter]] = OrderedDict()
+        self._stay_s = 1.0
+
+    def try_enter(self) -> bool:
+        """Enter if there is room, at once."""
+        if self._places and self.inside >= self._places:
+            return False
+        self.inside += 1
+        return True
+
+    async def enter(self, owner: Hashable) -> None:
+        """Enter, waiting in line for a place. Raises Overloaded when the line is full or the wait too long."""
+        if self.try_enter():
+            return
+        waiter = self._join(owner)
+        try:
+            with anyio.move_on_after(self._wait_s):
+                await waiter.event.wait()
+        except BaseException:
+            if waiter.entered:
+                self.leave()
+            raise
+        finally:
+            if not waiter.entered and not waiter.turned_away:
+                self._take_out(owner, waiter)
+        if not waiter.entered:
+            raise self._overloaded("gave way to others" if waiter.turned_away else f"waited {self._wait_s:g} s")
+
+    def leave(self, stay_s: float | None = None) -> None:
+        """Give the place to the next in line, or free it. `stay_s` is how long it was held."""
+        if stay_s is not None:
+            self._stay_s += _WEIGHT * (stay_s - self._stay_s)
+        if not self._lines:
+            self.inside -= 1
+            return
+        owner, line = next(iter(self._lines.items()))
+        waiter = line.popleft()
+        self.waiting -= 1
+        if line:
+            self._lines.move_to_end(owner)
+        else:
+            del self._lines[owner]
+        waiter.entered = True
+        waiter.event.set()
+
+    def advice_s(self, ahead: int, places: int) -> float:
+        """Estimate when one of `places` is free for somebody with that many ahead."""
+        return min(max(self._stay_s * (ahead + 1) / max(places, 1), 0.1), _LONGEST_ADVICE_S)
+
+    def _join(self, owner: Hashable) -> _Waiter:
+        if self.waiting >= self._most_waiting:
+            self._make_room_for(owner)
+        waiter = _Waiter()
+        self._lines.setdefault(owner, deque()).append(waiter)
+        self.waiting += 1
+        return waiter
+
+    def _make_room_for(self, owner: Hashable) -> None:
+        """Turn away the last of the longest line, so that one owner alone cannot keep the others out."""
+        longest = max(self._lines, key=lambda each: len(self._lines[each]), default=None)
+        if longest is None or len(self._lines[longest]) <= len(self._lines.get(owner, ())) + 1:
+            raise self._overloaded(f"found {self.waiting} waiting already")
+        waiter = self._lines[longest][-1]
+        self._take_out(longest, waiter)
+        waiter.turned_away = True
+        waiter.event.set()
+
+    def _take_out(self, owner: Hashable, waiter: _Waiter) -> None:
+        line = self._lines[owner]
+        line.remove(waiter)
+        self.waiting -= 1
+        if not line:
+            del self._lines[owner]
+
+    def _overloaded(self, why: str) -> Overloaded:
+        retry_after_s = self.advice_s(self.waiting, self._places)
+        return Overloaded(
+            f"all {self._places} places for {self.what} are taken, and the request {why}: try again in a moment",
+            retry_after_s=retry_after_s,
+        )
