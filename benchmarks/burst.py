@@ -27,6 +27,7 @@ async def measure(bench: Bench) -> None:
     """Everything is made before it is judged, so that a failure is seen with what it left."""
     many = bench.times(500, 100)
     await bench.engine.destroy(await bench.engine.create(bench.spec()))
+    await anyio.sleep(PAUSE_S)
     before = look(bench.folder)
     few = await _create(bench, 10)
     with_few = await _one_more(bench)

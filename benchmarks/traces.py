@@ -26,8 +26,8 @@ class Traces:
 def look(folder: str) -> Traces:
     """Count what is there now.
 
-    The zygote and the group it waits in are counted too, before as after; the workspace that the keeper has ready for
-    the next sandbox is nobody's yet, and is not.
+    The zygote and the group it waits in are counted too, before as after, and so are the processes and the group that
+    are ready for the next sandbox once there was a pause; what is ready on disk is not.
     """
     local = os.path.join(os.path.realpath(folder), "local")
     group = f"/warren-{os.stat(local).st_ino:x}/"

@@ -7,14 +7,19 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
+from e2e.story import Story, left_of
+from warren.errors import EngineUnavailable
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from warren.domain import Image
 
+STORY_DEADLINE_S = 60
 PROGRAM = (sys.executable, "-c", "from warren.cli.main import main; main()")
 
 ROOTLESS = os.geteuid() != 0
@@ -89,3 +94,21 @@ def warren(engine_data: tuple[str, str], tmp_path: Path) -> Iterator[Cli]:
     cli = Cli(*engine_data, tmp_path)
     yield cli
     assert cli.sandboxes() == []
+
+
+@pytest.fixture
+def tell(tmp_path: Path, python_image: Image) -> Callable[[Callable[[Story], Awaitable[None]]], None]:
+    async def play(story_of: Callable[[Story], Awaitable[None]]) -> None:
+        story = Story(tmp_path, python_image)
+        try:
+            await story.engine.open()
+        except EngineUnavailable as error:
+            pytest.skip(str(error))
+        try:
+            with anyio.fail_after(STORY_DEADLINE_S):
+                await story_of(story)
+        finally:
+            await story.clean()
+        assert left_of(tmp_path) == []
+
+    return lambda story_of: anyio.run(play, story_of)

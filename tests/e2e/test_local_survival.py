@@ -8,92 +8,16 @@ import signal
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
+from e2e.story import Story, run
 from warren.core.link import Link
-from warren.domain import ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, Storage, new_id
+from warren.domain import Handle, Storage
 from warren.engines.local.engine import LocalEngine
-from warren.errors import EngineUnavailable, InvalidRequest, SandboxLost
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from warren.domain import Image
-
-DEADLINE_S = 60
-
-
-async def run(engine: LocalEngine, handle: Handle, code: str, kind: ExecKind = ExecKind.CELL) -> ExecResult:
-    async with Link(await engine.connect(handle)) as link:
-        return await link.run(ExecRequest(id=new_id("exe"), kind=kind, code=code))
-
-
-class Story:
-    """One data folder, and what a test wants to know of the processes behind it."""
-
-    def __init__(self, folder: Path, image: Image) -> None:
-        self.folder = folder
-        self.image = image
-        self.engine = LocalEngine(str(folder))
-
-    def spec(self, **fields: Any) -> SandboxSpec:
-        return SandboxSpec(**{"id": new_id("sbx"), "image": self.image, **fields})
-
-    @property
-    def keeper_pid(self) -> int:
-        assert self.engine._client is not None
-        return int(self.engine._client.hello["pid"])
-
-    @property
-    def zygote_pid(self) -> int:
-        record = self.folder / "local" / "zygotes" / self.image.digest / "zygote.json"
-        return int(json.loads(record.read_text())["pid"])
-
-    async def clean(self) -> None:
-        async for handle in self.engine.handles():
-            await self.engine.destroy(handle)
-        await self.engine.retire()
-
-
-@pytest.fixture
-def tell(tmp_path: Path, python_image: Image) -> Callable[[Callable[[Story], Awaitable[None]]], None]:
-    async def play(story_of: Callable[[Story], Awaitable[None]]) -> None:
-        story = Story(tmp_path, python_image)
-        try:
-            await story.engine.open()
-        except EngineUnavailable as error:
-            pytest.skip(str(error))
-        try:
-            with anyio.fail_after(DEADLINE_S):
-                await story_of(story)
-        finally:
-            await story.clean()
-        assert _left_of(tmp_path) == []
-
-    return lambda story_of: anyio.run(play, story_of)
-
-
-def _left_of(folder: Path) -> list[str]:
-    """Name what the engine of this data folder left on the host: processes, mounts, loop devices, control groups."""
-    name = f"warren-{(folder / 'local').stat().st_ino:x}"
-    left = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                command = file.read()
-        except OSError:
-            continue
-        if os.fsencode(folder) in command:
-            left.append(f"process {pid} {command!r}")
-    with open("/proc/self/mountinfo", encoding="utf-8") as file:
-        left += [line for line in file if str(folder) in line]
-    for hierarchy, folders, _ in os.walk("/sys/fs/cgroup"):
-        left += [os.path.join(hierarchy, found) for found in folders if found == name]
-    return left
+from warren.errors import InvalidRequest, SandboxLost
 
 
 def test_a_killed_keeper_is_followed_by_another_and_nothing_is_lost(tell: Any) -> None:

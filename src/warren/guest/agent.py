@@ -2,8 +2,8 @@
 
 Rules for whoever changes this file:
 1. Nothing that a gateway or a program sends may end this process or make it wait.
-2. The nursery is forked when somebody has connected, and before the first byte is read: a sandbox that nobody uses
-   does without it, and what it forks has never seen a byte.
+2. The nursery is forked before the first byte is read, when somebody has connected: a sandbox that nobody uses does
+   without it. Where the process is made ahead of the sandbox that it will be, it is forked then.
 3. Signals are caught by a function that does nothing, never ignored: what is ignored stays ignored in every program
    that is started from here.
 """
@@ -92,7 +92,7 @@ class Agent:
         self.kernels = Kernels(self)
         self.terminals: dict[str, Terminal] = {}
         self.listeners: dict[str, Listener] = {}
-        self.nursery = NurseryLink(self.loop, lambda: nursery.start(boot), running)
+        self.nursery = NurseryLink(self.loop, lambda: nursery.start(boot.workspace), running)
         self._connections: list[Connection] = []
         self._reports = 0
         self._listener = socket.socket(fileno=boot.listener_fd)
@@ -158,19 +158,34 @@ class Agent:
 
 def main(boot: Boot) -> NoReturn:
     """Become the agent of the sandbox that this process was made for; its imports are loaded."""
+    _get_ready(boot.workspace)
+    serve(boot, None)
+
+
+def get_ready_ahead(workspace: str) -> tuple[socket.socket, int] | None:
+    """Do all that needs no name; `serve` takes what this returns, once there is a sandbox to serve."""
+    _get_ready(workspace)
+    return _start_nursery(workspace)
+
+
+def serve(boot: Boot, running: tuple[socket.socket, int] | None) -> NoReturn:
+    """Wait for the first gateway, and serve; the nursery may be running already."""
+    first = _await_connection(boot)
+    # Before all that is not needed for it: what was written before the fork, and is written again, is there twice.
+    agent = Agent(boot, running or _start_nursery(boot.workspace))
+    agent.connect(first)
+    agent.run_forever()
+
+
+def _get_ready(workspace: str) -> None:
     kernel.prepare()
     for number in _CAUGHT:
         _signal.signal(number, _do_nothing)
     # WHY: user code has the same uid, and must not read our memory or take our descriptors.
     forking.set_dumpable(False)
-    os.chdir(boot.workspace)
+    os.chdir(workspace)
     # What was imported before the fork never becomes garbage: a collection here must not copy its pages.
     gc.freeze()
-    first = _await_connection(boot)
-    # Before all that is not needed for it: what was written before the fork, and is written again, is there twice.
-    agent = Agent(boot, _start_nursery(boot))
-    agent.connect(first)
-    agent.run_forever()
 
 
 def _await_connection(boot: Boot) -> socket.socket:
@@ -193,9 +208,9 @@ def _greeting(boot: Boot, executions: list[dict[str, Any]], kernels: list[dict[s
     return {"t": "hello", **about, "executions": executions, "kernels": kernels}
 
 
-def _start_nursery(boot: Boot) -> tuple[socket.socket, int] | None:
+def _start_nursery(workspace: str) -> tuple[socket.socket, int] | None:
     try:
-        return nursery.start(boot)
+        return nursery.start(workspace)
     except OSError:
         return None  # There is no room for a process now; the first request tries again.
 

@@ -22,7 +22,6 @@ from warren.guest.control import Control
 from warren.guest.wire import encode
 
 if TYPE_CHECKING:
-    from warren.guest.boot import Boot
     from warren.guest.wire import Header
 
 _ALL_SIGNALS = signal.valid_signals()
@@ -31,7 +30,7 @@ _TAKEN = b"\n"
 """What a predecessor says when it has read its request; one that dies before leaves it to its successor."""
 
 
-def start(boot: Boot) -> tuple[socket.socket, int]:
+def start(workspace: str) -> tuple[socket.socket, int]:
     """Fork the nursery; returns the agent's end of its socket, and its pid. Call it before anything is read."""
     kernel.prepare()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -42,7 +41,7 @@ def start(boot: Boot) -> tuple[socket.socket, int]:
         theirs.close()
         return ours, pid
     try:
-        _serve(theirs, boot.workspace)
+        _serve(theirs, workspace)
     except OSError:
         os._exit(0)  # The agent is gone.
     finally:

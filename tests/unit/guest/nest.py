@@ -29,8 +29,7 @@ sys.path[:0] = options["path"]
 for name in options["preload"]:
     __import__(name)
 from warren.guest import nursery
-from warren.guest.boot import Boot
-link, pid = nursery.start(Boot(sandbox_id="sbx_nest", listener_fd=-1, workspace=options["workspace"]))
+link, pid = nursery.start(options["workspace"])
 with socket.socket(fileno=int(sys.argv[1])) as answer:
     socket.send_fds(answer, [str(pid).encode()], [link.fileno()])
 os._exit(0)

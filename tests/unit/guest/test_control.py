@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from warren.guest.control import Control
-from warren.guest.wire import Decoder
+from warren.guest.wire import Decoder, Header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def test_frames_of_several_threads_arrive_whole_and_in_each_ones_order(ends: tup
     threads = [threading.Thread(target=say, args=(who,)) for who in range(4)]
     for thread in threads:
         thread.start()
-    heard = []
+    heard: list[Header] = []
     decoder = Decoder()
     while len(heard) < 1600:
         heard += [header for header, _ in decoder.feed(agent.recv(1 << 16))]

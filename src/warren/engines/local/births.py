@@ -15,21 +15,21 @@ import select
 import shutil
 import signal
 import socket
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from warren.domain import Limits, Storage
+from warren.domain import Storage
 from warren.engines import procfs, unix_channel
 from warren.engines.local import fds, plan
 from warren.engines.local.cgroups import GroupLimits
-from warren.engines.local.records import Record
+from warren.engines.local.records import NEXT, Record
 from warren.engines.local.zygotes import Newborn, Zygote, ZygoteGone
 from warren.errors import EngineUnavailable, Error, StartFailed
 from warren.guest.wire import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
 
+    from warren.domain import Limits
     from warren.engines.local.cgroups import Group
     from warren.engines.local.workspaces import Workspaces
     from warren.guest.wire import Header
@@ -49,6 +49,8 @@ class Birth:
         self.zygote = zygote
         self.steps: tuple[plan.Step, ...] = ()
         """How it contains itself."""
+        self.workspace = ""
+        """What the plan calls the place of its workspace."""
         self.newborn: Newborn | None = None
         self._limits = group_limits(limits)
         self._group: Group | None = None
@@ -71,7 +73,11 @@ class Birth:
         self.steps = steps
         facts = self._group.facts()
         passed = [*facts.values(), *([mount_fd] if mount_fd >= 0 else [])]
-        message = {"t": "contain", "plan": [(step.act, dict(step.args)) for step in steps], "facts": list(facts)}
+        message: Header = {
+            "t": "contain",
+            "plan": [(step.act, dict(step.args)) for step in steps],
+            "facts": list(facts),
+        }
         message |= {"mount": mount_fd >= 0, "ahead": ahead, "debug": debug}
         try:
             with unix_channel.listen(self.record.socket) as listener:
@@ -119,6 +125,8 @@ class Birth:
         """Let go of it. A process that has not been told who it is ends."""
         self._theirs.close()
         self._receiver.close()
+        if self._coming is not None:
+            self._coming.cancel()
 
     async def undo(self) -> None:
         """End it, and remove what was made for it."""
@@ -159,19 +167,18 @@ class Births:
         """Those that are taken by processes that are no sandbox yet."""
         return frozenset(self._uid_indexes.values())
 
-    async def begin(self, zygote: Zygote, record: Record, limits: Limits, *, ahead: bool = False) -> Birth:
-        """Have a process made and contain itself. Returns before it has done so; what goes wrong is undone."""
-        birth = Birth(record, limits, zygote)
+    async def begin(self, birth: Birth, limits: Limits, *, ahead: bool = False) -> None:
+        """Have a process made and contain itself. Returns before it has done so."""
+        record = birth.record
         try:
-            with explained(zygote):
-                birth.spawn(0 if self._base_uid is None else record.uid_index)
-                workspace, mount_fd = await self._workspaces.attach(record, limits, self._owner(record))
-                birth.contain(self._plan(limits, workspace), mount_fd, ahead=ahead, debug=self._debug)
-        except BaseException:
-            birth.close()
-            raise
-        zygote.get_ready()
-        return birth
+            birth.spawn(0 if self._base_uid is None else record.uid_index)
+            owner = os.getuid() if self._base_uid is None else self._base_uid + record.uid_index
+            birth.workspace, mount_fd = await self._workspaces.attach(record, limits, owner)
+            steps = self._plan(limits, birth.workspace)
+            birth.contain(steps, mount_fd, ahead=ahead, debug=self._debug)
+        finally:
+            # It still waits in the group of this one.
+            birth.zygote.get_ready()
 
     def take(self, digest: str, limits: Limits, storage: Storage) -> Birth | None:
         """Return the process that is ready for such a sandbox, if there is one; it is the caller's then."""
@@ -185,14 +192,17 @@ class Births:
     def get_ready(self, zygote: Zygote, digest: str, limits: Limits, uid_index: int) -> None:
         """Make a process for the next sandbox of that image like the last; in the background."""
         if digest not in self._making:
-            task = asyncio.create_task(self._make_next(zygote, digest, limits, uid_index))
-            self._making[digest] = task
-            task.add_done_callback(lambda _: self._making.pop(digest, None))
+            self._start(digest, self._make_next(zygote, digest, limits, uid_index))
 
     def is_ready(self, digest: str, limits: Limits) -> bool:
         """Whether the next sandbox of that image, with such limits, is ready or being made."""
         birth = self._next.get(digest)
         return digest in self._making or (birth is not None and self._fits(birth, limits) and birth.is_usable())
+
+    def forsake(self, digest: str) -> None:
+        """End the one that is ready, in the background: its zygote is dead."""
+        if digest in self._next and digest not in self._making:
+            self._start(digest, self.drop(digest))
 
     async def drop(self, digest: str) -> None:
         """End the one that is ready, if there is one."""
@@ -212,33 +222,34 @@ class Births:
             await self.drop(digest)
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _start(self, digest: str, work: Coroutine[object, object, None]) -> None:
+        task = self._making[digest] = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._making.pop(digest, None))
+
     async def _make_next(self, zygote: Zygote, digest: str, limits: Limits, uid_index: int) -> None:
         await self.drop(digest)
         name = f"next-{secrets.token_hex(6)}"
         record = Record(id=name, folder=os.path.join(self._folder, name), image=digest, uid_index=uid_index)
         self._uid_indexes[name] = uid_index
-        birth = None
+        birth = Birth(record, limits, zygote)
         try:
-            os.mkdir(record.folder, 0o700)
-            birth = await self.begin(zygote, record, limits, ahead=True)
             with explained(zygote):
+                os.mkdir(record.folder, 0o700)
+                await self.begin(birth, limits, ahead=True)
                 await birth.wait_born()
                 await birth.wait_contained()
-            self._next[digest] = birth
+                record.save(state=NEXT)
         except BaseException as error:
             self._uid_indexes.pop(name, None)
-            if birth is not None:
-                await birth.undo()
-            record.erase()
+            await birth.undo()
             # Whoever asks for a sandbox goes the long way, and is told what is wrong.
-            if not isinstance(error, Error | OSError):
+            if not isinstance(error, Error):
                 raise
+        else:
+            self._next[digest] = birth
 
     def _fits(self, birth: Birth, limits: Limits) -> bool:
-        return birth.steps == self._plan(limits, "tmpfs" if self._base_uid is None else "attach")
-
-    def _owner(self, record: Record) -> int:
-        return os.getuid() if self._base_uid is None else self._base_uid + record.uid_index
+        return birth.steps == self._plan(limits, birth.workspace)
 
     def _plan(self, limits: Limits, workspace: str) -> tuple[plan.Step, ...]:
         return plan.build_sandbox_plan(

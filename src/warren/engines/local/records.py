@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAKING, RUNNING, STOPPED, BROKEN = "making", "running", "stopped", "broken"
+NEXT = "next"
+"""Of a process that is ready to be a sandbox and is none yet."""
 
 
 @dataclass(kw_only=True)
@@ -56,6 +58,11 @@ class Record:
         value = vars(self) | differing
         del value["folder"]
         notes.save(os.path.join(self.folder, "record.json"), value)
+
+    def move(self, folder: str) -> None:
+        """Have its folder, with all that is in it, be another one, which must not be there."""
+        os.rename(self.folder, folder)
+        self.folder = folder
 
     def is_alive(self) -> bool:
         """Whether its process 1 still runs."""

@@ -6,32 +6,26 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from warren.domain import Limits, Storage
-from warren.engines import procfs, unix_channel
-from warren.engines.local import fds, plan, probe, quota, records, snapshot, uids
-from warren.engines.local.cgroups import Cgroups, GroupLimits
+from warren.engines.local import births, plan, probe, quota, records, snapshot, uids
+from warren.engines.local.births import Birth, Births
+from warren.engines.local.cgroups import Cgroups
 from warren.engines.local.launch import ID_COUNT, Launch
 from warren.engines.local.records import Record
 from warren.engines.local.workspaces import Workspaces
-from warren.engines.local.zygotes import Newborn, Zygote, ZygoteGone
-from warren.errors import Conflict, EngineUnavailable, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, StartFailed
-from warren.guest.wire import ProtocolError
+from warren.engines.local.zygotes import Zygote, ZygoteGone
+from warren.errors import Conflict, EngineUnavailable, InvalidRequest, NotFound, QuotaExceeded, SandboxLost
 
 if TYPE_CHECKING:
-    from warren.engines.local.cgroups import Group
     from warren.guest.wire import Header
 
-BOOT_TIMEOUT_S = 20.0
-SPAWN_TIMEOUT_S = 60.0
-"""Many may be asked for at once, and the zygote makes them one after another."""
 BOOTS_AT_ONCE = 16
 READY_AFTER_S = 0.02
-OVERHEAD_BYTES = 24 << 20
-"""Memory of the agent and the nursery, on top of what a sandbox was promised."""
+AHEAD_AFTER_S = 0.1
+"""Without another create, before the next sandbox is begun: longer than most first calls, shorter than most pauses."""
 
 
 class Sandboxes:
@@ -49,6 +43,8 @@ class Sandboxes:
         self._opening: dict[str, asyncio.Lock] = {}
         # WHY: each takes a dozen descriptors, most of them on their way through sockets, and those are counted too.
         self._booting = asyncio.Semaphore(BOOTS_AT_ONCE)
+        self._ahead: dict[str, asyncio.TimerHandle] = {}
+        """When the next process is begun, by digest of its image."""
         self._closed = False
         self._layers: frozenset[str] = frozenset()
         self._base_uid: int | None = None
@@ -74,6 +70,9 @@ class Sandboxes:
             as_images=self._base_uid is not None and "disk" in self._layers,
             can_mount=self._base_uid is not None,
         )
+        self._births = Births(
+            os.path.join(self._folder, "births"), self._workspaces, self._layers, self._base_uid, debug=self._debug
+        )
         for record in records.load_records(os.path.join(self._folder, "sandboxes")):
             self._records[record.id] = record
             self._adopt(record)
@@ -83,6 +82,9 @@ class Sandboxes:
     async def close(self) -> None:
         """Let go of the sandboxes and end the zygotes."""
         self._closed = True
+        for timer in self._ahead.values():
+            timer.cancel()
+        await self._births.close()
         for zygote in self._zygotes.values():
             await zygote.close(kill=True)
         loop = asyncio.get_running_loop()
@@ -97,6 +99,24 @@ class Sandboxes:
         if not self._closed and not self._booting.locked():
             self._workspaces.get_ready(limits)
 
+    def _plan_ahead(self, digest: str, limits: Limits) -> None:
+        """Have the next sandbox like this one begun, once nobody has asked for one for a while."""
+        loop = asyncio.get_running_loop()
+        # After the answer, when nobody waits: attaching a disk takes longer than anything else that we do.
+        loop.call_later(READY_AFTER_S, self._get_ready, limits)
+        before = self._ahead.get(digest)
+        if before is not None:
+            before.cancel()
+        self._ahead[digest] = loop.call_later(AHEAD_AFTER_S, self._begin_next, digest, limits)
+
+    def _begin_next(self, digest: str, limits: Limits) -> None:
+        zygote = self._zygotes.get(digest)
+        if self._closed or zygote is None or not zygote.is_ready or self._births.is_ready(digest, limits):
+            return
+        # Without a free id there is nothing to make ahead; whoever asks is told.
+        with contextlib.suppress(QuotaExceeded):
+            self._births.get_ready(zygote, digest, limits, self._free_index())
+
     def describe(self) -> Header:
         """Say what an engine wants to know when it connects."""
         config = {"optional_layers": sorted(self._optional), "debug": self._debug}
@@ -108,16 +128,18 @@ class Sandboxes:
         storage = Storage(params["storage"])
         self._check_storage(storage)
         _check_image(params["image"])
-        record = self._new_record(params["id"], limits, storage, params["image"]["digest"])
-        try:
-            async with self._booting:
-                await self._boot_or_retry(record, params, limits)
-        except BaseException:
-            await self._end(record)
-            self._forget(record)
-            raise
-        # After the answer, when nobody waits: attaching a disk takes longer than anything else that we do.
-        asyncio.get_running_loop().call_later(READY_AFTER_S, self._get_ready, limits)
+        digest = params["image"]["digest"]
+        birth = self._births.take(digest, limits, storage) if self._is_new(params["id"]) else None
+        if birth is None or not await self._claim(birth, params, limits):
+            record = self._new_record(params["id"], limits, storage, digest)
+            try:
+                async with self._booting:
+                    await self._boot_or_retry(record, params, limits)
+            except BaseException:
+                await self._end(record)
+                self._forget(record)
+                raise
+        self._plan_ahead(digest, limits)
         return {}
 
     async def start(self, params: Header) -> Header:
@@ -158,7 +180,7 @@ class Sandboxes:
         limits = Limits(**params["limits"])
         if (limits.disk_bytes, limits.disk_inodes) != (record.limits["disk_bytes"], record.limits["disk_inodes"]):
             raise Conflict("the disk of a sandbox cannot be resized while it exists; create it with the size it needs")
-        self._cgroups.group(record.group).resize(_group_limits(limits))
+        self._cgroups.group(record.group).resize(births.group_limits(limits))
         record.limits = asdict(limits)
         record.save()
         return {}
@@ -188,77 +210,45 @@ class Sandboxes:
             await self._boot(record, params, limits)
 
     async def _boot(self, record: Record, params: Header, limits: Limits) -> None:
-        """Have the zygote make a process, tell it how to contain itself, and wait until it says that it is ready."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        receiver = fds.Receiver(ours)
-        with contextlib.ExitStack() as stack:
-            stack.callback(receiver.close)
-            try:
-                zygote = await self._zygote(params["image"])
-                with theirs:
-                    group, newborn = self._spawn(zygote, record, theirs)
-                # From here on the zygote works at the same time. What we send waits for the process in its socket.
-                group.resize(_group_limits(limits))
-                workspace, mount_fd = await self._workspaces.attach(record, limits, self._owner(record))
-                facts = group.facts()
-                passed = [*facts.values(), *([mount_fd] if mount_fd >= 0 else [])]
-                for fd in passed:
-                    stack.callback(os.close, fd)
-                listener = stack.enter_context(unix_channel.listen(record.socket))
-                message = self._boot_message(record, params, workspace, list(facts))
-                fds.send(ours, message, [listener.fileno(), *passed])
-                zygote.get_ready()
-                async with asyncio.timeout(SPAWN_TIMEOUT_S):
-                    self._born(record, await newborn)
-                async with asyncio.timeout(BOOT_TIMEOUT_S):
-                    answer = await receiver.receive_async()
-            except BrokenPipeError as error:
-                # The process that should have taken our message is gone, most likely with the zygote.
-                zygote.give_up()
-                raise ZygoteGone("the zygote of this image ended") from error
-            except (EOFError, OSError, ProtocolError, TimeoutError) as error:
-                raise StartFailed(f"the sandbox did not start: {str(error) or type(error).__name__}") from error
-        if answer["t"] != "ready":
-            raise EngineUnavailable(f"a layer of isolation could not be applied: {answer.get('message')}")
+        """Have a process made, tell it how to contain itself and who it is, and wait until it says that it is ready."""
+        zygote = await self._zygote(params["image"])
+        birth = Birth(record, limits, zygote)
+        with contextlib.closing(birth), births.explained(zygote):
+            await self._births.begin(birth, limits)
+            birth.name(_identity(record, params))
+            newborn = await birth.wait_born()
+            # As running, though it is not yet contained: then nothing is left to do when it is. If we die first, the
+            # sandbox does too, for it cannot tell us that it is ready.
+            self._save_running(record)
+            self._watch(record, newborn.pidfd)
+            await birth.wait_contained()
         record.state = records.RUNNING
 
-    def _spawn(self, zygote: Zygote, record: Record, boot: socket.socket) -> tuple[Group, asyncio.Future[Newborn]]:
-        outside = 0 if self._base_uid is None else record.uid_index
-        group, newborn = zygote.spawn(record.id, outside, boot)
-        record.group = group.name
-        return group, newborn
+    async def _claim(self, birth: Birth, params: Header, limits: Limits) -> bool:
+        """Have the process that is ready be this sandbox. False when that fails: nothing is left of it then."""
+        record = birth.record
+        assert birth.newborn is not None
+        record.id, record.limits = params["id"], asdict(limits)
+        self._records[record.id] = record
+        self._watch(record, birth.newborn.pidfd)
+        try:
+            birth.resize(limits)
+            # Before it knows who it is: if we die in between it ends, and its record is found.
+            self._save_running(record)
+            record.move(self._place(record.id))
+            birth.name(_identity(record, params))
+        except OSError:
+            await self._end(record)
+            self._forget(record)
+            return False
+        finally:
+            birth.close()
+        record.state = records.RUNNING
+        return True
 
-    def _owner(self, record: Record) -> int:
-        return os.getuid() if self._base_uid is None else self._base_uid + record.uid_index
-
-    def _boot_message(self, record: Record, params: Header, workspace: str, facts: list[str]) -> Header:
-        limits = params["limits"]
-        request = plan.SandboxRequest(
-            memory_bytes=limits["memory_bytes"],
-            open_files=limits["open_files"],
-            pids=limits["pids"],
-            workspace=workspace,
-            disk_bytes=limits["disk_bytes"],
-            disk_inodes=limits["disk_inodes"],
-            layers=self._layers,
-        )
-        boot = {
-            "sandbox_id": record.id,
-            "workspace": plan.WORKSPACE,
-            "env": plan.build_environment(params["image"]["env"], params["env"]),
-            "limits": limits,
-            "preload": params["image"]["preload"],
-        }
-        steps = [(step.act, dict(step.args)) for step in plan.build_sandbox_plan(request)]
-        return {
-            "t": "boot",
-            "plan": steps,
-            "boot": boot,
-            "facts": facts,
-            "mount": workspace == "attach",
-            "debug": self._debug,
-        }
+    def _save_running(self, record: Record) -> None:
+        record.layers = sorted(self._layers)
+        record.save(state=records.RUNNING)
 
     async def _zygote(self, image: dict[str, Any]) -> Zygote:
         """Return the zygote of that image, starting one if there is none."""
@@ -283,22 +273,15 @@ class Sandboxes:
             return zygote
 
     def _new_zygote(self, digest: str) -> Zygote:
-        return Zygote(os.path.join(self._folder, "zygotes", digest), self._cgroups)
+        zygote = Zygote(os.path.join(self._folder, "zygotes", digest), self._cgroups)
+        zygote.on_end = lambda: self._births.forsake(digest)
+        return zygote
 
     async def _adopt_zygotes(self) -> None:
         for digest in os.listdir(os.path.join(self._folder, "zygotes")):
             zygote = self._new_zygote(digest)
             if await zygote.adopt(self._version):
                 self._zygotes[digest] = zygote
-
-    def _born(self, record: Record, newborn: Newborn) -> None:
-        record.pid = newborn.pid
-        record.start_time = procfs.start_time(newborn.pid)
-        record.layers = sorted(self._layers)
-        # As running, though it is not yet contained: then nothing is left to do when it is. If we die first, the
-        # sandbox does too, for it cannot tell us that it is ready.
-        record.save(state=records.RUNNING)
-        self._watch(record, newborn.pidfd)
 
     def _watch(self, record: Record, pidfd: int) -> None:
         self._watched[record.id] = pidfd
@@ -360,7 +343,7 @@ class Sandboxes:
                 group.remove()
 
     def _new_record(self, sandbox_id: str, limits: Limits, storage: Storage, digest: str) -> Record:
-        folder = os.path.join(self._folder, "sandboxes", sandbox_id)
+        folder = self._place(sandbox_id)
         try:
             os.mkdir(folder, 0o700)
         except FileExistsError:
@@ -371,8 +354,14 @@ class Sandboxes:
         self._records[sandbox_id] = record
         return record
 
+    def _place(self, sandbox_id: str) -> str:
+        return os.path.join(self._folder, "sandboxes", sandbox_id)
+
+    def _is_new(self, sandbox_id: str) -> bool:
+        return not os.path.lexists(self._place(sandbox_id))
+
     def _free_index(self) -> int:
-        used = {record.uid_index for record in self._records.values()}
+        used = {record.uid_index for record in self._records.values()} | self._births.uid_indexes
         for index in range(1, ID_COUNT):
             if index not in used:
                 return index
@@ -412,8 +401,12 @@ def _check_image(image: dict[str, Any]) -> None:
         raise NotFound(f"image {image['name']} is not built: run `warren image build {image['name']}`")
 
 
-def _group_limits(limits: Limits) -> GroupLimits:
-    # WHY: the kernel's checkpoints are ours, not the program's: a program that fits its limit is not killed by them.
-    # Beside those that rollback can reach there is one of the newest state, which a crash falls back on.
-    copies = limits.checkpoint_bytes * (limits.checkpoints + 1 if limits.checkpoints else 0)
-    return GroupLimits(memory_bytes=limits.memory_bytes + copies + OVERHEAD_BYTES, cpus=limits.cpus, pids=limits.pids)
+def _identity(record: Record, params: Header) -> Header:
+    """Build what the process of a sandbox is told of it once it is contained."""
+    return {
+        "sandbox_id": record.id,
+        "workspace": plan.WORKSPACE,
+        "env": plan.build_environment(params["image"]["env"], params["env"]),
+        "limits": params["limits"],
+        "preload": params["image"]["preload"],
+    }

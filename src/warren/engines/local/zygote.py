@@ -18,7 +18,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from warren.engines.local import caps, contain, fds, namespaces, seccomp
+from warren.engines.local import caps, contain, fds, namespaces, plan, seccomp
 from warren.engines.local.hugepages import collapse_heap
 from warren.guest import agent, birth, forking, kernel, packages, reseed
 from warren.guest.boot import Boot
@@ -146,9 +146,16 @@ def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
         os.setsid()
         os.read(mapped, 1)  # End of file: our ids are mapped.
         os.close(mapped)
-        boot = _contain(sock, program)
+        receiver = fds.Receiver(sock)
+        descriptors, ahead = _contain(receiver, program)
+        nursery = agent.get_ready_ahead(plan.WORKSPACE) if ahead else None
         fds.send(sock, {"t": "ready"})
-        sock.close()
+        # Which sandbox we are is told last, and to one that was made ahead only when there is one.
+        named = receiver.receive()
+        receiver.close()
+        boot = Boot.from_json({**named["boot"], **descriptors})
+        if ahead:
+            agent.serve(boot, nursery)
         agent.main(boot)
     except BaseException as error:  # noqa: BLE001  (process 1 must not go on half-contained)
         with contextlib.suppress(OSError):
@@ -160,13 +167,12 @@ def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
         os._exit(1)
 
 
-def _contain(sock: socket.socket, program: bytes) -> Boot:
-    receiver = fds.Receiver(sock)
+def _contain(receiver: fds.Receiver, program: bytes) -> tuple[dict[str, Any], bool]:
+    """Do as we are told; returns the descriptors that the agent needs, and whether nobody waits for us yet."""
     message = receiver.receive()
     context = contain.Context(filter=program)
-    boot = message["boot"]
-    boot["listener_fd"] = receiver.take_fd()
-    boot["facts"] = {name: receiver.take_fd() for name in message["facts"]}
+    listener = receiver.take_fd()
+    facts = {name: receiver.take_fd() for name in message["facts"]}
     if message["mount"]:
         context.mount_fd = receiver.take_fd()
     null = os.open("/dev/null", os.O_RDWR)
@@ -174,4 +180,4 @@ def _contain(sock: socket.socket, program: bytes) -> Boot:
         os.dup2(null, fd)
     os.close(null)
     contain.perform(message["plan"], context)
-    return Boot.from_json(boot)
+    return {"listener_fd": listener, "facts": facts}, message["ahead"]

@@ -19,6 +19,7 @@ from warren.guest.wire import ProtocolError
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
     from warren.engines.local.cgroups import Cgroups, Group
     from warren.guest.wire import Header
@@ -57,6 +58,8 @@ class Zygote:
         self._has_parked = asyncio.Event()
         self._is_over = False
         self._pid = 0
+        self.on_end: Callable[[], None] | None = None
+        """Called once it is known to be dead."""
 
     @property
     def is_ready(self) -> bool:
@@ -217,6 +220,9 @@ class Zygote:
             if not future.done():
                 future.set_exception(ZygoteGone("the zygote of this image ended"))
         self._waiting.clear()
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
 
     def _start(self, launch: Launch) -> None:
         listener = unix_channel.listen(os.path.join(self._folder, "control.sock"))
