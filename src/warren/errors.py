@@ -7,7 +7,9 @@ Error                      never raised directly
 │  ├─ Forbidden            403
 │  ├─ NotFound             404
 │  ├─ Conflict             409
+│  ├─ PreconditionFailed   412
 │  ├─ TooLarge             413
+│  ├─ OutOfRange           416
 │  └─ QuotaExceeded        429
 ├─ EngineError
 │  ├─ EngineUnavailable    503
@@ -78,11 +80,29 @@ class Conflict(RequestError):
     status = 409
 
 
+class PreconditionFailed(RequestError):
+    """The thing is not, or no longer, as the caller's condition says."""
+
+    code = "precondition_failed"
+    status = 412
+
+
 class TooLarge(RequestError):
     """The request or what it asks for is over a size limit."""
 
     code = "too_large"
     status = 413
+
+
+class OutOfRange(RequestError):
+    """The file has no such part; `size` is how long it is."""
+
+    code = "out_of_range"
+    status = 416
+
+    def __init__(self, message: str, *, size: int = 0) -> None:
+        super().__init__(message)
+        self.size = size
 
 
 class QuotaExceeded(RequestError):
@@ -187,7 +207,9 @@ _BY_CODE: dict[str, type[Error]] = {
         Forbidden,
         NotFound,
         Conflict,
+        PreconditionFailed,
         TooLarge,
+        OutOfRange,
         QuotaExceeded,
         EngineUnavailable,
         StartFailed,

@@ -16,14 +16,44 @@ from warren.core.link_values import (
     parse_list,
     parse_match,
 )
-from warren.errors import TooLarge
+from warren.errors import Conflict, TooLarge
+from warren.guest.wire import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 
     from warren.core.link_streams import LinkStream
     from warren.domain import Entry, FileChange
     from warren.guest.wire import Header
+
+
+class Content:
+    """A part of a file that is being read: iterate over it, and close it."""
+
+    def __init__(self, stream: LinkStream, entry: Entry, length: int) -> None:
+        self._stream = stream
+        self.entry = entry
+        """The file as it was when it was opened."""
+        self.length = length
+        """How many bytes come."""
+        self.sent = 0
+        """How many have come."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the bytes. Raises Conflict at the end when the file became shorter meanwhile."""
+        while True:
+            header, payload = await self._stream.next()
+            if header["t"] == "data":
+                self.sent += len(payload)
+                yield payload
+            elif header["t"] == "ok":
+                break
+        if self.sent != self.length:
+            raise Conflict(f"the file changed while it was read: {self.sent} of {self.length} bytes came")
+
+    def close(self) -> None:
+        """Lose interest; safe at any time."""
+        self._stream.close()
 
 
 class FileLink(Connection):
@@ -49,6 +79,21 @@ class FileLink(Connection):
         if length is not None:
             asked["length"] = length
         return self._data(functools.partial(self.request, "fs.read", asked))
+
+    async def open_file(self, path: str, offset: int = 0, length: int | None = None) -> Content:
+        """Open a file, or a part of it, and say what it is. The caller closes it."""
+        asked: Header = {"path": path, "offset": offset}
+        if length is not None:
+            asked["length"] = length
+        stream = await self.request("fs.read", asked)
+        try:
+            header, _ = await stream.next()
+            entry = self.checked(_parse_stat, header)
+        except BaseException:
+            stream.close()
+            raise
+        left = max(0, entry.size - offset)
+        return Content(stream, entry, left if length is None else min(left, length))
 
     async def read_bytes(self, path: str, limit: int) -> bytes:
         """Return a whole file. Raises TooLarge when it is larger than `limit`."""
@@ -148,3 +193,9 @@ class FileLink(Connection):
         finally:
             stream.close()
         return header
+
+
+def _parse_stat(header: Header) -> Entry:
+    if header["t"] != "event" or header.get("kind") != "stat":
+        raise ProtocolError("the content of a file that was not described first")
+    return parse_entry(header.get("entry"))

@@ -1,0 +1,216 @@
+"""The use cases of files: each finds the caller's sandbox, has its agent do the work, and writes down that it was done.
+
+Contents are streamed both ways and never held. A path is the workspace's: relative, or absolute under `/workspace`; the
+agent resolves it, inside the sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from warren.core.observer import Observer
+from warren.errors import Error
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator
+
+    from warren.core.audit import Audit
+    from warren.core.link import Link
+    from warren.core.link_files import Content
+    from warren.core.link_values import Match
+    from warren.core.sandboxes import Sandboxes
+    from warren.domain import Entry
+    from warren.records import Caller
+
+WORKSPACE = "/workspace"
+_MAX_NOTED = 1024
+
+
+class Files:
+    """The files of every sandbox. All may raise NotFound, Conflict, InvalidRequest, TooLarge, and SandboxLost."""
+
+    def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Observer | None = None) -> None:
+        self._sandboxes = sandboxes
+        self._audit = audit
+        self._observer = observer or Observer()
+
+    async def stat(self, caller: Caller, sandbox_id: str, path: str, *, follow: bool = True) -> Entry:
+        """Describe a file or folder, or with `follow=False` a link itself."""
+        async with self._doing("stat", caller, sandbox_id, Scope.READ, path=path) as (link, _):
+            return await link.stat(_inside(path), follow=follow)
+
+    async def list(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        path: str = ".",
+        *,
+        recursive: bool = False,
+        limit: int = 10_000,
+        hidden: bool = True,
+    ) -> tuple[tuple[Entry, ...], bool]:
+        """List a folder, sorted by path, and say whether that is all of it."""
+        async with self._doing("list", caller, sandbox_id, Scope.READ, path=path) as (link, noted):
+            entries, complete = await link.list(_inside(path), recursive=recursive, limit=limit, hidden=hidden)
+            noted["entries"] = len(entries)
+        return entries, complete
+
+    @contextlib.asynccontextmanager
+    async def read(
+        self, caller: Caller, sandbox_id: str, path: str, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[Content]:
+        """Open a file for reading; the sandbox stays in use until it is closed."""
+        async with self._doing("read", caller, sandbox_id, Scope.READ, path=path) as (link, noted):
+            content = await link.open_file(_inside(path), offset, length)
+            try:
+                yield content
+            finally:
+                content.close()
+                noted["bytes"] = content.sent
+                self._observer.moved("out", content.sent)
+
+    async def write(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        path: str,
+        content: bytes | AsyncIterable[bytes],
+        *,
+        mode: int = 0o644,
+        create: str = "replace",
+        parents: bool = True,
+    ) -> Entry:
+        """Write a file: whole, or not at all. `create` is replace, exclusive or append."""
+        async with self._doing("write", caller, sandbox_id, Scope.RUN, path=path, create=create) as (link, noted):
+            counted = _Counted(content)
+            try:
+                entry = await link.write(_inside(path), counted, mode=mode, create=create, parents=parents)
+            finally:
+                noted["bytes"] = counted.size
+                self._observer.moved("in", counted.size)
+        return entry
+
+    async def mkdir(self, caller: Caller, sandbox_id: str, path: str, *, parents: bool = True) -> Entry:
+        """Make a folder."""
+        async with self._doing("mkdir", caller, sandbox_id, Scope.RUN, path=path) as (link, _):
+            return await link.mkdir(_inside(path), parents=parents)
+
+    async def move(
+        self, caller: Caller, sandbox_id: str, path: str, to: str, *, overwrite: bool = False, parents: bool = False
+    ) -> Entry:
+        """Rename a file or folder; with `parents`, make the folders above its new place first."""
+        async with self._doing("move", caller, sandbox_id, Scope.RUN, path=path, to=to) as (link, _):
+            target = _inside(to)
+            folder = target.rstrip("/").rpartition("/")[0]
+            if parents and folder:
+                await link.stat(_inside(path), follow=False)
+                await link.mkdir(folder)
+            return await link.move(_inside(path), target, overwrite=overwrite)
+
+    async def delete(self, caller: Caller, sandbox_id: str, path: str, *, recursive: bool = False) -> int:
+        """Delete a file or folder; return how many things that were."""
+        async with self._doing("delete", caller, sandbox_id, Scope.RUN, path=path) as (link, noted):
+            noted["deleted"] = deleted = await link.delete(_inside(path), recursive=recursive)
+        return deleted
+
+    async def search(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        path: str = ".",
+        *,
+        name: str | None = None,
+        text: str | None = None,
+        regex: str | None = None,
+        limit: int = 1000,
+    ) -> tuple[tuple[Match, ...], bool]:
+        """Find files by a glob and lines by a text or a regular expression, and say whether that is all."""
+        async with self._doing("search", caller, sandbox_id, Scope.READ, path=path) as (link, noted):
+            matches, complete = await link.search(_inside(path), name=name, text=text, regex=regex, limit=limit)
+            noted["matches"] = len(matches)
+        return matches, complete
+
+    @contextlib.asynccontextmanager
+    async def pack(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        path: str = ".",
+        format: str = "tar",  # noqa: A002 - the wire's word
+    ) -> AsyncIterator[AsyncIterable[bytes]]:
+        """Have a folder packed as tar, tar.gz or zip; the sandbox stays in use until the archive is closed."""
+        async with (
+            self._doing("pack", caller, sandbox_id, Scope.READ, path=path, format=format) as (link, noted),
+            contextlib.aclosing(link.pack(_inside(path), format)) as pieces,
+        ):
+            counted = _Counted(pieces)
+            try:
+                yield counted
+            finally:
+                noted["bytes"] = counted.size
+                self._observer.moved("out", counted.size)
+
+    async def unpack(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        path: str,
+        source: bytes | AsyncIterable[bytes],
+        format: str = "tar",  # noqa: A002 - the wire's word
+    ) -> int:
+        """Unpack an archive into a folder: all of it, or nothing; return how many members it had."""
+        async with self._doing("unpack", caller, sandbox_id, Scope.RUN, path=path, format=format) as (link, noted):
+            counted = _Counted(source)
+            try:
+                noted["entries"] = entries = await link.unpack(_inside(path), counted, format)
+            finally:
+                noted["bytes"] = counted.size
+                self._observer.moved("in", counted.size)
+        return entries
+
+    @contextlib.asynccontextmanager
+    async def _doing(
+        self, verb: str, caller: Caller, sandbox_id: str, scope: Scope, **noted: Any
+    ) -> AsyncIterator[tuple[Link, dict[str, Any]]]:
+        """Hold the sandbox while something is done in it, and note how that went; what is noted may be added to."""
+        self._audit.check_writable()
+        outcome = "abandoned"
+        try:
+            async with self._sandboxes.use(caller, sandbox_id, scope) as place:
+                yield place.link, noted
+            outcome = "ok"
+        except Error as error:
+            outcome = error.code
+            raise
+        finally:
+            details = {key: _printable(value) if isinstance(value, str) else value for key, value in noted.items()}
+            self._audit.note(caller, f"file.{verb}", outcome=outcome, sandbox_id=sandbox_id, **details)
+
+
+class _Counted:
+    """Content on its way, and how much of it has passed."""
+
+    def __init__(self, source: bytes | AsyncIterable[bytes]) -> None:
+        self._source = source
+        self.size = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if isinstance(self._source, bytes):
+            self.size = len(self._source)
+            yield self._source
+            return
+        async for piece in self._source:
+            self.size += len(piece)
+            yield piece
+
+
+def _inside(path: str) -> str:
+    """Make a path under `/workspace` relative: on some engines the workspace has another name on the inside."""
+    return path[len(WORKSPACE) :].lstrip("/") or "." if f"{path}/".startswith(f"{WORKSPACE}/") else path or "."
+
+
+def _printable(text: str) -> str:
+    """Make a name fit for a record, whatever bytes it has."""
+    return text[:_MAX_NOTED].encode("utf-8", "backslashreplace").decode()
