@@ -1,0 +1,100 @@
+"""Who asks: the key that came with a request, turned into a principal, and whether that may do it."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from warren.errors import ConfigError, Forbidden
+from warren.records import Principal, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from warren.core.keys import Keys
+
+
+LOCAL = Principal(subject="local", scope=Scope.ADMIN)
+"""Everybody, where no key is asked for."""
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="warren"'}
+"""What goes with every 401."""
+
+_MISSING = "there is no API key in the request: send `Authorization: Bearer wrn_…` or `X-API-Key: wrn_…`"
+
+
+class Auth:
+    """Asks for a key; or, where the operator said so, for none, of this machine's own programs."""
+
+    def __init__(self, keys: Keys, *, required: bool = True, origins: Collection[str] = ()) -> None:
+        self._keys = keys
+        self._required = required
+        self._origins = frozenset(origins)
+
+    async def identify(
+        self, headers: Iterable[tuple[bytes, bytes]], *, address: str = "", request_id: str = ""
+    ) -> Principal:
+        """Say who asks. Raises Unauthenticated; without keys, Forbidden for what a foreign web page sends."""
+        if not self._required:
+            check_local_page(headers, self._origins)
+            return LOCAL
+        secret = read_secret(headers)
+        if secret is None:
+            self._keys.refuse("missing", address=address, request_id=request_id, message=_MISSING)
+        return await self._keys.authenticate(secret, address=address, request_id=request_id)
+
+
+def read_secret(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """Return the secret that a request carries, as a bearer token first."""
+    other = None
+    for name, value in headers:
+        if name == b"authorization" and value[:7].lower() == b"bearer ":
+            return value[7:].strip().decode("latin-1")
+        if name == b"x-api-key":
+            other = value.strip().decode("latin-1")
+    return other
+
+
+def check_scope(principal: Principal, scope: Scope) -> None:
+    """Raise Forbidden when the credentials are not good for this."""
+    if not principal.may(scope):
+        raise Forbidden(f"this needs a key with the scope {scope}, and yours has {principal.scope}")
+
+
+def check_no_auth(host: str) -> None:
+    """Raise ConfigError when keys are not asked for on an address that others can reach."""
+    if not is_loopback(host):
+        raise ConfigError(
+            f"--no-auth lets anybody who reaches {host} run code: it is allowed on 127.0.0.1, ::1 and localhost only"
+        )
+
+
+def check_local_page(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str] = ()) -> None:
+    """Raise Forbidden for what a web page of elsewhere makes a browser on this machine send.
+
+    WHY: loopback keeps other machines out, not the pages that a browser here has open. They send `Origin`, or reach us
+    under a name of their own that resolves to 127.0.0.1, and then say so in `Host`.
+    """
+    for name, value in headers:
+        text = value.decode("latin-1")
+        if name == b"host" and not is_loopback(_hostname(f"//{text}")):
+            raise Forbidden(f"without keys this service answers only to localhost and 127.0.0.1, not to {text[:100]!r}")
+        if name == b"origin" and text not in origins and not is_loopback(_hostname(text)):
+            raise Forbidden(f"without keys this service does not answer web pages of {text[:100]!r}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host; names other than localhost are not looked up."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _hostname(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,249 @@
+"""What goes wrong, as RFC 9457 problem details: one shape for every failure, and nothing of our inside in it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from warren.core.admission import RateExceeded
+from warren.errors import Error, InvalidRequest, StoreError, Unauthenticated, by_code
+from warren.gateway.auth import CHALLENGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pydantic import ValidationError
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from warren.core.admission import Rate
+
+CONTENT_TYPE = "application/problem+json"
+TYPE = "/docs/reference/errors.md#"
+
+_log = logging.getLogger(__name__)
+_FIELDS_SHOWN = 20
+_UNEXPECTED = "something went wrong inside the service; its log has more under this request's id"
+_STORE = "what the service must write down cannot be written now; nothing was done, so try again"
+
+
+HTTP_CODES: dict[str, int] = {
+    "method_not_allowed": 405,
+    "not_acceptable": 406,
+    "precondition_failed": 412,
+    "unsupported_media_type": 415,
+    "range_not_satisfiable": 416,
+    "invalid_fields": 422,
+    "header_too_large": 431,
+    "internal_error": 500,
+}
+"""Problems of HTTP itself, which `warren.errors` does not know."""
+
+_BY_STATUS = {status: code for code, status in HTTP_CODES.items()} | {
+    400: "invalid_request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not_found",
+    409: "conflict",
+    413: "too_large",
+    429: "quota_exceeded",
+    501: "unsupported",
+    503: "overloaded",
+}
+
+
+class InvalidFields(InvalidRequest):
+    """Fields of a request are not what they must be; each is named.
+
+    Raised where a request is read: a pydantic error from anywhere else is our own mistake, and no client's.
+    """
+
+    code = "invalid_fields"
+    status = 422
+
+    def __init__(self, message: str, errors: Sequence[Mapping[str, str]]) -> None:
+        super().__init__(message)
+        self.errors = errors
+
+    @classmethod
+    def build(cls, exc: ValidationError) -> InvalidFields:
+        """Build one sentence, and a list, from what pydantic found."""
+        found = exc.errors(include_url=False, include_input=False)
+        errors = [{"where": _where(each["loc"]), "message": _sentence(each["msg"])} for each in found[:_FIELDS_SHOWN]]
+        named = [f"{each['where']}: {each['message']}" if each["where"] else each["message"] for each in errors[:3]]
+        more = [f"and {len(found) - 3} more"] if len(found) > 3 else []
+        return cls("; ".join([*named, *more]), errors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A failure as a client sees it."""
+
+    code: str
+    status: int
+    detail: str
+    retryable: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    errors: Sequence[Mapping[str, str]] = ()
+    """Of the fields of a request: where, and what is wrong."""
+
+    def render(self, request_id: str) -> dict[str, Any]:
+        """Build the body; also what a stream sends when it fails half-way."""
+        # Half a surrogate pair, from the name of a file for instance, cannot be written as UTF-8.
+        detail = self.detail.encode("utf-8", "replace").decode()
+        body: dict[str, Any] = {
+            "type": f"{TYPE}{self.code}",
+            "title": self.code.replace("_", " ").capitalize(),
+            "status": self.status,
+            "detail": detail,
+            "code": self.code,
+            "request_id": request_id,
+            "retryable": self.retryable,
+            "error": {"code": self.code.upper(), "message": detail},
+        }
+        if self.errors:
+            body["errors"] = list(self.errors)
+        return body
+
+    def respond(self, request_id: str) -> Response:
+        """Build the answer."""
+        return Response(
+            orjson.dumps(self.render(request_id)),
+            status_code=self.status,
+            headers=dict(self.headers),
+            media_type=CONTENT_TYPE,
+        )
+
+
+def build_problem(exc: BaseException) -> Problem:
+    """Say what an exception means to a client."""
+    exc = _unwrap(exc)
+    if isinstance(exc, Error):
+        return _of_error(exc)
+    if isinstance(exc, HTTPException):
+        return _of_http(exc)
+    return Problem(code="internal_error", status=500, detail=_UNEXPECTED)
+
+
+def respond(exc: BaseException, request_id: str) -> Response:
+    """Build the answer to a request that ended in an exception, and log what nobody expected."""
+    problem = build_problem(exc)
+    if problem.status == 500 or isinstance(_unwrap(exc), StoreError):
+        log_failure(exc, request_id)
+    return problem.respond(request_id)
+
+
+def log_failure(exc: BaseException, request_id: str) -> None:
+    """Log where and what, but no message: it may hold what a user sent."""
+    exc = _unwrap(exc)
+    frames = traceback.extract_tb(exc.__traceback__)[-8:]
+    fields = {
+        "request_id": request_id,
+        "error": type(exc).__name__,
+        "where": " < ".join(
+            f"{os.path.basename(each.filename)}:{each.lineno} {each.name}" for each in reversed(frames)
+        ),
+    }
+    if isinstance(exc, Error):
+        # Our own sentences name fields and paths of ours, never what a program said.
+        fields["message_text"] = str(exc)
+    _log.error("request.failed", extra=fields)
+
+
+def rate_headers(rate: Rate) -> dict[str, str]:
+    """Build the RateLimit headers, which every answer carries where a rate is set."""
+    return {
+        "RateLimit-Limit": str(rate.limit),
+        "RateLimit-Remaining": str(rate.remaining),
+        "RateLimit-Reset": str(math.ceil(rate.reset_s)),
+        "RateLimit-Policy": f"{rate.limit};w={rate.window_s}",
+    }
+
+
+class ProblemMiddleware:
+    """Answers with a problem what the application inside let through. Outside of everything that can fail."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def note(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        except Exception as exc:
+            request_id = str(scope.get("state", {}).get("request_id", ""))
+            if has_begun:
+                # The client must see that the answer is not whole: the server cuts the connection.
+                log_failure(exc, request_id)
+                raise
+            await respond(exc, request_id)(scope, receive, send)
+
+
+def _of_error(exc: Error) -> Problem:
+    headers: dict[str, str] = {}
+    if isinstance(exc, Unauthenticated):
+        headers |= CHALLENGE
+    if exc.status in {429, 503} and exc.retryable:
+        headers["Retry-After"] = str(max(1, math.ceil(getattr(exc, "retry_after_s", 1.0))))
+    if isinstance(exc, RateExceeded):
+        headers |= rate_headers(exc.rate)
+    detail = _STORE if isinstance(exc, StoreError) else str(exc)
+    errors = exc.errors if isinstance(exc, InvalidFields) else ()
+    return Problem(
+        code=exc.code, status=exc.status, detail=detail, retryable=exc.retryable, headers=headers, errors=errors
+    )
+
+
+def _of_http(exc: HTTPException) -> Problem:
+    code = _BY_STATUS.get(exc.status_code) or ("invalid_request" if exc.status_code < 500 else "internal_error")
+    known = by_code(code)
+    return Problem(
+        code=code,
+        status=exc.status_code,
+        detail=_HTTP_DETAILS.get(exc.status_code) or str(exc.detail),
+        retryable=known is not None and known.retryable,
+        headers=dict(exc.headers or {}) | (CHALLENGE if exc.status_code == 401 else {}),
+    )
+
+
+_HTTP_DETAILS = {
+    404: "there is nothing at this address",
+    405: "this address does not know that method: `Allow` has those that it knows",
+}
+
+
+def _where(parts: Sequence[object]) -> str:
+    return _printable(".".join(str(part) for part in parts))
+
+
+def _sentence(message: str) -> str:
+    text = message.removeprefix("Value error, ")
+    return _printable(text[:1].lower() + text[1:])
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text[:300])
+
+
+def _unwrap(exc: BaseException) -> BaseException:
+    """Find what went wrong first in a task group that wraps it, once for each level; ours before others'."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = next((each for each in exc.exceptions if isinstance(each, Error)), exc.exceptions[0])
+    return exc
