@@ -13,7 +13,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundl
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup tools check format test security bench serve lock docs clean
+.PHONY: help setup tools check format test security bench soak serve lock docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -66,8 +66,11 @@ security: setup tools ## the attacks only; from root, also as an ordinary user
 bench: setup tools ## the numbers of SPECIFICATION.md
 	$(BIN)/python -m benchmarks
 
-serve: # comes with the service
-	@echo "There is no service yet in this version: try '.venv/bin/warren run -c \"print(1 + 1)\"'" >&2; exit 2
+soak: setup tools ## half an hour of mixed load on a service, and whether anything grew
+	$(BIN)/python -m benchmarks.soak
+
+serve: setup ## set up and run the service on 127.0.0.1:8000
+	$(BIN)/warren serve
 
 lock: setup ## choose package versions anew: ours, and those of the images
 	echo uv | $(LOCK) --upgrade --no-annotate - -o requirements/setup.lock

@@ -23,7 +23,18 @@ if TYPE_CHECKING:
 
     from warren.domain import Image
 
-NAMES = ("create", "warm", "burst", "memory", "files", "workspace")
+NAMES = (
+    "create",
+    "warm",
+    "burst",
+    "memory",
+    "files",
+    "workspace",
+    "http_warm",
+    "http_create",
+    "http_run",
+    "http_idle",
+)
 
 
 def main(argv: Sequence[str]) -> int:

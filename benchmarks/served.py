@@ -1,0 +1,150 @@
+"""A real `warren serve` process for the benchmarks and the soak, and clients that keep their connection."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warren.domain import Image
+
+START_S = 60.0
+
+
+class Client:
+    """One connection, kept alive."""
+
+    def __init__(self, port: int, key: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+        """Send a request and return status and body."""
+        content = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        self._connection.request(method, path, content, self._headers)
+        answer = self._connection.getresponse()
+        return answer.status, answer.read()
+
+    def get(self, method: str, path: str, body: object = None) -> Any:
+        """Send a request that must succeed and return its JSON, or None."""
+        status, content = self.ask(method, path, body)
+        if status >= 300:
+            raise RuntimeError(f"{method} {path} answered {status}: {content[:400].decode(errors='replace')}")
+        return json.loads(content) if content else None
+
+    def run(self, sandbox: str, code: str) -> Any:
+        """Run Python in a sandbox; it must end well."""
+        result = self.get("POST", f"/api/v1/sandboxes/{sandbox}/exec", {"code": code, "language": "python"})
+        if result["exit_code"] != 0:
+            raise RuntimeError(f"{code!r} ended with {result}")
+        return result
+
+    def clock(self, work: Callable[[], object]) -> float:
+        """Measure one call, in milliseconds."""
+        began = time.perf_counter()
+        work()
+        return (time.perf_counter() - began) * 1000
+
+
+class Served:
+    """A service process with a data folder of its own."""
+
+    def __init__(self, data: str, **settings: object) -> None:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("WARREN_")}
+        env |= {f"WARREN_{name.upper()}": str(value) for name, value in settings.items()}
+        warren = os.path.join(os.path.dirname(sys.executable), "warren")
+        self.data = data
+        self._log = open(os.path.join(data, "serve.log"), "ab")  # noqa: SIM115 - lives as long as the process
+        self.process = subprocess.Popen(
+            [warren, "serve", "--port", "0", "--data-dir", data],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self.port, self.key = self._read_announcement()
+
+    def client(self) -> Client:
+        """Open one more connection."""
+        return Client(self.port, self.key)
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        """End the process and wait for it."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(60)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._log.close()
+
+    def _read_announcement(self) -> tuple[int, str]:
+        lines: queue.Queue[str] = queue.Queue()
+        assert self.process.stdout is not None
+        stdout = self.process.stdout
+
+        def read() -> None:
+            for line in stdout:
+                lines.put(line)
+
+        threading.Thread(target=read, daemon=True).start()
+        text = ""
+        while "Try: " not in text:
+            try:
+                text += lines.get(timeout=START_S)
+            except queue.Empty:
+                self.process.kill()
+                raise RuntimeError(f"the service did not start: {text}") from None
+        port, key = re.search(r"http://[^ ]*:(\d+)", text), re.search(r"wrn_[\w-]+", text)
+        assert port is not None
+        return int(port[1]), self._keep_key(key[0] if key else None)
+
+    def _keep_key(self, key: str | None) -> str:
+        """Remember the key, which is shown once, for the next process on this folder."""
+        path = os.path.join(self.data, "bench.key")
+        if key is not None:
+            with open(path, "w", encoding="ascii") as file:
+                file.write(key)
+        with open(path, encoding="ascii") as file:
+            return file.read()
+
+
+@contextlib.contextmanager
+def served(image: Image, folder: str, **settings: object) -> Iterator[Served]:
+    """Run a service for the length of a block; its sandboxes go with it."""
+    import anyio
+
+    with tempfile.TemporaryDirectory(prefix="serve-", dir=folder) as data:
+        os.symlink(os.path.dirname(image.path), os.path.join(data, "images"))
+        service = Served(data, image=image.name, **settings)
+        try:
+            yield service
+        finally:
+            service.stop()
+            # In a thread: whoever measures may run in an event loop already.
+            clearing = threading.Thread(target=anyio.run, args=(_clear, data))
+            clearing.start()
+            clearing.join()
+
+
+async def _clear(data: str) -> None:
+    from warren.engines.local.engine import LocalEngine
+
+    engine = LocalEngine(data)
+    await engine.open()
+    async for handle in engine.handles():
+        await engine.destroy(handle)
+    await engine.retire()
