@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+import time
 
 import typer
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
-_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def parse_size(text: str) -> int:
@@ -21,14 +23,30 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Turn `30s`, `5m` or `250ms` into seconds."""
+    """Turn `30s`, `5m`, `250ms` or `30d` into seconds."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None or (factor := _SECONDS.get(match[2].lower())) is None:
-        raise typer.BadParameter(f"{text!r} is not a duration: write a number with ms, s, m or h, such as 30s or 5m.")
+        raise typer.BadParameter(
+            f"{text!r} is not a duration: write a number with ms, s, m, h or d, such as 30s or 5m."
+        )
     seconds = float(match[1]) * factor
     if seconds <= 0:
         raise typer.BadParameter("a duration must be longer than nothing.")
     return seconds
+
+
+def parse_time(text: str) -> float:
+    """Turn `2026-11-01`, `2026-11-01T12:30` (here, unless it names a zone) or `7d`, so long ago, into a time."""
+    try:
+        return dt.datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return time.time() - parse_duration(text)
+    except typer.BadParameter as exc:
+        raise typer.BadParameter(
+            f"{text!r} is not a time: write 2026-11-01, 2026-11-01T12:30, or 7d for so long ago."
+        ) from exc
 
 
 def parse_pair(text: str) -> tuple[str, str]:
@@ -64,3 +82,8 @@ def render_duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min"
+
+
+def render_time(at: float) -> str:
+    """Write a time as people read it, here and to the minute."""
+    return dt.datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")

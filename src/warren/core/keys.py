@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warren.stores.base import Store
 
 _SECRET = re.compile(r"wrn_[A-Za-z0-9_-]{43}")
-_NAME = re.compile(r"[\w.@+-][\w .@+-]{0,63}")
+_NAME = re.compile(r"\w[\w .@+-]{0,63}")
 _FRESH_S = 1.0
 _CACHED = 4096
 _REFUSAL = "the API key is not valid here: make one with `warren keys create`"
@@ -164,4 +164,6 @@ def _describe(key: ApiKey) -> dict[str, Any]:
 
 def _check_word(what: str, word: str) -> None:
     if not _NAME.fullmatch(word) or word != word.strip():
-        raise InvalidRequest(f"a key's {what} has 1 to 64 letters, digits, spaces or .@+-_, not {word[:80]!r}")
+        raise InvalidRequest(
+            f"a key's {what} has 1 to 64 letters, digits, spaces or .@+-_ and begins with a letter, not {word[:80]!r}"
+        )
