@@ -53,7 +53,7 @@ def _parse_head(text: str) -> tuple[int, str]:
 @app.command(
     "verify",
     short_help="Check that nothing in the record was changed.",
-    epilog="\b\nExamples:\n  warren audit verify\n  warren audit verify --known \"$(cat head.txt)\"",
+    epilog='\b\nExamples:\n  warren audit verify\n  warren audit verify --known "$(cat head.txt)"',
 )
 def verify(
     *,
