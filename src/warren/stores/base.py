@@ -31,7 +31,8 @@ STORES = {"sqlite": "warren.stores.sqlite:SqliteStore"}
 class Store(Protocol):
     """Keeps sandboxes, executions, keys and the audit chain.
 
-    Every method may raise StoreError, and has then done nothing. What a method has returned from survives `kill -9` of this process.
+    Every method may raise StoreError, and has then done nothing. What a method has returned from survives `kill -9` of
+    this process.
     """
 
     async def open(self) -> None:

@@ -1,0 +1,84 @@
+"""Values as text and bytes, exactly: what comes back is equal to what was given, whatever strings it holds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from warren.domain import Cause, Display, ExecResult, FileChange, State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PLAIN_FIELDS = tuple(
+    name
+    for name in ExecResult.__slots__
+    if name not in {"stdout", "stderr", "displays", "files_changed", "error", "notes"}
+)
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def dump_text(text: str) -> str | bytes:
+    """Return text as it is, or as bytes where it holds half a surrogate pair, which no UTF-8 has room for."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def load_text(stored: object) -> str:
+    """Undo `dump_text`. Raises ValueError for anything that it would not have written."""
+    if isinstance(stored, str):
+        return stored
+    if not isinstance(stored, bytes):
+        raise ValueError(f"{type(stored).__name__} instead of text")  # noqa: TRY004 - one error for all that is wrong
+    text = stored.decode("utf-8", "surrogatepass")
+    if dump_text(text) != stored:
+        raise ValueError("text stored as bytes")
+    return text
+
+
+def dump_json(value: object) -> str | bytes:
+    """Encode JSON. Not escaped, because two escaped halves of a surrogate pair would come back as one character."""
+    return dump_text(_encode(value))
+
+
+def load_json(stored: object) -> Any:
+    """Undo `dump_json`. Raises ValueError."""
+    return json.loads(load_text(stored))
+
+
+def load_mapping(stored: object) -> dict[str, Any]:
+    """Decode JSON that must be an object. Raises ValueError."""
+    value = load_json(stored)
+    if not isinstance(value, dict):
+        raise ValueError(f"{type(value).__name__} instead of an object")  # noqa: TRY004 - as above
+    return value
+
+
+def dump_result(result: ExecResult) -> str | bytes:
+    """Encode a result without its stdout and stderr, which are bytes and kept as such."""
+    fields: dict[str, object] = {name: getattr(result, name) for name in _PLAIN_FIELDS}
+    fields["error"] = None if result.error is None else dict(result.error)
+    fields["notes"] = result.notes
+    fields["displays"] = [(dict(each.data), dict(each.metadata), each.is_result) for each in result.displays]
+    fields["files_changed"] = [(each.path, each.action, each.size) for each in result.files_changed]
+    return dump_json(fields)
+
+
+def load_result(stored: object, stdout: bytes, stderr: bytes) -> ExecResult:
+    """Undo `dump_result`. Raises ValueError, TypeError or KeyError; what a later version added is left out."""
+    fields: Mapping[str, Any] = load_mapping(stored)
+    plain = {name: fields[name] for name in _PLAIN_FIELDS if name in fields}
+    return ExecResult(
+        **{**plain, "cause": Cause(fields["cause"]), "state": State(fields["state"])},
+        stdout=stdout,
+        stderr=stderr,
+        error=fields["error"],
+        notes=tuple(fields["notes"]),
+        displays=tuple(Display(*each) for each in fields["displays"]),
+        files_changed=tuple(FileChange(*each) for each in fields["files_changed"]),
+    )

@@ -1,0 +1,141 @@
+"""The file, its connections and the secret beside it.
+
+<data_dir>/warren.db     everything; readable by its owner alone (beside it SQLite's own warren.db-wal and -shm)
+<data_dir>/audit.key     the secret of the audit chain, so that who can write to the file alone cannot forge a row
+
+Order on a first start: schema, secret, head of the chain. So a secret without a schema means that the file was lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+import urllib.parse
+from typing import TYPE_CHECKING
+
+from warren.domain import MIB
+from warren.errors import StoreError
+from warren.stores.encoding import load_mapping
+from warren.stores.sqlite import audit, schema
+from warren.stores.sqlite.failure import damaged, explaining
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DATABASE, SECRET = "warren.db", "audit.key"
+SECRET_BYTES = 32
+CHECKED_BYTES = 32 * MIB
+"""A file up to this size is checked whole when it is opened, in about 0.1 s; a larger one as it is read."""
+WRITER_WAIT_S = 10.0
+READER_WAIT_S = 0.5
+"""Readers never wait for writers: only for another process that is just opening a file whose log it must replay."""
+
+
+class Database:
+    """Where the file is, and how it is opened."""
+
+    def __init__(self, data_dir: str) -> None:
+        self.path = os.path.join(data_dir, DATABASE)
+        self._secret_path = os.path.join(data_dir, SECRET)
+
+    def prepare(self) -> bytes:
+        """Make or migrate the file, and return the secret of the audit chain. Raises StoreError."""
+        with explaining(self.path):
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            with contextlib.closing(self._connect(WRITER_WAIT_S)) as connection:
+                self._check(connection)
+                connection.execute("PRAGMA journal_mode = WAL")
+                # WHY: once, at the start, it may cost a flush to know that the schema is there before the secret is.
+                connection.execute("PRAGMA synchronous = FULL")
+                schema.migrate(connection, self.path)
+                secret = self._load_secret(connection)
+                audit.begin(connection, secret)
+        return secret
+
+    def writer(self) -> sqlite3.Connection:
+        """Open the connection that writes."""
+        with explaining(self.path):
+            connection = self._connect(WRITER_WAIT_S)
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA journal_size_limit = {16 * MIB}")
+            return connection
+
+    def reader(self) -> sqlite3.Connection:
+        """Open a connection that only reads."""
+        with explaining(self.path):
+            connection = self._connect(READER_WAIT_S)
+            connection.execute("PRAGMA query_only = ON")
+            connection.create_function("holds", 2, _holds, deterministic=True)
+            return connection
+
+    def _connect(self, wait_s: float) -> sqlite3.Connection:
+        # WHY: mode=rw never makes a file; one that was removed underneath must be an error, not an empty answer.
+        return sqlite3.connect(
+            f"file:{urllib.parse.quote(os.path.abspath(self.path))}?mode=rw",
+            uri=True,
+            timeout=wait_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        if schema.read_version(connection) == 0:
+            if os.path.exists(self._secret_path):
+                raise StoreError(
+                    f"{self.path} is empty, though {self._secret_path} says that it was in use: "
+                    f"restore a backup of it, or move {SECRET} away too to start empty"
+                )
+            if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
+                raise StoreError(f"{self.path} is another program's database: choose another data folder")
+        elif os.path.getsize(self.path) <= CHECKED_BYTES:
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise damaged(self.path, " ".join(verdict.split()))
+
+    def _load_secret(self, connection: sqlite3.Connection) -> bytes:
+        if not os.path.exists(self._secret_path):
+            (rows,) = connection.execute("SELECT count(*) FROM (SELECT 1 FROM audit LIMIT 1)").fetchone()
+            if rows:
+                raise StoreError(
+                    f"{self._secret_path} is missing, so the audit record can be neither checked nor continued: "
+                    f"restore a backup of it"
+                )
+            _make_secret(self._secret_path)
+        with open(self._secret_path, "rb") as file:
+            secret = file.read(SECRET_BYTES + 1)
+        if len(secret) != SECRET_BYTES:
+            raise StoreError(f"{self._secret_path} is damaged, it is not {SECRET_BYTES} bytes: restore a backup of it")
+        return secret
+
+
+def _make_secret(path: str) -> None:
+    draft = f"{path}.{secrets.token_hex(8)}"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with _closing(descriptor):
+            os.write(descriptor, secrets.token_bytes(SECRET_BYTES))
+            os.fsync(descriptor)
+        # WHY: a link, unlike a rename, fails where another process was first, and then both use that one's secret.
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        os.unlink(draft)
+    with _closing(os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
+        os.fsync(folder)
+
+
+@contextlib.contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _holds(metadata: object, wanted: object) -> bool:
+    return load_mapping(wanted).items() <= load_mapping(metadata).items()

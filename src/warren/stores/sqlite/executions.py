@@ -1,0 +1,118 @@
+"""Executions in their table: recorded when they start and when they end, and only the newest of a sandbox kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warren.domain import ExecKind
+from warren.records import Execution, Owner
+from warren.stores.encoding import dump_result, dump_text, load_result, load_text
+from warren.stores.sqlite.paging import Filters
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from warren.records import Page
+
+_COLUMNS = (
+    "id, sandbox_id, tenant, subject, kind, kernel, code, background, request_id, started_at, finished_at, "
+    "result, stdout, stderr"
+)
+_INSERT = (
+    f"INSERT INTO executions ({_COLUMNS}) SELECT {', '.join('?' * 14)} "  # noqa: S608 - our own names
+    "WHERE EXISTS (SELECT 1 FROM sandboxes WHERE id = ?) ON CONFLICT (id) DO NOTHING"
+)
+_FINISH = "UPDATE executions SET finished_at = ?, result = ?, stdout = ?, stderr = ? WHERE id = ? AND result IS NULL"
+_COUNT = (
+    "UPDATE sandboxes SET executions = executions + 1, kept = kept + 1, active_at = max(active_at, ?) "
+    "WHERE id = ? RETURNING kept"
+)
+_FORGET = (
+    "DELETE FROM executions WHERE seq IN (SELECT seq FROM executions "
+    "WHERE sandbox_id = ? AND result IS NOT NULL ORDER BY finished_at, seq LIMIT ?)"
+)
+
+
+def dump(execution: Execution) -> tuple[Any, ...]:
+    """Build the columns of an execution."""
+    result = execution.result
+    return (
+        dump_text(execution.id),
+        dump_text(execution.sandbox_id),
+        *map(dump_text, execution.owner),
+        execution.kind,
+        None if execution.kernel is None else dump_text(execution.kernel),
+        dump_text(execution.code),
+        execution.background,
+        dump_text(execution.request_id),
+        execution.started_at,
+        execution.finished_at,
+        None if result is None else dump_result(result),
+        None if result is None else result.stdout,
+        None if result is None else result.stderr,
+    )
+
+
+def record(connection: sqlite3.Connection, row: tuple[Any, ...], most_kept: int) -> None:
+    """Insert an execution, or add its result to it if it has none."""
+    execution_id, sandbox_id, started_at, has_result = row[0], row[1], row[9], row[11] is not None
+    if has_result and connection.execute(_FINISH, (*row[10:], execution_id)).rowcount:
+        (kept,) = connection.execute("SELECT kept FROM sandboxes WHERE id = ?", (sandbox_id,)).fetchone()
+    elif connection.execute(_INSERT, (*row, sandbox_id)).rowcount > 0:
+        ((kept,),) = connection.execute(_COUNT, (started_at, sandbox_id)).fetchall()
+    else:
+        return
+    if kept > most_kept:
+        forgotten = connection.execute(_FORGET, (sandbox_id, kept - most_kept)).rowcount
+        connection.execute("UPDATE sandboxes SET kept = kept - ? WHERE id = ?", (forgotten, sandbox_id))
+
+
+def get(connection: sqlite3.Connection, execution_id: str) -> Execution | None:
+    """Read an execution."""
+    row = connection.execute(f"SELECT {_COLUMNS} FROM executions WHERE id = ?", (dump_text(execution_id),)).fetchone()  # noqa: S608 - our own names
+    return None if row is None else load(row)
+
+
+def page(connection: sqlite3.Connection, sandbox_id: str, offset: int, limit: int) -> Page[Execution]:
+    """Read a page of a sandbox's, newest first."""
+    filters = Filters()
+    filters.add("sandbox_id = ?", dump_text(sandbox_id))
+    return filters.page(
+        connection,
+        table="executions",
+        columns=_COLUMNS,
+        order="started_at DESC, seq DESC",
+        load=load,
+        offset=offset,
+        limit=limit,
+    )
+
+
+def running(connection: sqlite3.Connection, sandbox_id: str | None) -> tuple[Execution, ...]:
+    """Read those that have no result, oldest first."""
+    condition, values = ("", ()) if sandbox_id is None else (" AND sandbox_id = ?", (dump_text(sandbox_id),))
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM executions WHERE result IS NULL{condition} ORDER BY started_at, seq",  # noqa: S608 - our own names
+        values,
+    )
+    return tuple(map(load, rows.fetchall()))
+
+
+def load(row: Sequence[Any]) -> Execution:
+    """Build an execution from its columns. Raises ValueError, TypeError or KeyError where they make no sense."""
+    (id_, sandbox_id, tenant, subject, kind, kernel, code, background, request_id, started_at, finished_at) = row[:11]
+    result, stdout, stderr = row[11:]
+    return Execution(
+        id=load_text(id_),
+        sandbox_id=load_text(sandbox_id),
+        owner=Owner(load_text(tenant), load_text(subject)),
+        kind=ExecKind(kind),
+        kernel=None if kernel is None else load_text(kernel),
+        code=load_text(code),
+        background=bool(background),
+        request_id=load_text(request_id),
+        started_at=started_at,
+        finished_at=finished_at,
+        result=None if result is None else load_result(result, stdout, stderr),
+    )

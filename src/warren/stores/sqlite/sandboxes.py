@@ -1,0 +1,199 @@
+"""Sandboxes in their table: rows to values and back, compare-and-set, and what their owners hold."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from warren.domain import Limits, Storage
+from warren.errors import Conflict, InvalidRequest, QuotaExceeded
+from warren.lifecycle import Status
+from warren.records import Holding, Owner, Sandbox
+from warren.stores.encoding import dump_json, dump_text, load_mapping, load_text
+from warren.stores.sqlite.paging import Filters
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warren.records import Page, SandboxQuery
+
+_COLUMNS = (
+    "id", "tenant", "subject", "status", "engine", "image", "image_digest", "limits", "storage", "env", "metadata",
+    "session_key", "idle_timeout_s", "max_lifetime_s", "created_at", "active_at", "changed_at", "reason", "executions",
+)  # fmt: skip
+_READ = ", ".join(_COLUMNS)
+_WRITTEN = (*_COLUMNS[:-1], "active", "memory_bytes", "disk_bytes")
+_INSERT = f"INSERT INTO sandboxes ({', '.join(_WRITTEN)}) VALUES ({', '.join('?' * len(_WRITTEN))})"  # noqa: S608 - our own names
+_KEPT = {"active_at": "max(active_at, ?)"}
+_UPDATE = (
+    f"UPDATE sandboxes SET {', '.join(f'{name} = {_KEPT.get(name, chr(63))}' for name in _WRITTEN)} "  # noqa: S608 - our own names
+    "WHERE id = ? AND status = ?"
+)
+_HOLDING = (
+    "SELECT count(*), coalesce(sum(active), 0), coalesce(sum(active * memory_bytes), 0), "
+    "coalesce(sum(disk_bytes), 0) FROM sandboxes"
+)
+_WORDS = {
+    "sandboxes": ("sandboxes", "delete one"),
+    "active": ("active sandboxes", "stop or delete one"),
+    "memory_bytes": ("bytes of memory in active sandboxes", "stop or delete one"),
+    "disk_bytes": ("bytes of disk in sandboxes", "delete one"),
+}
+
+
+def add(
+    connection: sqlite3.Connection, sandbox: Sandbox, own: Holding | None = None, everybody: Holding | None = None
+) -> None:
+    """Insert a sandbox. Raises Conflict and QuotaExceeded."""
+    _write(connection, _INSERT, _dump(sandbox), sandbox)
+    _check_quota(connection, sandbox.owner, own, everybody)
+
+
+def swap(
+    connection: sqlite3.Connection,
+    sandbox: Sandbox,
+    was: Status,
+    own: Holding | None = None,
+    everybody: Holding | None = None,
+) -> bool:
+    """Replace a sandbox if its status is `was`. Raises Conflict for another's session key, and QuotaExceeded."""
+    if not _write(connection, _UPDATE, (*_dump(sandbox), dump_text(sandbox.id), was), sandbox):
+        return False
+    _check_quota(connection, sandbox.owner, own, everybody)
+    return True
+
+
+def _write(connection: sqlite3.Connection, statement: str, values: Sequence[Any], sandbox: Sandbox) -> int:
+    try:
+        return connection.execute(statement, values).rowcount
+    except sqlite3.IntegrityError as exc:
+        if exc.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+            raise
+        if "sandboxes.id" in str(exc):
+            raise Conflict(f"there is a sandbox {sandbox.id} already") from exc
+        raise Conflict(f"there is a sandbox with session key {sandbox.session_key!r} already") from exc
+
+
+def _check_quota(connection: sqlite3.Connection, owner: Owner, own: Holding | None, everybody: Holding | None) -> None:
+    """Look at the sums with the change already made: where they are too much, the change is undone."""
+    for ceiling, whose in ((own, owner), (everybody, None)):
+        if ceiling is None:
+            continue
+        over = holding(connection, whose).over(ceiling)
+        if over:
+            what, remedy = _WORDS[over]
+            possessor = "your quota" if whose else "the quota of all users together"
+            raise QuotaExceeded(f"{possessor} of {getattr(ceiling, over)} {what} is used up: {remedy}")
+
+
+def get(connection: sqlite3.Connection, sandbox_id: str) -> Sandbox | None:
+    """Read a sandbox."""
+    row = connection.execute(f"SELECT {_READ} FROM sandboxes WHERE id = ?", (dump_text(sandbox_id),)).fetchone()  # noqa: S608 - our own names
+    return None if row is None else load(row)
+
+
+def find(connection: sqlite3.Connection, owner: Owner, session_key: str) -> Sandbox | None:
+    """Read the sandbox of a session key."""
+    row = connection.execute(
+        f"SELECT {_READ} FROM sandboxes WHERE tenant = ? AND subject = ? AND session_key = ?",  # noqa: S608 - our own names
+        (*map(dump_text, owner), dump_text(session_key)),
+    ).fetchone()
+    return None if row is None else load(row)
+
+
+def touch(connection: sqlite3.Connection, sandbox_id: str, active_at: float) -> None:
+    """Note that a sandbox was used."""
+    connection.execute(
+        "UPDATE sandboxes SET active_at = max(active_at, ?) WHERE id = ?", (active_at, dump_text(sandbox_id))
+    )
+
+
+def remove(connection: sqlite3.Connection, sandbox_id: str) -> None:
+    """Delete a sandbox; the schema deletes its executions."""
+    connection.execute("DELETE FROM sandboxes WHERE id = ?", (dump_text(sandbox_id),))
+
+
+def holding(connection: sqlite3.Connection, owner: Owner | None) -> Holding:
+    """Add up what an owner holds, or everybody."""
+    if owner is None:
+        return Holding(*connection.execute(_HOLDING).fetchone())
+    row = connection.execute(f"{_HOLDING} WHERE tenant = ? AND subject = ?", tuple(map(dump_text, owner))).fetchone()
+    return Holding(*row)
+
+
+def page(connection: sqlite3.Connection, query: SandboxQuery) -> Page[Sandbox]:
+    """Read a page, newest first."""
+    filters = Filters()
+    if query.owner is not None:
+        filters.add("tenant = ? AND subject = ?", *map(dump_text, query.owner))
+    if query.statuses:
+        filters.add(f"status IN ({', '.join('?' * len(query.statuses))})", *query.statuses)
+    if query.image is not None:
+        filters.add("image = ?", dump_text(query.image))
+    if query.session_key is not None:
+        filters.add("session_key = ?", dump_text(query.session_key))
+    if query.metadata:
+        filters.add("holds(metadata, ?)", dump_json(dict(query.metadata)))
+    return filters.page(
+        connection,
+        table="sandboxes",
+        columns=_READ,
+        order="created_at DESC, seq DESC",
+        load=load,
+        offset=query.offset,
+        limit=query.limit,
+    )
+
+
+def _dump(sandbox: Sandbox) -> tuple[Any, ...]:
+    return (
+        dump_text(sandbox.id),
+        *map(dump_text, sandbox.owner),
+        sandbox.status,
+        dump_text(sandbox.engine),
+        dump_text(sandbox.image),
+        dump_text(sandbox.image_digest),
+        dump_json(asdict(sandbox.limits)),
+        sandbox.storage,
+        dump_json(dict(sandbox.env)),
+        dump_json(dict(sandbox.metadata)),
+        None if sandbox.session_key is None else dump_text(sandbox.session_key),
+        sandbox.idle_timeout_s,
+        sandbox.max_lifetime_s,
+        sandbox.created_at,
+        sandbox.active_at,
+        sandbox.changed_at,
+        None if sandbox.reason is None else dump_text(sandbox.reason),
+        sandbox.is_active,
+        sandbox.limits.memory_bytes,
+        sandbox.limits.disk_bytes,
+    )
+
+
+def load(row: Sequence[Any]) -> Sandbox:
+    """Build a sandbox from its columns. Raises ValueError or TypeError where they make no sense."""
+    fields = dict(zip(_COLUMNS, row, strict=True))
+    for name in ("id", "engine", "image", "image_digest"):
+        fields[name] = load_text(fields[name])
+    for name in ("session_key", "reason"):
+        fields[name] = None if fields[name] is None else load_text(fields[name])
+    owner = Owner(load_text(fields.pop("tenant")), load_text(fields.pop("subject")))
+    return Sandbox(
+        **{
+            **fields,
+            "owner": owner,
+            "status": Status(fields["status"]),
+            "storage": Storage(fields["storage"]),
+            "limits": _load_limits(fields["limits"]),
+            "env": load_mapping(fields["env"]),
+            "metadata": load_mapping(fields["metadata"]),
+        }
+    )
+
+
+def _load_limits(stored: object) -> Limits:
+    try:
+        return Limits(**load_mapping(stored))
+    except InvalidRequest as exc:
+        raise ValueError(str(exc)) from exc

@@ -1,0 +1,174 @@
+"""The tables, as numbered migrations. A migration that was released never changes: another is added.
+
+Text columns hold text, or bytes where the text is not Unicode (`encoding.dump_text`), so the tables are not STRICT.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+from warren.errors import StoreError
+
+_FIRST = """
+CREATE TABLE sandboxes (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    status TEXT NOT NULL,
+    active INTEGER NOT NULL,
+    memory_bytes INTEGER NOT NULL,
+    disk_bytes INTEGER NOT NULL,
+    engine TEXT NOT NULL,
+    image TEXT NOT NULL,
+    image_digest TEXT NOT NULL,
+    limits TEXT NOT NULL,
+    storage TEXT NOT NULL,
+    env TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    session_key TEXT,
+    idle_timeout_s REAL,
+    max_lifetime_s REAL,
+    created_at REAL NOT NULL,
+    active_at REAL NOT NULL,
+    changed_at REAL NOT NULL,
+    reason TEXT,
+    executions INTEGER NOT NULL DEFAULT 0,
+    kept INTEGER NOT NULL DEFAULT 0
+);
+CREATE UNIQUE INDEX sandboxes_session ON sandboxes (tenant, subject, session_key) WHERE session_key IS NOT NULL;
+CREATE INDEX sandboxes_holding ON sandboxes (tenant, subject, active, memory_bytes, disk_bytes);
+CREATE INDEX sandboxes_newest ON sandboxes (created_at, seq);
+
+CREATE TABLE executions (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    sandbox_id TEXT NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE,
+    tenant TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    kernel TEXT,
+    code TEXT NOT NULL,
+    background INTEGER NOT NULL,
+    request_id TEXT NOT NULL,
+    started_at REAL NOT NULL,
+    finished_at REAL,
+    result TEXT,
+    stdout BLOB,
+    stderr BLOB
+);
+CREATE INDEX executions_newest ON executions (sandbox_id, started_at, seq);
+CREATE INDEX executions_running ON executions (sandbox_id) WHERE result IS NULL;
+CREATE INDEX executions_finished ON executions (sandbox_id, finished_at, seq) WHERE result IS NOT NULL;
+
+CREATE TABLE audit (
+    seq INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    action TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    key_id TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    address TEXT NOT NULL,
+    sandbox_id TEXT NOT NULL,
+    execution_id TEXT NOT NULL,
+    details TEXT NOT NULL,
+    previous TEXT NOT NULL,
+    hash TEXT NOT NULL
+);
+CREATE INDEX audit_owner ON audit (tenant, subject);
+CREATE INDEX audit_action ON audit (action);
+CREATE INDEX audit_request ON audit (request_id);
+CREATE INDEX audit_sandbox ON audit (sandbox_id) WHERE sandbox_id <> '';
+CREATE INDEX audit_execution ON audit (execution_id) WHERE execution_id <> '';
+CREATE INDEX audit_at ON audit (at);
+CREATE TRIGGER audit_is_not_edited BEFORE UPDATE ON audit
+    BEGIN SELECT RAISE(ABORT, 'audit rows are never changed'); END;
+CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
+    BEGIN SELECT RAISE(ABORT, 'audit rows are never deleted'); END;
+CREATE TABLE audit_head (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    seq INTEGER NOT NULL,
+    hash TEXT NOT NULL,
+    seal TEXT NOT NULL
+);
+CREATE TRIGGER audit_head_is_not_deleted BEFORE DELETE ON audit_head
+    BEGIN SELECT RAISE(ABORT, 'the head of the audit record is never deleted'); END;
+
+CREATE TABLE api_keys (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    hash TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    expires_at REAL,
+    revoked_at REAL
+);
+
+CREATE TABLE idempotency (
+    tenant TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    key TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    target TEXT NOT NULL,
+    expires_at REAL NOT NULL,
+    PRIMARY KEY (tenant, subject, key)
+) WITHOUT ROWID;
+CREATE INDEX idempotency_expiry ON idempotency (expires_at);
+"""
+
+MIGRATIONS = (_FIRST,)
+
+
+def read_version(connection: sqlite3.Connection) -> int:
+    """Return the number of the last migration that was made; 0 for an empty database."""
+    known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'").fetchone()
+    if known is None:
+        return 0
+    (version,) = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    return int(version or 0)
+
+
+def migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Make the missing migrations, each in a transaction of its own. Raises StoreError for a later version's file."""
+    version = read_version(connection)
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"{path} is of a later version of Warren (schema {version}, and this one knows {len(MIGRATIONS)}): "
+            f"use that version, or restore a backup of the file from before it"
+        )
+    for number in range(version + 1, len(MIGRATIONS) + 1):
+        _make(connection, number)
+
+
+def _make(connection: sqlite3.Connection, number: int) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # WHY: another process may have made it while this one waited for the lock.
+        if read_version(connection) < number:
+            connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, made_at REAL)")
+            for statement in statements(MIGRATIONS[number - 1]):
+                connection.execute(statement)
+            connection.execute("INSERT INTO schema_version VALUES (?, ?)", (number, time.time()))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def statements(script: str) -> list[str]:
+    """Split a script. `executescript` would commit the transaction it is in."""
+    found: list[str] = []
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            found.append(pending.strip())
+            pending = ""
+    return found

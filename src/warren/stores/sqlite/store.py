@@ -1,0 +1,194 @@
+"""SqliteStore: the store seam over one file. What each method promises is written in `stores.base`."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from anyio import to_thread
+
+from warren.errors import StoreError
+from warren.stores.buckets import Buckets
+from warren.stores.sqlite import audit, executions, keys, sandboxes
+from warren.stores.sqlite.database import Database
+from warren.stores.sqlite.reader import Reader
+from warren.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import AsyncIterator, Callable
+
+    from warren.lifecycle import Status
+    from warren.records import (
+        ApiKey,
+        AuditEntry,
+        AuditQuery,
+        AuditRow,
+        Execution,
+        Holding,
+        Owner,
+        Page,
+        Sandbox,
+        SandboxQuery,
+        Taken,
+    )
+
+T = TypeVar("T")
+
+CHUNK_ROWS = 500
+"""Read of the chain at once: some milliseconds of work."""
+
+
+class SqliteStore:
+    """Keeps everything in `<data_dir>/warren.db`. Several processes may have it open."""
+
+    def __init__(self, data_dir: str | os.PathLike[str], *, kept_executions: int = 1000) -> None:
+        """Keep of each sandbox at most so many executions: of those that ended, the ones that ended first go."""
+        self._database = Database(os.path.abspath(data_dir))
+        self._kept_executions = kept_executions
+        self._buckets = Buckets()
+        self._opened: tuple[bytes, Reader, Writer] | None = None
+
+    async def open(self) -> None:
+        """Make or migrate the file and start the writer."""
+        if self._opened is None:
+            secret = await to_thread.run_sync(self._database.prepare)
+            self._opened = secret, Reader(self._database), Writer(self._database.writer(), self._database.path)
+
+    async def close(self) -> None:
+        """Write what was asked for, and close the file."""
+        if self._opened is not None:
+            (_, reader, writer), self._opened = self._opened, None
+            # WHY: the last connection to close brings the log into the file, so it must be one that may write.
+            await reader.close()
+            await writer.close()
+
+    async def ping(self) -> None:
+        """Write, and read what was written."""
+        await self._write(lambda connection: connection.execute("UPDATE audit_head SET seq = seq"))
+
+    async def add(self, sandbox: Sandbox, *, own: Holding | None = None, everybody: Holding | None = None) -> None:
+        """Keep a new sandbox."""
+        await self._write(partial(sandboxes.add, sandbox=sandbox, own=own, everybody=everybody))
+
+    async def get(self, sandbox_id: str) -> Sandbox | None:
+        """Return a sandbox."""
+        return self._reader.look_up(sandboxes.get, sandbox_id)
+
+    async def find(self, owner: Owner, session_key: str) -> Sandbox | None:
+        """Return the sandbox of that session key."""
+        return self._reader.look_up(sandboxes.find, owner, session_key)
+
+    async def swap(
+        self, sandbox: Sandbox, *, was: Status, own: Holding | None = None, everybody: Holding | None = None
+    ) -> bool:
+        """Replace a sandbox if its status still is `was`."""
+        return await self._write(partial(sandboxes.swap, sandbox=sandbox, was=was, own=own, everybody=everybody))
+
+    async def touch(self, sandbox_id: str, active_at: float) -> None:
+        """Note that a sandbox was used."""
+        await self._write(partial(sandboxes.touch, sandbox_id=sandbox_id, active_at=active_at))
+
+    async def remove(self, sandbox_id: str) -> None:
+        """Forget a sandbox and its executions."""
+        await self._write(partial(sandboxes.remove, sandbox_id=sandbox_id))
+
+    async def list(self, query: SandboxQuery) -> Page[Sandbox]:
+        """Return a page of sandboxes."""
+        return await self._reader.scan(sandboxes.page, query)
+
+    async def holding(self, owner: Owner | None) -> Holding:
+        """Add up what an owner, or everybody, holds."""
+        return await self._reader.scan(sandboxes.holding, owner)
+
+    async def record(self, execution: Execution) -> None:
+        """Keep an execution, or its result."""
+        row = executions.dump(execution)
+        await self._write(partial(executions.record, row=row, most_kept=self._kept_executions))
+
+    async def execution(self, execution_id: str) -> Execution | None:
+        """Return an execution."""
+        return self._reader.look_up(executions.get, execution_id)
+
+    async def executions(self, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
+        """Return a page of a sandbox's executions."""
+        return await self._reader.scan(executions.page, sandbox_id, offset, limit)
+
+    async def running(self, sandbox_id: str | None = None) -> tuple[Execution, ...]:
+        """Return the executions that have no result."""
+        return await self._reader.scan(executions.running, sandbox_id)
+
+    async def append(self, *entries: AuditEntry) -> None:
+        """Add to the audit chain."""
+        if entries:
+            await self._write(partial(audit.append, secret=self._secret, entries=entries))
+
+    async def audit(self, query: AuditQuery) -> Page[AuditRow]:
+        """Return a page of the audit record."""
+        return await self._reader.scan(audit.page, query)
+
+    async def chain(self, after: int = 0) -> AsyncIterator[AuditRow]:
+        """Yield the rows after a number."""
+        while rows := await self._reader.scan(_chunk, after):
+            for row in rows:
+                yield row
+            after = rows[-1].seq
+
+    async def verify(self) -> tuple[int, str]:
+        """Check the whole chain."""
+        reader, secret = self._reader, self._secret
+        verification = await reader.scan(audit.Verification, secret)
+        while await reader.scan(verification.step, CHUNK_ROWS):
+            pass
+        return verification.finish()
+
+    async def add_key(self, key: ApiKey) -> None:
+        """Keep a key."""
+        await self._write(partial(keys.add, key=key), flushed=True)
+
+    async def key(self, hash: str) -> ApiKey | None:  # noqa: A002 - the field's name
+        """Return the key with that hash."""
+        return self._reader.look_up(keys.get, hash)
+
+    async def keys(self) -> tuple[ApiKey, ...]:
+        """Return all keys."""
+        return await self._reader.scan(keys.get_all)
+
+    async def revoke_key(self, key_id: str, at: float) -> bool:
+        """Revoke a key."""
+        return await self._write(partial(keys.revoke, key_id=key_id, at=at), flushed=True)
+
+    async def remember(self, owner: Owner, key: str, fingerprint: str, target: str, *, ttl_s: float) -> str:
+        """Tie an idempotency key to what it will make."""
+        return await self._write(
+            partial(keys.remember, owner=owner, key=key, fingerprint=fingerprint, target=target, ttl_s=ttl_s)
+        )
+
+    async def forget(self, owner: Owner, key: str) -> None:
+        """Untie an idempotency key."""
+        await self._write(partial(keys.forget, owner=owner, key=key))
+
+    async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
+        """Take from a bucket."""
+        return self._buckets.take(bucket, capacity=capacity, per_s=per_s, amount=amount)
+
+    async def _write(self, operation: Callable[[sqlite3.Connection], T], *, flushed: bool = False) -> T:
+        return await self._open_parts()[2].do(operation, flushed=flushed)
+
+    @property
+    def _reader(self) -> Reader:
+        return self._open_parts()[1]
+
+    @property
+    def _secret(self) -> bytes:
+        return self._open_parts()[0]
+
+    def _open_parts(self) -> tuple[bytes, Reader, Writer]:
+        if self._opened is None:
+            raise StoreError("the store is not open")
+        return self._opened
+
+
+def _chunk(connection: sqlite3.Connection, after: int) -> tuple[AuditRow, ...]:
+    return tuple(map(audit.load_row, audit.rows_after(connection, after, CHUNK_ROWS)))
