@@ -57,7 +57,7 @@ def build_finished(execution: Execution, result: ExecResult) -> Execution:
     return replace(execution, result=result, finished_at=time.time())
 
 
-def build_unknown(execution: Execution, why: str, *, stdout: bytes = b"", stderr: bytes = b"") -> ExecResult:
+def build_lost(execution: Execution, why: str, *, stdout: bytes = b"", stderr: bytes = b"") -> ExecResult:
     """Build the result of an execution that was lost with its sandbox."""
     has_kernel = execution.kind is ExecKind.CELL
     return ExecResult(

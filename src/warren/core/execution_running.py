@@ -10,14 +10,18 @@ import anyio
 from warren.core.execution_replay import replay
 from warren.domain import KIB, Event
 from warren.errors import Conflict, Error, NotFound, SandboxLost
+from warren.guest.output import HeadTail
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, AsyncIterable
     from types import TracebackType
 
+    from warren.core.execution_writer import Start
     from warren.core.link import Link
-    from warren.records import Caller, Execution, Sandbox
+    from warren.core.places import Place
+    from warren.records import Caller, Execution
 
+PARTIAL_BYTES = 64 * KIB
 PIECE_BYTES = 64 * KIB
 PIECES_WAITING = 16
 """Input that the program has not taken yet; whoever writes more waits."""
@@ -26,7 +30,8 @@ PIECES_WAITING = 16
 class Typed:
     """Standard input that is written while the program runs: an async iterable of bytes, bounded."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: bytes) -> None:
+        self._first = first
         self._send, self._receive = anyio.create_memory_object_stream[bytes](PIECES_WAITING)
 
     async def write(self, data: bytes) -> None:
@@ -50,6 +55,9 @@ class Typed:
         return self
 
     async def __anext__(self) -> bytes:
+        if self._first:
+            first, self._first = self._first, b""
+            return first
         try:
             return await self._receive.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError):
@@ -62,18 +70,34 @@ class Running:
     Whoever began one in the foreground and loses interest calls `release`, or uses `async with`: it is then ended.
     """
 
-    def __init__(self, execution: Execution, caller: Caller, sandbox: Sandbox, link: Link) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        caller: Caller,
+        place: Place | None,
+        *,
+        link: Link | None = None,
+        grace_s: float = 1.0,
+    ) -> None:
         self.execution = execution
         """As it is known now; with its result once `finished` is set."""
         self.caller = caller
-        self.sandbox = sandbox
-        self.link = link
+        self.place = place
+        """Where it runs; None for one that is known only from its record."""
+        self.link = link if place is None else place.link
+        self.grace_s = grace_s
         self.stdin: Typed | None = None
+        self.start: Start | None = None
+        """Its start on the way to the disk; None when it was there before."""
         self.finished = anyio.Event()
+        if place is None:
+            self.finished.set()
+        self.is_audited = False
         self.error: Error | None = None
         """Why it never ran, when the agent refused it."""
         self.scope = anyio.CancelScope()
         """What `release` cancels: the wait for the result, not the cleaning up after it."""
+        self._output: dict[str, HeadTail] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -88,12 +112,38 @@ class Running:
         if not self.execution.background and not self.finished.is_set():
             self.scope.cancel()
 
+    @property
+    def open_link(self) -> Link:
+        """The connection to its agent. Raises SandboxLost when there is none."""
+        if self.link is None:
+            raise SandboxLost("there is no connection to the sandbox of this execution")
+        return self.link
+
+    def open_stdin(self, first: bytes | None) -> AsyncIterable[bytes]:
+        """Have its input come from `stdin`, which can be written to from now on."""
+        self.stdin = Typed(first or b"")
+        return self.stdin
+
     async def wait(self) -> Execution:
         """Wait for its end. Raises what the agent refused it with."""
         await self.finished.wait()
-        if self.error is not None:
-            raise self.error
+        self.check_refused()
         return self.execution
+
+    def check_refused(self) -> None:
+        """Raise what the agent refused it with, if it did."""
+        if self.error is not None:
+            raise type(self.error)(str(self.error))
+
+    def keep_partial(self, event: Event) -> None:
+        """Keep some of its output, in case that its sandbox is lost with the rest."""
+        if event.kind in {"stdout", "stderr"}:
+            self._output.setdefault(event.kind, HeadTail(PARTIAL_BYTES)).add(event.data)
+
+    def partial(self) -> tuple[bytes, bytes]:
+        """Return what is known of its stdout and stderr while there is no result."""
+        stdout, stderr = (self._output.get(kind) for kind in ("stdout", "stderr"))
+        return b"" if stdout is None else stdout.kept(), b"" if stderr is None else stderr.kept()
 
     async def events(self, after: int = 0) -> AsyncGenerator[Event, None]:
         """Yield what it did after event `after`, live too; the result is the last. Leaving early releases nothing.
@@ -102,15 +152,13 @@ class Running:
         """
         seen = after
         with contextlib.suppress(SandboxLost, NotFound):
-            async with contextlib.aclosing(self.link.attach(self.execution.id, after)) as events:
+            async with contextlib.aclosing(self.open_link.attach(self.execution.id, after)) as events:
                 async for event in events:
                     seen = event.seq
-                    if event.result is None:
-                        yield event
-                        continue
-                    # WHY: not the event's own result: what is said here is what is recorded, and only once it can be.
-                    execution = await self.wait()
-                    yield Event(seen, "result", result=execution.result)
+                    if event.result is not None:
+                        # Whoever knows the result may ask for the record of it.
+                        await self.wait()
+                    yield event
                 return
         for event in replay(await self.wait(), seen):
             yield event

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING, Self
 
-from warren.core.execution_request import NewExecution
+import anyio
+from anyio import lowlevel
+
+from warren.core.execution_adoption import Adoption
+from warren.core.execution_conduct import Conductor
+from warren.core.execution_once import Once
+from warren.core.execution_record import build_caller, build_started
+from warren.core.execution_request import NewExecution, build_request
 from warren.core.execution_running import Running
+from warren.core.execution_writer import ExecutionWriter
+from warren.core.observer import Observer
+from warren.domain import new_id
+from warren.errors import Conflict, Forbidden, NotFound, SandboxLost, StoreError
+from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from types import TracebackType
+
+    from anyio.abc import TaskStatus
 
     from warren.core.admission import Admission
     from warren.core.audit import Audit
+    from warren.core.execution_running import Typed
     from warren.core.links import Links
     from warren.core.policy import Policy
     from warren.core.sandboxes import Place, Sandboxes
@@ -26,56 +44,208 @@ class Executions:
     """The executions of all sandboxes. Its tasks run between `async with`; leaving flushes, and ends none."""
 
     def __init__(
-        self, *, store: Store, sandboxes: Sandboxes, links: Links, admission: Admission, audit: Audit, policy: Policy
+        self,
+        *,
+        store: Store,
+        sandboxes: Sandboxes,
+        links: Links,
+        admission: Admission,
+        audit: Audit,
+        policy: Policy,
+        observer: Observer | None = None,
     ) -> None:
         self._store = store
+        self._sandboxes = sandboxes
+        self._admission = admission
+        self._audit = audit
+        self._policy = policy
+        self._links = links
+        self._tasks = anyio.create_task_group()
+        self._writer = ExecutionWriter(store, audit, policy, self._tasks)
+        self._conductor = Conductor(self._writer, links, observer or Observer())
+        self._adoption = Adoption(store, self._conductor, self._tasks)
+        self._once = Once(store, self._look_up)
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._writer.run)
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._conductor.is_closing = True
+        with anyio.CancelScope(shield=True):
+            # What cannot be written now is still with its agent: the next service finds it there.
+            with contextlib.suppress(StoreError):
+                await self.flush()
+            self._tasks.cancel_scope.cancel()
+            # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
+            await self._tasks.__aexit__(None, None, None)
 
     async def run(self, caller: Caller, sandbox_id: str, new: NewExecution) -> Execution:
         """Run something and return it with its result. If the caller is cancelled it is ended, and recorded."""
-        raise NotImplementedError
+        if new.idempotency_key is None:
+            running = await self._run(caller, sandbox_id, new, new_id("exe"))
+        else:
+            running = await self._once.run(
+                caller, sandbox_id, new, lambda ours: self._run(caller, sandbox_id, new, ours)
+            )
+        return await running.wait()
 
     async def begin(self, caller: Caller, sandbox_id: str, new: NewExecution) -> Running:
         """Start something that is followed by its `events`. Use it with `async with`, or call `release`."""
-        raise NotImplementedError
+        if new.idempotency_key is None:
+            return await self._begin(caller, sandbox_id, new, new_id("exe"))
+        return await self._once.run(caller, sandbox_id, new, lambda ours: self._begin(caller, sandbox_id, new, ours))
 
     async def start(self, caller: Caller, sandbox_id: str, new: NewExecution) -> Execution:
         """Start something in the background and return it, running."""
-        raise NotImplementedError
+        running = await self.begin(caller, sandbox_id, dataclasses.replace(new, background=True))
+        return running.execution
 
     async def get(self, caller: Caller, sandbox_id: str, execution_id: str) -> Execution:
         """Return an execution. Raises NotFound."""
-        raise NotImplementedError
+        return (await self._find(caller, sandbox_id, execution_id)).execution
 
     async def list(self, caller: Caller, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
         """Return a page of a sandbox's executions, newest first."""
-        raise NotImplementedError
+        await self._sandboxes.get(caller, sandbox_id)
+        page = await self._store.executions(sandbox_id, offset=offset, limit=limit)
+        items = tuple(one if one.result is not None else self._writer.get(one.id) or one for one in page.items)
+        return dataclasses.replace(page, items=items)
 
     async def events(
         self, caller: Caller, sandbox_id: str, execution_id: str, after: int = 0
     ) -> AsyncGenerator[Event, None]:
         """Return the events after number `after`, live ones too: await this, then iterate. Raises NotFound."""
-        raise NotImplementedError
+        return (await self._find(caller, sandbox_id, execution_id)).events(after)
 
     async def write_stdin(self, caller: Caller, sandbox_id: str, execution_id: str, data: bytes) -> None:
         """Give a running execution input; waits while it has enough. Raises Conflict when its input is not open."""
-        raise NotImplementedError
+        await (await self._find_stdin(caller, sandbox_id, execution_id)).write(data)
 
     async def close_stdin(self, caller: Caller, sandbox_id: str, execution_id: str) -> None:
         """Say that no more input follows. Raises Conflict when its input is not open."""
-        raise NotImplementedError
+        (await self._find_stdin(caller, sandbox_id, execution_id)).finish()
 
     async def interrupt(self, caller: Caller, sandbox_id: str, execution_id: str) -> None:
         """Send SIGINT to a running execution. One that has ended is left alone."""
-        raise NotImplementedError
+        running = await self._find_to_change(caller, sandbox_id, execution_id)
+        if not running.finished.is_set():
+            self._audit.note(caller, "execution.interrupt", sandbox_id=sandbox_id, execution_id=execution_id)
+            with contextlib.suppress(NotFound):
+                await running.open_link.interrupt(execution_id)
 
     async def kill(self, caller: Caller, sandbox_id: str, execution_id: str) -> None:
         """Kill a running execution; a kernel is rolled back. One that has ended is left alone."""
-        raise NotImplementedError
+        running = await self._find_to_change(caller, sandbox_id, execution_id)
+        if not running.finished.is_set():
+            self._audit.note(caller, "execution.kill", sandbox_id=sandbox_id, execution_id=execution_id)
+            with contextlib.suppress(NotFound):
+                await running.open_link.kill(execution_id)
 
     async def adopt(self, place: Place) -> None:
         """Take over what a sandbox was running when an earlier service ended: follow, record, or report it lost."""
-        raise NotImplementedError
+        await self._adoption.adopt(place)
+
+    async def lose_rest(self) -> None:
+        """Report as lost what ran in sandboxes that could not be adopted: called once, after the last `adopt`."""
+        await self._adoption.lose_rest()
 
     async def flush(self, sandbox_id: str | None = None) -> None:
-        """Wait until everything known so far, of one sandbox or of all, is on disk."""
-        raise NotImplementedError
+        """Wait until everything that has finished, in one sandbox or in all, is on disk. Raises StoreError."""
+        await self._writer.flush(sandbox_id)
+
+    async def _run(self, caller: Caller, sandbox_id: str, new: NewExecution, execution_id: str) -> Running:
+        """Run in the caller's own task, with nobody listening: the least that one execution can cost."""
+        request = build_request(new, execution_id, self._policy, stream=False)
+        self._audit.check_writable()
+        async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as place:
+            running = self._admit(caller, place, new, execution_id)
+            await self._conductor.conduct(running, lambda: place.link.run(request, stdin=new.stdin))
+        await self._check_start(running)
+        running.check_refused()
+        return running
+
+    async def _begin(self, caller: Caller, sandbox_id: str, new: NewExecution, execution_id: str) -> Running:
+        """Run in a task of the service's, with events that are kept for whoever listens."""
+        self._audit.check_writable()
+        running: Running = await self._tasks.start(self._conduct_apart, caller, sandbox_id, new, execution_id)
+        try:
+            # The agent takes things in their order: when it has answered this, it has taken or refused the execution.
+            with contextlib.suppress(SandboxLost):
+                await running.open_link.ping()
+            await self._check_start(running)
+            await lowlevel.checkpoint()
+        except BaseException:
+            running.release()
+            raise
+        running.check_refused()
+        return running
+
+    async def _conduct_apart(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        new: NewExecution,
+        execution_id: str,
+        *,
+        task_status: TaskStatus[Running],
+    ) -> None:
+        request = build_request(new, execution_id, self._policy, stream=True)
+        async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as place:
+            running = self._admit(caller, place, new, execution_id)
+            stdin = running.open_stdin(new.stdin) if new.stdin_open else new.stdin
+            task_status.started(running)
+            with running.scope:
+                await self._conductor.conduct(
+                    running, lambda: place.link.run(request, stdin=stdin, on_event=running.keep_partial)
+                )
+
+    def _admit(self, caller: Caller, place: Place, new: NewExecution, execution_id: str) -> Running:
+        if place.link.lost is not None:
+            raise SandboxLost(str(place.link.lost))
+        execution = build_started(caller, place.sandbox, new, execution_id, self._policy)
+        running = Running(execution, caller, place, grace_s=new.grace_s)
+        self._conductor.admit(running)
+        return running
+
+    async def _check_start(self, running: Running) -> None:
+        """Wait until its start is on disk; where it cannot be, its finish will do. Raises StoreError."""
+        assert running.start is not None
+        try:
+            await running.start.wait()
+        except StoreError:
+            if not running.finished.is_set():
+                raise
+            await self._writer.flush(running.execution.sandbox_id)
+
+    async def _find(self, caller: Caller, sandbox_id: str, execution_id: str) -> Running:
+        """Find an execution of a sandbox that the caller may see. Raises NotFound."""
+        await self._sandboxes.get(caller, sandbox_id)
+        running = await self._look_up(execution_id)
+        if running is None or running.execution.sandbox_id != sandbox_id:
+            raise NotFound(f"sandbox {sandbox_id} has no execution {execution_id[:64]!r}")
+        return running
+
+    async def _look_up(self, execution_id: str) -> Running | None:
+        running = self._conductor.running.get(execution_id)
+        if running is not None:
+            return running
+        execution = self._writer.get(execution_id) or await self._store.execution(execution_id)
+        if execution is None:
+            return None
+        # Its agent may still have all of its events.
+        return Running(execution, build_caller(execution), None, link=self._links.peek(execution.sandbox_id))
+
+    async def _find_to_change(self, caller: Caller, sandbox_id: str, execution_id: str) -> Running:
+        if not caller.principal.may(Scope.RUN):
+            raise Forbidden("this needs a key with the run scope")
+        return await self._find(caller, sandbox_id, execution_id)
+
+    async def _find_stdin(self, caller: Caller, sandbox_id: str, execution_id: str) -> Typed:
+        running = await self._find_to_change(caller, sandbox_id, execution_id)
+        if running.stdin is None:
+            raise Conflict("the execution takes no input: it has ended, or was not started with its input open")
+        return running.stdin

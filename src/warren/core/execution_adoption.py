@@ -1,0 +1,93 @@
+"""After a restart: what a sandbox was running is followed, recorded, or reported lost."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.execution_ending import find_result
+from warren.core.execution_record import build_adopted, build_caller, build_lost
+from warren.core.execution_running import Running
+from warren.errors import Error
+from warren.records import AuditQuery
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from warren.core.execution_conduct import Conductor
+    from warren.core.link_values import KnownExecution
+    from warren.core.sandboxes import Place
+    from warren.domain import ExecResult
+    from warren.records import Execution
+    from warren.stores.base import Store
+
+_ANSWER_S = 10.0
+_ID = re.compile(r"exe_[a-z0-9]{8,40}")
+
+
+class Adoption:
+    """Compares what the agent of a sandbox knows with what the store has as running."""
+
+    def __init__(self, store: Store, conductor: Conductor, tasks: TaskGroup) -> None:
+        self._store = store
+        self._conductor = conductor
+        self._tasks = tasks
+
+    async def adopt(self, place: Place) -> None:
+        """Take over one sandbox. What its agent has finished is settled when this returns; the rest is followed."""
+        # Checked: what an agent says is a claim, and an id of its own making could not be stored.
+        known = {one.id: one for one in place.link.hello.executions if _ID.fullmatch(one.id)}
+        recorded = {one.id: one for one in await self._store.running(place.sandbox.id)}
+        for execution_id, execution in recorded.items():
+            if execution_id not in known:
+                await self._lose(execution, "its sandbox no longer knew it when the service came back")
+        for one in known.values():
+            if one.id not in self._conductor.running:
+                await self._take(place, one, recorded.get(one.id) or await self._store.execution(one.id))
+
+    async def lose_rest(self) -> None:
+        """Report as lost whatever is recorded as running and belongs to no sandbox that was adopted."""
+        for execution in await self._store.running():
+            await self._lose(execution, "its sandbox was gone when the service came back")
+
+    async def _take(self, place: Place, known: KnownExecution, execution: Execution | None) -> None:
+        if execution is None:
+            execution = build_adopted(place.sandbox, known.id)
+            await self._store.record(execution)
+        elif execution.sandbox_id != place.sandbox.id:
+            return
+        elif execution.result is not None:
+            # Written, and so audited, before the crash; only the agent was not told.
+            if not execution.background:
+                with anyio.move_on_after(_ANSWER_S), contextlib.suppress(Error):
+                    await place.link.ack(known.id)
+            return
+        running = Running(execution, build_caller(execution), place)
+        running.is_audited = await self._is_audited(execution.id)
+        self._conductor.admit(running, is_recorded=True)
+        if known.running:
+            self._tasks.start_soon(self._follow, place, running)
+        else:
+            await self._follow(place, running)
+
+    async def _follow(self, place: Place, running: Running) -> None:
+        async def wait() -> ExecResult:
+            return await find_result(place.link, running.execution.id)
+
+        with place.busy(), running.scope:
+            await self._conductor.conduct(running, wait)
+
+    async def _lose(self, execution: Execution, why: str) -> None:
+        if execution.id in self._conductor.running or self._conductor.writer.get(execution.id) is not None:
+            return
+        running = Running(execution, build_caller(execution), None)
+        running.is_audited = await self._is_audited(execution.id)
+        self._conductor.settle(running, build_lost(execution, why))
+
+    async def _is_audited(self, execution_id: str) -> bool:
+        """Look whether a crash came between the audit entry and the record."""
+        query = AuditQuery(execution_id=execution_id, action="execution.finish", limit=1)
+        return (await self._store.audit(query)).total > 0

@@ -1,0 +1,92 @@
+"""Seeing an execution through: from the moment it is admitted, over whatever happens to it, to its record."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.execution_ending import end, find_result
+from warren.core.execution_record import build_finished, build_lost, build_refused
+from warren.core.execution_writer import Finish
+from warren.errors import Error, NotFound, SandboxLost
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from warren.core.execution_running import Running
+    from warren.core.execution_writer import ExecutionWriter
+    from warren.core.links import Links
+    from warren.core.observer import Observer
+    from warren.domain import ExecResult
+
+_CONNECT_S = 10.0
+
+
+class Conductor:
+    """Knows every execution under way in this process, and leaves none of them without a result."""
+
+    def __init__(self, writer: ExecutionWriter, links: Links, observer: Observer) -> None:
+        self.writer = writer
+        self.running: dict[str, Running] = {}
+        self.is_closing = False
+        """True when the service ends: executions then run on, and the next service finds them."""
+        self._links = links
+        self._observer = observer
+
+    def admit(self, running: Running, *, is_recorded: bool = False) -> None:
+        """Take in an execution that is about to begin, and write that down."""
+        self.running[running.execution.id] = running
+        if not is_recorded:
+            running.start = self.writer.start(running.execution)
+
+    async def conduct(self, running: Running, wait: Callable[[], Awaitable[ExecResult]]) -> None:
+        """Wait for the result and settle it. Cancelling ends the execution, unless the service is closing."""
+        try:
+            result = await self._result(running, wait)
+        except Error as error:
+            running.error = error
+            result = build_refused(running.execution, str(error))
+        except anyio.get_cancelled_exc_class():
+            if not self.is_closing:
+                with anyio.CancelScope(shield=True):
+                    self.settle(running, await end(running, running.grace_s))
+            self.running.pop(running.execution.id, None)
+            raise
+        self.settle(running, result)
+
+    def settle(self, running: Running, result: ExecResult) -> None:
+        """Say how an execution ended, to whoever waits for it and to the writer."""
+        execution = running.execution = build_finished(running.execution, result)
+        self._observer.execution_finished(execution.kind.value, result.cause.value, result.duration_ms / 1000)
+        self.writer.finish(
+            Finish(
+                execution=execution,
+                caller=running.caller,
+                outcome="ok" if running.error is None else running.error.code,
+                start=running.start,
+                # What runs in the background stays with the agent, which has all of its events.
+                link=None if execution.background else running.link,
+                is_audited=running.is_audited,
+            )
+        )
+        self.running.pop(execution.id, None)
+        if running.stdin is not None:
+            running.stdin.close()
+        running.finished.set()
+
+    async def _result(self, running: Running, wait: Callable[[], Awaitable[ExecResult]]) -> ExecResult:
+        try:
+            return await wait()
+        except SandboxLost as error:
+            why = str(error)
+        # Perhaps only the connection was lost: executions belong to the agent.
+        place, link = running.place, running.link
+        with contextlib.suppress(SandboxLost, NotFound, TimeoutError):
+            if place is not None and link is not None and not link.broke_protocol:
+                with anyio.fail_after(_CONNECT_S):
+                    running.link = await self._links.get(place.handle)
+                return await find_result(running.link, running.execution.id)
+        stdout, stderr = running.partial()
+        return build_lost(running.execution, why, stdout=stdout, stderr=stderr)

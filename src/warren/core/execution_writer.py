@@ -1,0 +1,184 @@
+"""Writing executions down: starts at once, finishes behind the answer, in an order that a crash cannot break.
+
+1. A start is written while the execution runs; no answer is given before it is on disk.
+2. A finish is written behind: first its audit entry, then its record, then the agent is told that it may forget it.
+   So a record with a result has its entry, and what has no such record is still with the agent.
+3. What the store does not take is tried again. The agent keeps what never is written, and the next service finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.execution_record import build_details, build_kept
+from warren.errors import Error, StoreError
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from warren.core.audit import Audit
+    from warren.core.link import Link
+    from warren.core.policy import Policy
+    from warren.records import Caller, Execution
+    from warren.stores.base import Store
+
+_BATCH = 64
+_BACKLOG = 4096
+_ATTEMPTS = 5
+_RETRY_S = 0.1
+_ACK_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Start:
+    """A start on its way to the disk."""
+
+    __slots__ = ("done", "failure")
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.failure: StoreError | None = None
+
+    async def wait(self) -> None:
+        """Wait until it is written. Raises StoreError when it cannot be."""
+        await self.done.wait()
+        if self.failure is not None:
+            raise StoreError(str(self.failure)) from self.failure
+
+
+@dataclass(slots=True)
+class Finish:
+    """A finish in line."""
+
+    execution: Execution
+    caller: Caller
+    outcome: str
+    start: Start | None
+    link: Link | None
+    """Whose agent may forget it, once it is written."""
+    is_audited: bool = False
+
+
+class ExecutionWriter:
+    """The one who writes executions, in tasks of its owner's."""
+
+    def __init__(self, store: Store, audit: Audit, policy: Policy, tasks: TaskGroup) -> None:
+        self._store = store
+        self._audit = audit
+        self._policy = policy
+        self._tasks = tasks
+        self._finishes: dict[str, Finish] = {}
+        self._wake = anyio.Event()
+        self._settled = anyio.Event()
+
+    def start(self, execution: Execution) -> Start:
+        """Write a start, in a task of its own."""
+        start = Start()
+        self._tasks.start_soon(self._write_start, execution, start)
+        return start
+
+    def finish(self, finish: Finish) -> None:
+        """Put a finish in line."""
+        if len(self._finishes) >= _BACKLOG:
+            dropped = next(iter(self._finishes))
+            del self._finishes[dropped]
+            _log.error("execution.unwritten", extra={"execution_id": dropped})
+        self._finishes[finish.execution.id] = finish
+        self._wake.set()
+
+    def get(self, execution_id: str) -> Execution | None:
+        """Return a finished execution that is not on disk yet."""
+        finish = self._finishes.get(execution_id)
+        return None if finish is None else finish.execution
+
+    def unwritten(self, sandbox_id: str) -> list[Execution]:
+        """Return the finished executions of a sandbox that are not on disk yet."""
+        return [one.execution for one in self._finishes.values() if one.execution.sandbox_id == sandbox_id]
+
+    async def flush(self, sandbox_id: str | None = None) -> None:
+        """Wait until what has finished so far is on disk. Raises StoreError when that cannot be."""
+        waiting = {
+            execution_id
+            for execution_id, finish in self._finishes.items()
+            if sandbox_id in (None, finish.execution.sandbox_id)
+        }
+        with anyio.move_on_after(_ATTEMPTS * _RETRY_S * _ATTEMPTS) as scope:
+            while waiting & self._finishes.keys():
+                await self._settled.wait()
+        if scope.cancelled_caught:
+            raise StoreError(f"{len(waiting & self._finishes.keys())} executions could not be written down")
+
+    async def run(self) -> None:
+        """Write what has finished, for as long as the service lives."""
+        failures = 0
+        while True:
+            if failures:
+                await anyio.sleep(min(failures, 10) * _RETRY_S)
+            await self._wake.wait()
+            batch = list(self._finishes.values())[:_BATCH]
+            try:
+                await self._write(batch)
+                failures = 0
+            except StoreError:
+                failures += 1
+            self._settled.set()
+            self._settled = anyio.Event()
+            if not self._finishes:
+                self._wake = anyio.Event()
+
+    async def _write(self, batch: list[Finish]) -> None:
+        for finish in batch:
+            if finish.start is not None:
+                await finish.start.done.wait()
+            if not finish.is_audited:
+                finish.is_audited = True
+                self._note(finish)
+        await self._audit.flush()
+        failures: list[StoreError] = []
+        async with anyio.create_task_group() as tasks:
+            for finish in batch:
+                tasks.start_soon(self._write_finish, finish, failures)
+        if failures:
+            raise failures[0]
+
+    async def _write_start(self, execution: Execution, start: Start) -> None:
+        try:
+            await self._store.record(execution)
+        except StoreError as error:
+            start.failure = error
+        finally:
+            start.done.set()
+
+    async def _write_finish(self, finish: Finish, failures: list[StoreError]) -> None:
+        try:
+            await self._store.record(build_kept(finish.execution, self._policy))
+        except StoreError as error:
+            failures.append(error)
+            return
+        self._finishes.pop(finish.execution.id, None)
+        if finish.link is not None and finish.link.lost is None:
+            # WHY: a task of its own: an agent that does not answer must not hold up what others have finished.
+            self._tasks.start_soon(_acknowledge, finish.link, finish.execution.id)
+
+    def _note(self, finish: Finish) -> None:
+        execution = finish.execution
+        self._audit.note(
+            finish.caller,
+            "execution.finish",
+            outcome=finish.outcome,
+            sandbox_id=execution.sandbox_id,
+            execution_id=execution.id,
+            **build_details(execution, self._policy),
+        )
+
+
+async def _acknowledge(link: Link, execution_id: str) -> None:
+    # An agent that is gone, or never knew it, keeps nothing of it either.
+    with anyio.move_on_after(_ACK_S), contextlib.suppress(Error):
+        await link.ack(execution_id)
