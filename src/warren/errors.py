@@ -97,7 +97,7 @@ class TooLarge(RequestError):
 class OutOfRange(RequestError):
     """The file has no such part; `size` is how long it is."""
 
-    code = "out_of_range"
+    code = "range_not_satisfiable"
     status = 416
 
     def __init__(self, message: str, *, size: int = 0) -> None:

@@ -40,11 +40,13 @@ class Content:
         """How many have come."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the bytes. Raises Conflict at the end when the file became shorter meanwhile."""
+        """Yield the bytes: as many as were promised, or else Conflict at the end."""
         while True:
             header, payload = await self._stream.next()
             if header["t"] == "data":
                 self.sent += len(payload)
+                if self.sent > self.length:
+                    break
                 yield payload
             elif header["t"] == "ok":
                 break

@@ -1,0 +1,236 @@
+"""Files of a sandbox over HTTP: whole and in parts, streamed both ways, with conditions.
+
+Everything after `/files/` is a path, so what is done to files has names beside it: `/move`, `/mkdir`, `/search`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from warren.errors import Conflict, InvalidRequest, NotFound, OutOfRange, PreconditionFailed
+from warren.gateway.dialects.native.ranges import Conditions, Span, etag
+from warren.gateway.dialects.native.schemas import SANDBOX_ID
+from warren.gateway.dialects.native.schemas_files import DeleteFile, WriteFile
+from warren.gateway.dialects.native.translate_files import entry_headers, file_headers, parse_path
+from warren.gateway.operations import NO_CONTENT, Answer, Operation, Reply
+from warren.gateway.problems import build_problem
+from warren.gateway.transfers import Streamed, receive_pieces
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from warren.domain import Entry
+    from warren.gateway.operations import Call
+
+PATH = "/sandboxes/{sandbox_id}/files/{path:path}"
+_TAG = "Files"
+
+
+def sandbox_of(call: Call) -> str:
+    """Return the sandbox that the address names."""
+    return call.id("sandbox_id", SANDBOX_ID, "sandbox")
+
+
+async def _download(call: Call) -> ASGIApp:
+    conditions, path = Conditions.of(call.header), parse_path(call.scope)
+    span = None
+    before: Entry | None = None
+    if conditions:
+        before = await _stat_file(call, path)
+        conditions.check(before)
+        if conditions.is_unchanged(before):
+            return Reply(b"", 304, tuple(entry_headers(before)))
+        try:
+            span = conditions.span(before)
+        except OutOfRange as error:
+            return _out_of_range(call, error)
+    return await _open(call, path, span, before)
+
+
+async def _open(call: Call, path: str, span: Span | None, before: Entry | None) -> ASGIApp:
+    start, length = (0, None) if span is None else span
+    async with contextlib.AsyncExitStack() as held:
+        content = await held.enter_async_context(
+            call.service.files.read(call.caller, sandbox_of(call), path, start, length)
+        )
+        headers = file_headers(content.entry)
+        if span is not None and before is not None:
+            if etag(content.entry) != etag(before):
+                # The part was cut from a file that has been replaced since: all of the new one is a right answer.
+                return await _open(call, path, None, None)
+            headers.append((b"content-range", span.content_range(content.entry.size).encode()))
+        return Streamed(
+            content,
+            held.pop_all(),
+            headers=headers,
+            status=200 if span is None else 206,
+            length=content.length,
+        )
+    raise AssertionError
+
+
+async def _describe(call: Call) -> ASGIApp:
+    conditions = Conditions.of(call.header)
+    entry = await _stat_file(call, parse_path(call.scope))
+    conditions.check(entry)
+    if conditions.is_unchanged(entry):
+        return Reply(b"", 304, tuple(entry_headers(entry)))
+    return _Head(entry)
+
+
+class _Head:
+    """The headers of a file without its content; their length is the file's, not the answer's."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._headers = [*file_headers(entry), (b"content-length", b"%d" % entry.size)]
+
+    async def __call__(self, _scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _stat_file(call: Call, path: str) -> Entry:
+    entry = await call.service.files.stat(call.caller, sandbox_of(call), path)
+    if entry.type != "file":
+        what = "a folder: list it, or get it as an archive" if entry.type == "directory" else "no regular file"
+        raise Conflict(f"this is {what}")
+    return entry
+
+
+def _out_of_range(call: Call, error: OutOfRange) -> ASGIApp:
+    problem = build_problem(error)
+    headers = {**problem.headers, "Content-Range": f"bytes */{error.size}"}
+    return dataclasses.replace(problem, headers=headers).respond(call.caller.request_id)
+
+
+async def _write(call: Call) -> ASGIApp:
+    query, path = call.query(WriteFile), parse_path(call.scope)
+    pieces = receive_pieces(call.scope, call.receive, call.settings.serve.upload_bytes)
+    if call.header(b"content-range") is not None:
+        raise InvalidRequest("a part of a file cannot be written: send all of it, without Content-Range")
+    conditions = Conditions.of(call.header)
+    await _check_write(call, path, conditions)
+    try:
+        entry = await call.service.files.write(
+            call.caller,
+            sandbox_of(call),
+            path,
+            pieces,
+            mode=int(query.mode, 8),
+            create="exclusive" if conditions.wants_new else "replace",
+            parents=query.parents,
+        )
+    except Conflict as error:
+        if conditions.wants_new and await _find(call, path) is not None:
+            raise PreconditionFailed("there is a file already, and If-None-Match forbids to replace it") from error
+        raise
+    return Reply(b"", 204, tuple(entry_headers(entry)))
+
+
+async def _delete(call: Call) -> ASGIApp:
+    path = parse_path(call.scope)
+    await _check_write(call, path, Conditions.of(call.header))
+    await call.service.files.delete(call.caller, sandbox_of(call), path, recursive=call.query(DeleteFile).recursive)
+    return NO_CONTENT
+
+
+async def _check_write(call: Call, path: str, conditions: Conditions) -> None:
+    """Raise PreconditionFailed. What programs inside do between this and the write is theirs to know."""
+    if conditions:
+        conditions.check_write(await _find(call, path))
+
+
+async def _find(call: Call, path: str) -> Entry | None:
+    try:
+        return await call.service.files.stat(call.caller, sandbox_of(call), path)
+    except NotFound:
+        # Also where there is no such sandbox, which the write itself then says.
+        return None
+
+
+def _header(description: str) -> dict[str, str]:
+    return {"type": "string", "description": description}
+
+
+_WRITE_CONDITIONS = {
+    "If-Match": _header("Only if the file has one of these tags; `*` is any."),
+    "If-None-Match": _header("`*`: only if there is no file yet."),
+    "If-Unmodified-Since": _header("Only if it was not changed since."),
+}
+_READ_CONDITIONS = {
+    **_WRITE_CONDITIONS,
+    "If-None-Match": _header("304 if the file still has this tag."),
+    "If-Modified-Since": _header("304 if the file was not changed since."),
+}
+_STATE = {"ETag": "Names this state of the file.", "Last-Modified": "When it was changed."}
+_CONTENT = {**_STATE, "Content-Disposition": "Always an attachment.", "Accept-Ranges": "`bytes`."}
+_UNCHANGED = Answer(status=304, description="The caller has it already.", headers=_STATE)
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path=PATH,
+        handler=_download,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Read a file",
+        description="One range of bytes is answered as a part, several as the whole. A download that fails half-way "
+        "closes the connection.",
+        headers={
+            **_READ_CONDITIONS,
+            "Range": _header("`bytes=0-99`, `bytes=100-` or `bytes=-100`."),
+            "If-Range": _header("A tag or date: if the file has changed, all of it is answered."),
+        },
+        answers=(
+            Answer(description="The file.", content_type="*/*", headers=_CONTENT),
+            Answer(
+                status=206,
+                description="A part of it.",
+                content_type="*/*",
+                headers={**_CONTENT, "Content-Range": "Which part, and the size of the whole."},
+            ),
+            _UNCHANGED,
+        ),
+        errors=(404, 409, 412, 416),
+    ),
+    Operation(
+        method="HEAD",
+        path=PATH,
+        handler=_describe,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Describe a file",
+        headers=_READ_CONDITIONS,
+        answers=(Answer(description="The headers of a read.", headers=_CONTENT), _UNCHANGED),
+        errors=(404, 409, 412),
+    ),
+    Operation(
+        method="PUT",
+        path=PATH,
+        handler=_write,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Write a file",
+        description="Whole, or not at all: whoever reads it meanwhile finds the old one.",
+        raw_body="application/octet-stream",
+        query=WriteFile,
+        headers=_WRITE_CONDITIONS,
+        answers=(Answer(status=204, description="It is written.", headers=_STATE),),
+        errors=(404, 409, 412, 413),
+    ),
+    Operation(
+        method="DELETE",
+        path=PATH,
+        handler=_delete,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Delete a file or folder",
+        query=DeleteFile,
+        headers=_WRITE_CONDITIONS,
+        answers=(Answer(status=204, description="It is gone."),),
+        errors=(404, 409, 412),
+    ),
+)

@@ -1,0 +1,245 @@
+"""Many files of a sandbox over HTTP: lists, searches, moves, forms and archives."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from typing import TYPE_CHECKING
+
+from warren.errors import Error, InvalidRequest
+from warren.gateway.dialects.native.multipart import Form
+from warren.gateway.dialects.native.routes_files import sandbox_of
+from warren.gateway.dialects.native.schemas_files import (
+    Archive,
+    EntryShown,
+    Found,
+    ListFiles,
+    MakeFolder,
+    Move,
+    Search,
+    Unpacked,
+    UploadFiles,
+)
+from warren.gateway.dialects.native.translate_files import attachment_headers, render_entry, render_match
+from warren.gateway.operations import Answer, Operation, json_reply
+from warren.gateway.transfers import Streamed, receive_pieces
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from typing import Any
+
+    from starlette.types import ASGIApp
+
+    from warren.gateway.operations import Call
+
+COMPLETE = "Warren-Complete"
+MAX_FORM_FILES = 10_000
+_TAG = "Files"
+_TYPES = {"tar": "application/x-tar", "tar.gz": "application/gzip", "zip": "application/zip"}
+
+
+async def _list(call: Call) -> ASGIApp:
+    query = call.query(ListFiles)
+    entries, complete = await call.service.files.list(
+        call.caller,
+        sandbox_of(call),
+        query.path,
+        recursive=query.recursive,
+        limit=query.limit,
+        hidden=query.hidden,
+    )
+    header = (COMPLETE.lower().encode(), b"true" if complete else b"false")
+    return json_reply([render_entry(entry) for entry in entries], 200, header)
+
+
+async def _upload(call: Call) -> ASGIApp:
+    query = call.query(UploadFiles)
+    source = receive_pieces(call.scope, call.receive, call.settings.serve.upload_bytes)
+    form = Form(call.header(b"content-type"), source)
+    written: list[dict[str, Any]] = []
+    while (part := await form.next_part()) is not None:
+        name = part.filename
+        if not name or name.startswith("/") or ".." in name.split("/") or len(written) >= MAX_FORM_FILES:
+            raise InvalidRequest(
+                f"{f'field {part.field[:100]!r} of the form has' if not name else 'a file of the form has'} "
+                f"{'no file name' if not name else 'a name that leads out of the folder, or is one too many'}"
+                f"{_so_far(written)}"
+            )
+        try:
+            entry = await call.service.files.write(
+                call.caller,
+                sandbox_of(call),
+                posixpath.join(query.path, name),
+                part,
+                mode=int(query.mode, 8),
+                parents=query.parents,
+            )
+        except Error as error:
+            error.args = (f"{error}{_so_far(written)}",)
+            raise
+        written.append(render_entry(entry))
+    if not written:
+        raise InvalidRequest("the form has no file")
+    return json_reply(written, 201)
+
+
+def _so_far(written: list[dict[str, Any]]) -> str:
+    return f"; the {len(written)} before it were written" if written else ""
+
+
+async def _mkdir(call: Call) -> ASGIApp:
+    body = call.body(MakeFolder)
+    entry = await call.service.files.mkdir(call.caller, sandbox_of(call), body.path, parents=body.parents)
+    return json_reply(render_entry(entry), 201)
+
+
+async def _move(call: Call) -> ASGIApp:
+    body = call.body(Move)
+    entry = await call.service.files.move(
+        call.caller, sandbox_of(call), body.path, body.to, overwrite=body.overwrite, parents=body.parents
+    )
+    return json_reply(render_entry(entry))
+
+
+async def _search(call: Call) -> ASGIApp:
+    body = call.body(Search)
+    matches, complete = await call.service.files.search(
+        call.caller,
+        sandbox_of(call),
+        body.path,
+        name=body.name,
+        text=body.text,
+        regex=body.regex,
+        limit=body.limit,
+    )
+    return json_reply({"items": [render_match(match) for match in matches], "complete": complete})
+
+
+async def _pack(call: Call) -> ASGIApp:
+    query = call.query(Archive)
+    async with contextlib.AsyncExitStack() as held:
+        archive = await held.enter_async_context(
+            call.service.files.pack(call.caller, sandbox_of(call), query.path, query.format)
+        )
+        pieces = aiter(archive)
+        # What cannot be packed at all is said before the first byte, and so with a status of its own.
+        first = await anext(pieces, b"")
+        name = posixpath.basename(posixpath.normpath(query.path)).strip(".") or "workspace"
+        headers = [
+            (b"content-type", _TYPES[query.format].encode()),
+            *attachment_headers(f"{name}.{query.format}"),
+        ]
+        return Streamed(_after(first, pieces), held.pop_all(), headers=headers)
+    raise AssertionError
+
+
+async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+async def _unpack(call: Call) -> ASGIApp:
+    query = call.query(Archive)
+    pieces = receive_pieces(call.scope, call.receive, call.settings.serve.upload_bytes)
+    entries = await call.service.files.unpack(call.caller, sandbox_of(call), query.path, pieces, query.format)
+    return json_reply({"entries": entries})
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/sandboxes/{sandbox_id}/files",
+        handler=_list,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="List a folder",
+        description="Sorted by path.",
+        query=ListFiles,
+        answers=(
+            Answer(
+                description="What is in it.",
+                model=list[EntryShown],
+                headers={COMPLETE: "`false` when there is more than was listed."},
+            ),
+        ),
+        errors=(404, 409),
+    ),
+    Operation(
+        method="POST",
+        path="/sandboxes/{sandbox_id}/files",
+        handler=_upload,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Write several files from a form",
+        description="Each part with a file name is a file; its name may have folders. They are written one by one as "
+        "they arrive: when one fails, those before it are there.",
+        raw_body="multipart/form-data",
+        query=UploadFiles,
+        answers=(Answer(status=201, description="All are written.", model=list[EntryShown]),),
+        errors=(404, 409, 413),
+    ),
+    Operation(
+        method="POST",
+        path="/sandboxes/{sandbox_id}/mkdir",
+        handler=_mkdir,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Make a folder",
+        body=MakeFolder,
+        example={"path": "outputs/charts"},
+        answers=(Answer(status=201, description="It is there.", model=EntryShown),),
+        errors=(404, 409, 413),
+    ),
+    Operation(
+        method="POST",
+        path="/sandboxes/{sandbox_id}/move",
+        handler=_move,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Move a file or folder",
+        body=Move,
+        example={"path": "draft.txt", "to": "final.txt"},
+        answers=(Answer(description="It is there.", model=EntryShown),),
+        errors=(404, 409, 413),
+    ),
+    Operation(
+        method="POST",
+        path="/sandboxes/{sandbox_id}/search",
+        handler=_search,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Search names and lines",
+        body=Search,
+        body_is_optional=True,
+        example={"name": "*.py", "text": "import pandas"},
+        answers=(Answer(description="What was found.", model=Found),),
+        errors=(404, 409),
+    ),
+    Operation(
+        method="GET",
+        path="/sandboxes/{sandbox_id}/archive",
+        handler=_pack,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Get a folder as an archive",
+        description="Made while it is sent. One that fails half-way closes the connection.",
+        query=Archive,
+        answers=(Answer(description="The archive.", content_type="*/*"),),
+        errors=(404, 409),
+    ),
+    Operation(
+        method="PUT",
+        path="/sandboxes/{sandbox_id}/archive",
+        handler=_unpack,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Unpack an archive into a folder",
+        description="All of it, or nothing: a member that leads out of the folder, or is a device, fails the whole.",
+        raw_body="application/octet-stream",
+        query=Archive,
+        answers=(Answer(description="How much came out of it.", model=Unpacked),),
+        errors=(404, 409, 413),
+    ),
+)

@@ -1,0 +1,96 @@
+"""Bodies too large to hold: uploads read piece by piece, and downloads that never look complete when they are not."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.errors import Error, TooLarge
+from warren.gateway.bodies import ClientLeft, check_length
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import AsyncIterable, AsyncIterator, Sequence
+
+    from starlette.types import Receive, Scope, Send
+
+_SMALL = 256 << 10
+"""A body of one piece is sent without looking out for a client that leaves."""
+
+_log = logging.getLogger(__name__)
+
+
+def receive_pieces(scope: Scope, receive: Receive, limit: int) -> AsyncIterator[bytes]:
+    """Return the body of a request, piece by piece. Raises TooLarge at once where the client says how much it is."""
+    check_length(scope, limit)
+    return _pieces(receive, limit)
+
+
+async def _pieces(receive: Receive, limit: int) -> AsyncIterator[bytes]:
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientLeft
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise TooLarge(f"the body of the request is larger than {limit} bytes")
+        if piece:
+            yield piece
+        if not message.get("more_body"):
+            return
+
+
+class Streamed:
+    """A response whose body is made while it is sent.
+
+    1. What `held` holds is let go when the response is over, however it ends.
+    2. When the body cannot be finished its last part is never sent: the server then closes the connection, so that
+       no client takes half a file for a whole one.
+    3. A client that leaves ends it.
+    """
+
+    def __init__(
+        self,
+        pieces: AsyncIterable[bytes],
+        held: contextlib.AsyncExitStack,
+        *,
+        headers: Sequence[tuple[bytes, bytes]],
+        status: int = 200,
+        length: int | None = None,
+    ) -> None:
+        self._pieces = pieces
+        self._held = held
+        self._length = length
+        sized = [] if length is None else [(b"content-length", b"%d" % length)]
+        self._start = {"type": "http.response.start", "status": status, "headers": [*headers, *sized]}
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        if self._length is not None and self._length <= _SMALL:
+            await self._send(send)
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch, receive, tasks.cancel_scope)
+            await self._send(send)
+            tasks.cancel_scope.cancel()
+
+    async def _send(self, send: Send) -> None:
+        try:
+            async with self._held:
+                await send(self._start)
+                async for piece in self._pieces:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except Error as error:
+            _log.warning("response.cut_off", extra={"code": error.code})
+            return
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        """A request that has a body although it needs none."""
+    scope.cancel()
