@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from warren.stores.base import Store
 
 _BATCH = 256
-_BACKLOG = 20_000
-_BACKLOG_BYTES = 64 << 20
+BACKLOG = 20_000
+BACKLOG_BYTES = 64 << 20
+"""So much may wait to be written; then nothing more is done."""
 _RETRY_S = (0.05, 0.2, 1.0, 5.0)
 
 
@@ -93,7 +94,7 @@ class Audit:
 
     def check_writable(self) -> None:
         """Raise StoreError when so much waits to be written that nothing more may be done: it could not be recorded."""
-        if len(self._backlog) >= _BACKLOG or self._backlog_bytes >= _BACKLOG_BYTES:
+        if len(self._backlog) >= BACKLOG or self._backlog_bytes >= BACKLOG_BYTES:
             raise StoreError(
                 f"the audit record cannot be written and {len(self._backlog)} entries wait: "
                 "nothing is done that cannot be recorded"

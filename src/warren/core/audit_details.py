@@ -11,12 +11,14 @@ if TYPE_CHECKING:
 MOST_BYTES = 32 << 10
 _WORST = 12
 """Bytes of one character in JSON, at most."""
+_MARKS = 1024
+"""For the words that say that something was cut."""
 _DEPTH = 8
 
 
 def bound_details(details: Mapping[str, object]) -> tuple[dict[str, object], int]:
     """Build plain JSON values of at most 32 KiB, and about how many bytes they are."""
-    room = MOST_BYTES
+    room = MOST_BYTES - _MARKS
     while True:
         cutter = _Cutter(room)
         bounded = {str(name): cutter.cut(value) for name, value in details.items()}
@@ -37,7 +39,7 @@ class _Cutter:
     def cut(self, value: object, depth: int = 0) -> object:
         if isinstance(value, str):
             return self._cut_text(value)
-        if value is None or isinstance(value, bool | int):
+        if value is None or (isinstance(value, int) and abs(value) < 1 << 63):
             self.room -= 8
             return value
         if isinstance(value, float):
@@ -48,7 +50,7 @@ class _Cutter:
             return self._cut_mapping(value, depth)
         if depth < _DEPTH and isinstance(value, list | tuple | set | frozenset):
             return self._cut_items(list(value), depth)
-        return self._cut_text(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
+        return self._cut_text(_write(value))
 
     def _cut_text(self, text: str) -> str:
         if not text.isascii():
@@ -78,3 +80,10 @@ class _Cutter:
                 break
             kept.append(self.cut(item, depth + 1))
         return kept
+
+
+def _write(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    # Python refuses to write numbers of more than 4300 digits in decimal.
+    return hex(value) if isinstance(value, int) else str(value)
