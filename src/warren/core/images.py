@@ -99,6 +99,11 @@ class Catalog:
             raise NotFound(f"image {name} is not built yet: run `warren image build {name}`")
         return found.image
 
+    def find_build(self, digest: str) -> Image | None:
+        """Return the build of that digest, also one that is not current any more."""
+        found = self._load(digest)
+        return None if found is None else found.image
+
     def build(self, name: str, progress: Callable[[BuildStep], None] = _quiet, *, force: bool = False) -> Image:
         """Build an image, unless it is built already; whoever comes second waits for the first and builds nothing.
 

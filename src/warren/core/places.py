@@ -13,7 +13,7 @@ from warren.errors import SandboxLost
 from warren.lifecycle import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from warren.core.link import Link
     from warren.records import Sandbox
@@ -27,11 +27,11 @@ class Place:
     def __init__(self, sandbox: Sandbox, link: Link | None = None) -> None:
         self.sandbox = sandbox
         """As the store has it, but for `active_at` and `executions`."""
-        self.lock = anyio.Lock()
+        self.lock = anyio.Lock(fast_acquire=True)
         self.used_at = time.monotonic()
         """When it was last used, by a clock that nobody sets."""
-        self.touched_at = sandbox.active_at
-        """The last use that the store knows of."""
+        self.touched_at = self.used_at
+        """The use that the store knows of, by the same clock."""
         self.is_gone = False
         """True once its record is removed: whoever waited for the lock must not go on."""
         self._link = link
@@ -59,6 +59,11 @@ class Place:
         self._link = link
 
     @property
+    def lost_link(self) -> Link | None:
+        """The connection that it had, if it broke and no other has taken its place."""
+        return self._link if self._link is not None and self._link.lost is not None else None
+
+    @property
     def is_ready(self) -> bool:
         """Whether it runs and its agent can be asked."""
         return self._link is not None and self._link.lost is None and self.sandbox.status is Status.RUNNING
@@ -84,3 +89,10 @@ class Place:
         finally:
             self._users -= 1
             self.used_at = time.monotonic()
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Wait for the lock, and hold it for a step that is finished even if the caller goes away meanwhile."""
+        async with self.lock:
+            with anyio.CancelScope(shield=True):
+                yield

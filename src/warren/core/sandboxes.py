@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Any
 
+from warren.core.creation import Creation, NewSandbox, choose_time
+from warren.core.lives import Lives
+from warren.core.observer import Observer
 from warren.core.places import Place
-from warren.domain import Limits, Storage
-from warren.records import Scope
+from warren.domain import Handle, Storage, Usage
+from warren.errors import Conflict, Error, Forbidden, NotFound, SandboxLost
+from warren.lifecycle import Status
+from warren.records import Page, Sandbox, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from warren.domain import Usage
-    from warren.records import Caller, Page, Sandbox, SandboxQuery
+    from warren.core.admission import Admission
+    from warren.core.audit import Audit
+    from warren.core.image_cache import ImageCache
+    from warren.core.link import Link
+    from warren.core.links import Links
+    from warren.core.policy import Policy
+    from warren.core.pool import Pool
+    from warren.domain import Limits
+    from warren.engines.base import Engine
+    from warren.records import Caller, SandboxQuery
+    from warren.stores.base import Store
 
 __all__ = ["NewSandbox", "Place", "SandboxChanges", "Sandboxes"]
 
+_log = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewSandbox:
-    """What a caller asks for. What is None is as the operator decided; a time of 0 is for ever."""
-
-    image: str | None = None
-    limits: Limits | None = None
-    storage: Storage = Storage.PERSISTENT
-    env: Mapping[str, str] = field(default_factory=dict)
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    session_key: str | None = None
-    """Of the sandboxes of one owner, at most one has it."""
-    idle_timeout_s: float | None = None
-    max_lifetime_s: float | None = None
-    idempotency_key: str | None = None
-    use_pool: bool = True
+_NOTHING = Usage(memory_bytes=0, memory_peak_bytes=None, cpu_us=None, pids=0, disk_bytes=None, disk_inodes=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxChanges:
     """What a caller wants changed. What is None stays; a time of 0 is for ever."""
 
@@ -47,42 +49,256 @@ class SandboxChanges:
 
 
 class Sandboxes:
-    """Every sandbox there is, for whoever may see it."""
+    """Every sandbox there is, for whoever may see it.
+
+    Owners see and do everything with theirs; to anybody else they do not exist. With the admin scope everybody's can
+    be seen and ended, but not used.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        store: Store,
+        links: Links,
+        pool: Pool,
+        images: ImageCache,
+        admission: Admission,
+        audit: Audit,
+        policy: Policy,
+        observer: Observer | None = None,
+    ) -> None:
+        self.lives = Lives(engine=engine, store=store, links=links, images=images, audit=audit, policy=policy)
+        self._engine = engine
+        self._store = store
+        self._admission = admission
+        self._audit = audit
+        self._creation = Creation(
+            engine=engine,
+            store=store,
+            links=links,
+            pool=pool,
+            images=images,
+            lives=self.lives,
+            policy=policy,
+            observer=observer or Observer(),
+        )
+        links.on_lost = self._lost
 
     async def create(self, caller: Caller, new: NewSandbox) -> tuple[Sandbox, bool]:
-        """Make a sandbox, or find the one of that session or idempotency key; True when it is new."""
-        raise NotImplementedError
+        """Make a sandbox, or find the one of that session or idempotency key, and have it running; True when it is new.
+
+        Raises NotFound for an image that is not there, QuotaExceeded, Overloaded, or what the engine said.
+        """
+        with self._audited(caller, "sandbox.create", image=new.image, storage=new.storage) as noted:
+            _check_may(caller, Scope.RUN)
+            self._audit.check_writable()
+            while True:
+                place = await self._find_session(caller, new)
+                is_new = False
+                if place is None:
+                    async with self._admission.creating(caller.principal):
+                        place, is_new = await self._creation.make(caller.principal.owner, new)
+                noted.update(sandbox_id=place.id, is_new=is_new)
+                if is_new:
+                    return place.sandbox, True
+                # If it is gone, whoever made it has failed or deleted it meanwhile: then it is ours to make.
+                if await self._join(place):
+                    return await self._render(place), False
 
     async def get(self, caller: Caller, sandbox_id: str) -> Sandbox:
         """Return a sandbox. Raises NotFound, also for somebody else's."""
-        raise NotImplementedError
+        _check_may(caller, Scope.READ)
+        sandbox = await self._store.get(sandbox_id)
+        if sandbox is None or not _may_see(caller, sandbox):
+            raise _not_found(sandbox_id)
+        return self._freshen(sandbox)
 
     async def list(self, caller: Caller, query: SandboxQuery) -> Page[Sandbox]:
-        """Return a page of the caller's sandboxes, or of everybody's for an admin who asks for no owner."""
-        raise NotImplementedError
+        """Return a page of the caller's sandboxes, newest first; with the admin scope of anybody's, or everybody's."""
+        _check_may(caller, Scope.READ)
+        if not caller.principal.may(Scope.ADMIN):
+            query = dataclasses.replace(query, owner=caller.principal.owner)
+        page = await self._store.list(query)
+        return dataclasses.replace(page, items=tuple(map(self._freshen, page.items)))
 
     async def update(self, caller: Caller, sandbox_id: str, changes: SandboxChanges) -> Sandbox:
-        """Change what can be changed while it lives."""
-        raise NotImplementedError
+        """Change what can be changed while it lives. A stopped sandbox gets its new limits when it is started.
+
+        Raises Conflict for another size of the disk, Unsupported where the engine cannot resize, or QuotaExceeded.
+        """
+        with self._audited(caller, "sandbox.update", sandbox_id=sandbox_id):
+            async with self._hold(caller, sandbox_id, Scope.RUN) as place:
+                if place.sandbox.status is Status.RUNNING and not place.is_ready:
+                    await self.lives.reach(place)
+                before = place.sandbox
+                fields = {
+                    "metadata": before.metadata if changes.metadata is None else dict(changes.metadata),
+                    "idle_timeout_s": choose_time(changes.idle_timeout_s, before.idle_timeout_s),
+                    "max_lifetime_s": choose_time(changes.max_lifetime_s, before.max_lifetime_s),
+                }
+                limits = changes.limits or before.limits
+                _check_disk(before.limits, limits)
+                is_resized = limits != before.limits
+                await self.lives.write(place, before.status, check_quota=is_resized, limits=limits, **fields)
+                if is_resized and before.status is Status.RUNNING:
+                    await self._resize(place, before.limits)
+                return await self._render(place)
 
     async def stop(self, caller: Caller, sandbox_id: str) -> Sandbox:
-        """End its processes and free its memory; the workspace stays."""
-        raise NotImplementedError
+        """End its processes and free its memory; the workspace stays. One that is stopped already stays so.
+
+        Raises Conflict for an ephemeral one: its workspace would go too, and whoever wants that deletes it.
+        """
+        with self._audited(caller, "sandbox.stop", sandbox_id=sandbox_id):
+            async with self._hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place:
+                if place.sandbox.storage is not Storage.PERSISTENT:
+                    raise Conflict(
+                        f"sandbox {sandbox_id} is ephemeral: stopping would lose its workspace, so delete it instead"
+                    )
+                if place.sandbox.status is Status.RUNNING:
+                    await self.lives.stop(place)
+                return await self._render(place)
 
     async def start(self, caller: Caller, sandbox_id: str) -> Sandbox:
-        """Run a stopped sandbox again."""
-        raise NotImplementedError
+        """Run a stopped sandbox again, with its workspace; one that runs already goes on."""
+        with self._audited(caller, "sandbox.start", sandbox_id=sandbox_id):
+            async with self._hold(caller, sandbox_id, Scope.RUN) as place:
+                await self._have_running(place)
+                return await self._render(place)
 
     async def delete(self, caller: Caller, sandbox_id: str) -> None:
-        """Remove it, workspace and all."""
-        raise NotImplementedError
+        """Remove it, workspace and all, whatever it is doing."""
+        with self._audited(caller, "sandbox.delete", sandbox_id=sandbox_id):
+            async with self._hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place:
+                await self.lives.destroy(place)
 
     async def usage(self, caller: Caller, sandbox_id: str) -> Usage:
-        """Measure a running sandbox from outside."""
-        raise NotImplementedError
+        """Measure a sandbox from outside. A stopped one uses nothing but its disk, which nobody can measure then."""
+        sandbox = await self.get(caller, sandbox_id)
+        if sandbox.status is not Status.RUNNING:
+            return _NOTHING
+        return await self._engine.usage(Handle(sandbox.engine, sandbox.id))
 
     @contextlib.asynccontextmanager
     async def use(self, caller: Caller, sandbox_id: str, scope: Scope = Scope.RUN) -> AsyncIterator[Place]:
-        """Have a sandbox running and keep it so: resumes a stopped one, waits for one that is being made."""
-        raise NotImplementedError
-        yield
+        """Have a sandbox running and keep the reaper from it: resumes a stopped one, waits for one that is being made.
+
+        Raises NotFound, also for somebody else's, and SandboxLost when it turns out to be gone.
+        """
+        _check_may(caller, scope)
+        place = self.lives.places.get(sandbox_id)
+        if place is None or not place.is_ready or place.sandbox.owner != caller.principal.owner:
+            async with self._hold(caller, sandbox_id, scope) as place:
+                await self._have_running(place)
+        with place.busy():
+            yield place
+
+    @contextlib.asynccontextmanager
+    async def _hold(
+        self, caller: Caller, sandbox_id: str, scope: Scope, *, by_admin: bool = False
+    ) -> AsyncIterator[Place]:
+        """Hold the place of a sandbox that the caller may change, with nothing left half done. Raises NotFound."""
+        _check_may(caller, scope)
+        place = await self.lives.find(sandbox_id)
+        is_owner = place is not None and place.sandbox.owner == caller.principal.owner
+        if place is None or not (is_owner or (by_admin and caller.principal.may(Scope.ADMIN))):
+            raise _not_found(sandbox_id)
+        async with place.held():
+            await self.lives.settle(place)
+            if place.is_gone:
+                raise _not_found(sandbox_id)
+            yield place
+
+    async def _find_session(self, caller: Caller, new: NewSandbox) -> Place | None:
+        if new.session_key is None:
+            return None
+        found = await self._store.find(caller.principal.owner, new.session_key)
+        return None if found is None else await self.lives.find(found.id)
+
+    async def _join(self, place: Place) -> bool:
+        """Have a sandbox running that somebody else made or makes; False when it is gone."""
+        async with place.held():
+            try:
+                await self.lives.settle(place)
+                await self._have_running(place)
+            except SandboxLost:
+                if not place.is_gone:
+                    raise
+        return not place.is_gone
+
+    async def _have_running(self, place: Place) -> None:
+        if place.is_gone:
+            return
+        if place.sandbox.status is Status.RUNNING and not place.is_ready:
+            await self.lives.reach(place)
+        if place.sandbox.status is Status.STOPPED:
+            await self.lives.start(place)
+
+    async def _resize(self, place: Place, before: Limits) -> None:
+        limits = place.sandbox.limits
+        try:
+            await self._engine.resize(place.handle, limits)
+            await place.link.configure(limits=dataclasses.asdict(limits))
+        except Error:
+            await self.lives.write(place, Status.RUNNING, limits=before)
+            raise
+
+    async def _lost(self, sandbox_id: str, link: Link) -> None:
+        """Find out what became of a sandbox whose link broke without anybody having asked it for anything."""
+        place = self.lives.places.get(sandbox_id)
+        if place is None:
+            return
+        async with place.held():
+            if place.lost_link is link and place.sandbox.status is Status.RUNNING:
+                try:
+                    await self.lives.reach(place)
+                except Error as error:
+                    _log.warning("sandbox %s was lost: %s", sandbox_id, error)
+
+    async def _render(self, place: Place) -> Sandbox:
+        """Return a sandbox as the store has it: that counts the executions."""
+        return self._freshen(await self._store.get(place.id) or place.sandbox)
+
+    def _freshen(self, sandbox: Sandbox) -> Sandbox:
+        """Put in what only this process knows: when it was last used."""
+        place = self.lives.places.get(sandbox.id)
+        active_at = sandbox.active_at if place is None else max(sandbox.active_at, place.active_at)
+        return dataclasses.replace(sandbox, active_at=active_at)
+
+    @contextlib.contextmanager
+    def _audited(
+        self, caller: Caller, action: str, *, sandbox_id: str = "", **details: object
+    ) -> Iterator[dict[str, Any]]:
+        """Note what becomes of an operation; the body may add details."""
+        noted: dict[str, Any] = dict(details)
+        outcome = "cancelled"
+        try:
+            yield noted
+            outcome = "ok"
+        except Error as error:
+            outcome = error.code
+            noted["error"] = str(error)
+            raise
+        finally:
+            self._audit.note(
+                caller, action, outcome=outcome, sandbox_id=str(noted.pop("sandbox_id", sandbox_id)), **noted
+            )
+
+
+def _check_may(caller: Caller, scope: Scope) -> None:
+    if not caller.principal.may(scope):
+        raise Forbidden(f"this key has the scope {caller.principal.scope}, and this needs {scope}")
+
+
+def _may_see(caller: Caller, sandbox: Sandbox) -> bool:
+    return sandbox.owner == caller.principal.owner or caller.principal.may(Scope.ADMIN)
+
+
+def _check_disk(before: Limits, then: Limits) -> None:
+    if (before.disk_bytes, before.disk_inodes) != (then.disk_bytes, then.disk_inodes):
+        raise Conflict("the disk of a sandbox cannot be resized while it exists; create it with the size it needs")
+
+
+def _not_found(sandbox_id: str) -> NotFound:
+    return NotFound(f"there is no sandbox {sandbox_id[:64]}")

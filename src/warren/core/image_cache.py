@@ -1,0 +1,48 @@
+"""The built images as the hot path sees them: read from disk in a thread, and at most once a second."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+
+if TYPE_CHECKING:
+    from warren.core.images import Catalog
+    from warren.domain import Image
+
+_FRESH_S = 1.0
+
+
+class ImageCache:
+    """Looks images up in a catalog, and remembers for a second what it found."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._found: dict[str, tuple[float, Image]] = {}
+        self._reading = anyio.Lock(fast_acquire=True)
+
+    async def get(self, name: str) -> Image:
+        """Return the current build of an image. Raises NotFound: the nearest name, or the command that builds it."""
+        image = self._fresh(name)
+        if image is not None:
+            return image
+        async with self._reading:
+            image = self._fresh(name)
+            if image is None:
+                image = await to_thread.run_sync(self._catalog.get, name)
+                self._found[name] = (time.monotonic() + _FRESH_S, image)
+            return image
+
+    async def get_build(self, name: str, digest: str) -> Image:
+        """Return the build of that digest if it is still there, else the current one. Raises NotFound."""
+        known = self._found.get(name)
+        if known is not None and known[1].digest == digest:
+            return await self.get(name)
+        build = await to_thread.run_sync(self._catalog.find_build, digest)
+        return await self.get(name) if build is None else build
+
+    def _fresh(self, name: str) -> Image | None:
+        until, image = self._found.get(name, (0.0, None))
+        return image if time.monotonic() < until else None

@@ -1,0 +1,198 @@
+"""From one status to the next: each step is written down, done by the engine, and written down again.
+
+Everything here wants the lock of the place it changes, and a scope that is shielded from cancellation: a step that
+was begun is finished. What fails in the middle keeps its -ing status, and `settle` finishes it later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import time
+from typing import TYPE_CHECKING, Any
+
+from warren.core.places import Place
+from warren.domain import Image, SandboxSpec, Storage
+from warren.errors import Conflict, Error, SandboxLost, StartFailed
+from warren.lifecycle import Status, check_next
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from warren.core.audit import Audit
+    from warren.core.image_cache import ImageCache
+    from warren.core.links import Links
+    from warren.core.policy import Policy
+    from warren.engines.base import Engine
+    from warren.records import Sandbox
+    from warren.stores.base import Store
+
+
+async def _nothing(_sandbox_id: str) -> None:
+    """Have nothing to finish."""
+
+
+class Lives:
+    """The places of this process, and the steps of their lives."""
+
+    def __init__(
+        self, *, engine: Engine, store: Store, links: Links, images: ImageCache, audit: Audit, policy: Policy
+    ) -> None:
+        self.places: dict[str, Place] = {}
+        self.before_end: Callable[[str], Awaitable[None]] = _nothing
+        """Awaited before a sandbox is stopped or destroyed: what is still to be written about it is written then."""
+        self._engine = engine
+        self._store = store
+        self._links = links
+        self._images = images
+        self._audit = audit
+        self._policy = policy
+
+    async def find(self, sandbox_id: str) -> Place | None:
+        """Return the place of a sandbox; also of one that only the store knows of."""
+        place = self.places.get(sandbox_id)
+        if place is not None:
+            return place
+        sandbox = await self._store.get(sandbox_id)
+        return None if sandbox is None else self.places.setdefault(sandbox_id, Place(sandbox))
+
+    async def become(self, place: Place, then: Status, **fields: Any) -> None:
+        """Write down the next status, if the store still has the one we know. Raises Conflict."""
+        was = place.sandbox.status
+        check_next(was, then)
+        await self.write(place, was, status=then, changed_at=time.time(), **fields)
+
+    async def write(self, place: Place, was: Status, *, check_quota: bool = False, **fields: Any) -> None:
+        """Replace the record, if the store still has the status we know. Raises Conflict or QuotaExceeded."""
+        sandbox = dataclasses.replace(place.sandbox, active_at=place.active_at, **fields)
+        own, everybody = (self._policy.own, self._policy.everybody) if check_quota else (None, None)
+        if not await self._store.swap(sandbox, was=was, own=own, everybody=everybody):
+            await self._look_again(place)
+            raise Conflict(f"sandbox {place.id} was changed by somebody else in the same moment: look at it again")
+        place.sandbox = sandbox
+
+    async def start(self, place: Place) -> None:
+        """Run a stopped sandbox again, from the image it was made from, or from the build that replaced it."""
+        sandbox = place.sandbox
+        image = await self._images.get_build(sandbox.image, sandbox.image_digest)
+        reason = None
+        if image.digest != sandbox.image_digest:
+            reason = f"the build of image {image.name} that it was made from is gone: it runs on the current one"
+        await self.become(place, Status.STARTING, check_quota=True, reason=None, image_digest=image.digest)
+        try:
+            with explained():
+                await self._engine.start(place.handle, build_spec(place.sandbox, image))
+            place.link = await self._links.get(place.handle)
+        except Error as error:
+            await self._finish_stop(place, f"it could not be started: {error}")
+            raise
+        await self.become(place, Status.RUNNING, reason=reason)
+
+    async def stop(self, place: Place, reason: str | None = None) -> None:
+        """End its processes; the workspace stays. Only for persistent ones: others are destroyed."""
+        await self.before_end(place.id)
+        await self.become(place, Status.STOPPING, reason=reason)
+        await self._finish_stop(place, reason)
+
+    async def destroy(self, place: Place) -> None:
+        """Remove it, workspace, record and all."""
+        await self.before_end(place.id)
+        await self.become(place, Status.DESTROYING)
+        await self._finish_destroy(place)
+
+    async def settle(self, place: Place) -> None:
+        """Finish what was begun and went wrong. Raises what goes wrong again."""
+        if place.is_gone:
+            return
+        if place.sandbox.status in {Status.STOPPING, Status.STARTING}:
+            await self._finish_stop(place, place.sandbox.reason)
+        elif place.sandbox.status is Status.DESTROYING:
+            await self._finish_destroy(place)
+        elif place.sandbox.status is Status.CREATING:
+            await self.destroy(place)
+
+    async def reach(self, place: Place) -> None:
+        """Connect again to a sandbox that should be running; one that cannot be reached is stopped or destroyed.
+
+        One that broke its protocol is not connected to again. Raises SandboxLost when it was destroyed.
+        """
+        link = place.lost_link
+        if link is not None and link.broke_protocol:
+            await self.lose(place, str(link.lost))
+            return
+        try:
+            place.link = await self._links.get(place.handle)
+        except SandboxLost as error:
+            await self.lose(place, str(error))
+
+    async def lose(self, place: Place, reason: str) -> None:
+        """Come to terms with a running sandbox that is lost: what can be kept is its workspace.
+
+        Raises SandboxLost when that is gone too.
+        """
+        self._note_lost(place, reason)
+        if place.sandbox.storage is Storage.PERSISTENT:
+            await self.stop(place, reason)
+        else:
+            await self.destroy(place)
+        if place.is_gone:
+            raise SandboxLost(f"sandbox {place.id} is gone, with its workspace: {reason}")
+
+    async def write_off(self, place: Place, reason: str) -> None:
+        """Remove the record of a sandbox of which nothing is left."""
+        self._note_lost(place, reason)
+        await self.destroy(place)
+
+    async def _finish_stop(self, place: Place, reason: str | None) -> None:
+        place.link = None
+        try:
+            await self._engine.stop(place.handle)
+        except SandboxLost as error:
+            self._note_lost(place, f"its workspace is gone: {error}")
+            await self.become(place, Status.DESTROYING)
+            await self._finish_destroy(place)
+            return
+        await self._links.drop(place.id)
+        await self.become(place, Status.STOPPED, reason=reason)
+
+    async def _finish_destroy(self, place: Place) -> None:
+        place.link = None
+        await self._engine.destroy(place.handle)
+        await self._links.drop(place.id)
+        await self._store.remove(place.id)
+        self.forget(place)
+
+    def forget(self, place: Place) -> None:
+        """Take a place off the table; whoever waits for its lock finds it gone."""
+        place.is_gone = True
+        if self.places.get(place.id) is place:
+            del self.places[place.id]
+
+    async def _look_again(self, place: Place) -> None:
+        current = await self._store.get(place.id)
+        if current is None:
+            self.forget(place)
+        else:
+            place.sandbox = current
+
+    def _note_lost(self, place: Place, reason: str) -> None:
+        self._audit.note(None, "sandbox.lost", outcome=SandboxLost.code, sandbox_id=place.id, reason=reason)
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Turn what the operating system refuses an engine into an error with a sentence."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        why = "the disk is full: make room, or delete sandboxes" if full else f"{error.strerror or error}"
+        raise StartFailed(f"the sandbox could not be made: {why}") from error
+
+
+def build_spec(sandbox: Sandbox, image: Image) -> SandboxSpec:
+    """Build what an engine needs to know of a sandbox."""
+    return SandboxSpec(
+        id=sandbox.id, image=image, limits=sandbox.limits, storage=sandbox.storage, env=dict(sandbox.env)
+    )
