@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from warren.domain import ExecResult
 
 _CONNECT_S = 10.0
+_END_S = 2.0
 
 
 class Conductor:
@@ -55,6 +56,16 @@ class Conductor:
             self.running.pop(running.execution.id, None)
             raise
         self.settle(running, result)
+
+    async def end_all(self, sandbox_id: str) -> None:
+        """Kill what runs in a sandbox, and wait a moment for the results: nothing is there to give them later."""
+        ended = [one for one in self.running.values() if one.execution.sandbox_id == sandbox_id]
+        with anyio.move_on_after(_END_S):
+            for running in ended:
+                with contextlib.suppress(Error):
+                    await running.open_link.kill(running.execution.id)
+            for running in ended:
+                await running.finished.wait()
 
     def settle(self, running: Running, result: ExecResult) -> None:
         """Say how an execution ended, to whoever waits for it and to the writer."""

@@ -153,6 +153,11 @@ class Executions:
         """Report as lost what ran in sandboxes that could not be adopted: called once, after the last `adopt`."""
         await self._adoption.lose_rest()
 
+    async def end_all(self, sandbox_id: str) -> None:
+        """Kill what runs in a sandbox that is about to be stopped or destroyed, and have all of it on disk."""
+        await self._conductor.end_all(sandbox_id)
+        await self._writer.flush(sandbox_id)
+
     async def flush(self, sandbox_id: str | None = None) -> None:
         """Wait until everything that has finished, in one sandbox or in all, is on disk. Raises StoreError."""
         await self._writer.flush(sandbox_id)
