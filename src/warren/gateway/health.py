@@ -1,0 +1,158 @@
+"""Is it alive, is it ready, how is it: for load balancers, for the dialects' clients, and for whoever looks after it.
+
+`/livez` says that the process answers, `/readyz` that it can do its work, `/healthz` and `/health` the same in the
+words of other products, `/healthz/details` (admin) how everything is, `/metrics` (read) the numbers.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from warren import __version__
+from warren.errors import Error
+from warren.gateway.auth import check_scope
+from warren.gateway.metrics import CONTENT_TYPE
+from warren.gateway.operations import Reply, json_reply
+from warren.records import AuditQuery, Caller, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import ASGIApp, Receive, Send
+    from starlette.types import Scope as Request
+
+    from warren.core.service import Service
+    from warren.gateway.auth import Auth
+    from warren.gateway.metrics import Metrics
+
+_ALIVE = json_reply({"status": "alive"})
+_LOOKED_S = 1.0
+"""How long an answer about engine and store is good for, so that a storm of probes costs them nothing."""
+_PATIENCE_S = 5.0
+
+
+class Health:
+    """An ASGI application of these addresses. What it does not know goes to `otherwise`."""
+
+    def __init__(self, service: Service, auth: Auth, metrics: Metrics, otherwise: ASGIApp) -> None:
+        self._service = service
+        self._auth = auth
+        self._metrics = metrics
+        self._otherwise = otherwise
+        self._looked_at = -_LOOKED_S
+        self._found: list[str] = []
+        self._table: dict[str, Callable[[Request], Awaitable[ASGIApp]]] = {
+            "/livez": self._live,
+            "/readyz": self._ready,
+            "/healthz": self._healthy,
+            "/health": self._health,
+            "/healthz/details": self._details,
+            "/metrics": self._numbers,
+        }
+
+    async def __call__(self, scope: Request, receive: Receive, send: Send) -> None:
+        """Answer, if the address is one of ours."""
+        answer = self._table.get(scope["path"]) if scope["type"] == "http" else None
+        if answer is None or scope["method"] not in {"GET", "HEAD"}:
+            await self._otherwise(scope, receive, send)
+            return
+        scope["state"]["route"] = scope["path"]
+        reply = await answer(scope)
+        await reply(scope, receive, send)
+
+    async def reasons(self) -> list[str]:
+        """Say why the service cannot do its work now; nothing when it can."""
+        service = self._service
+        told = []
+        if not service.is_recovered:
+            told.append("starting: sandboxes of an earlier run are being connected")
+        if service.is_draining:
+            told.append("stopping: no new work is taken")
+        if time.monotonic() - self._looked_at > _LOOKED_S:
+            self._looked_at = time.monotonic()
+            self._found = [*await self._look("store", self._ask_store), *await self._look("engine", self._ask_engine)]
+        return [*told, *self._found]
+
+    async def _look(self, what: str, ask: Callable[[], Awaitable[None]]) -> list[str]:
+        try:
+            with anyio.fail_after(_PATIENCE_S):
+                await ask()
+        except TimeoutError:
+            return [f"{what}: no answer within {_PATIENCE_S:g} seconds"]
+        except Error as error:
+            # Anybody may ask, so the sentence, which can name folders of this host, is for the details only.
+            return [f"{what}: {error.code}"]
+        return []
+
+    async def _ask_store(self) -> None:
+        await self._service.store.ping()
+        self._service.audit.check_writable()
+
+    async def _ask_engine(self) -> None:
+        async for _ in self._service.engine.handles():
+            break
+
+    async def _live(self, _scope: Request) -> ASGIApp:
+        return _ALIVE
+
+    async def _ready(self, _scope: Request) -> ASGIApp:
+        reasons = await self.reasons()
+        return json_reply({"status": "unready" if reasons else "ready", "reasons": reasons}, 503 if reasons else 200)
+
+    async def _healthy(self, _scope: Request) -> ASGIApp:
+        reasons = await self.reasons()
+        body = {"status": "unhealthy" if reasons else "healthy", "version": __version__, "reasons": reasons}
+        return json_reply(body, 503 if reasons else 200)
+
+    async def _health(self, _scope: Request) -> ASGIApp:
+        """Answer in the words of several products at once; one of them wants 200 also for bad news."""
+        reasons = await self.reasons()
+        held = await self._service.store.holding(None) if not reasons else None
+        return json_reply(
+            {
+                "status": "error" if reasons else "ok",
+                "message": "; ".join(reasons) or None,
+                "version": __version__,
+                "session_count": 0 if held is None else held.active,
+                "max_sessions": self._service.policy.everybody.active,
+            }
+        )
+
+    async def _details(self, scope: Request) -> ASGIApp:
+        caller = await self._identify(scope, Scope.ADMIN)
+        service = self._service
+        reasons = await self.reasons()
+        held = await service.store.holding(None)
+        last = await service.audit.list(caller, AuditQuery(limit=1))
+        gates = {"creates": service.admission.creates, "executions": service.admission.executions}
+        details: dict[str, Any] = {
+            "status": "unhealthy" if reasons else "healthy",
+            "reasons": reasons,
+            "version": __version__,
+            "python": platform.python_version(),
+            "uptime_seconds": round(time.time() - service.started_at, 3),
+            "engine": {"name": service.engine.name, "layers": list(getattr(service.engine, "layers", ()))},
+            "sandboxes": held._asdict(),
+            "pool": service.pool.sizes(),
+            "admission": {name: {"under_way": gate.inside, "waiting": gate.waiting} for name, gate in gates.items()},
+            "audit": {
+                "backlog": service.audit.backlog,
+                "last": {"seq": last.items[0].seq, "hash": last.items[0].hash} if last.items else None,
+            },
+        }
+        return json_reply(details, 503 if reasons else 200)
+
+    async def _numbers(self, scope: Request) -> ASGIApp:
+        await self._identify(scope, Scope.READ)
+        return Reply(await self._metrics.render(), 200, ((b"content-type", CONTENT_TYPE.encode()),))
+
+    async def _identify(self, scope: Request, wanted: Scope) -> Caller:
+        client, request_id = scope.get("client"), scope["state"]["request_id"]
+        address = client[0] if client else ""
+        principal = await self._auth.identify(scope["headers"], address=address, request_id=request_id)
+        check_scope(principal, wanted)
+        return Caller(principal=principal, request_id=request_id, address=address)

@@ -1,0 +1,175 @@
+"""Numbers for Prometheus. Requests are counted as they end; everything else is read when somebody asks.
+
+Labels are routes as they are written in the code, and words of ours: never an id, a name or a path of a caller's.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from warren import __version__
+from warren.core.observer import SECONDS
+from warren.lifecycle import Status
+from warren.records import SandboxQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from prometheus_client.metrics_core import Metric
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from warren.core.observer import Histogram as Counted
+    from warren.core.service import Service
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Metrics:
+    """The numbers of one service, in a registry of their own."""
+
+    def __init__(self, service: Service) -> None:
+        self._core = _Core(service)
+        self._registry = registry = CollectorRegistry()
+        registry.register(self._core)
+        ProcessCollector(registry=registry)
+        self._requests = Counter(
+            "warren_http_requests", "Requests that ended.", ("method", "route", "status"), registry=registry
+        )
+        self._seconds = Histogram(
+            "warren_http_request_seconds",
+            "From the head of a request to the end of its answer.",
+            ("method", "route"),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._bytes = Counter("warren_http_bytes", "Bytes of bodies.", ("direction",), registry=registry)
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request that ended; status 0 is one that was never answered."""
+        method = method if method in _METHODS else "other"
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def count_bytes(self, received: int, sent: int) -> None:
+        """Count the bodies of a request and its answer."""
+        self._bytes.labels("in").inc(received)
+        self._bytes.labels("out").inc(sent)
+
+    async def render(self) -> bytes:
+        """Write all numbers as Prometheus reads them."""
+        await self._core.refresh()
+        return generate_latest(self._registry)
+
+
+class MetricsMiddleware:
+    """Counts every request. Inside whatever gives a request its `scope["state"]`, outside of all that answers."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        status = received = sent = 0
+
+        async def count_in() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            return message
+
+        async def count_out(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                sent += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, count_in, count_out)
+        finally:
+            route = scope.get("state", {}).get("route", "none")
+            self._metrics.count(scope["method"], route, status, time.perf_counter() - begun)
+            self._metrics.count_bytes(received, sent)
+
+
+class _Core(Collector):
+    """What the core knows, read when it is asked for."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._sandboxes: dict[Status, int] = {}
+
+    async def refresh(self) -> None:
+        """Read what can only be waited for."""
+        store = self._service.store
+        for status in Status:
+            page = await store.list(SandboxQuery(statuses=frozenset({status}), limit=1))
+            self._sandboxes[status] = page.total
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families of numbers."""
+        service, observer = self._service, self._service.observer
+        yield _gauge("warren_info", "The version.", ("version",), {(__version__,): 1})
+        yield _gauge("warren_sandboxes", "By status.", ("status",), {(s.value,): n for s, n in self._sandboxes.items()})
+        sizes = {tuple(name.rsplit("/", 1)): size for name, size in service.pool.sizes().items()}
+        yield _gauge("warren_pool_sandboxes", "That wait for an owner.", ("image", "storage"), sizes)
+        lines = {"create": service.admission.creates, "execution": service.admission.executions}
+        yield _gauge(
+            "warren_waiting", "Requests that wait for a place.", ("line",), {(k,): g.waiting for k, g in lines.items()}
+        )
+        yield _gauge(
+            "warren_under_way", "Places that are taken.", ("line",), {(k,): g.inside for k, g in lines.items()}
+        )
+        yield _gauge("warren_audit_backlog", "Audit entries that are not on disk yet.", (), {(): service.audit.backlog})
+        yield _counter("warren_executions", "That ended.", ("kind", "cause"), observer.executions)
+        yield _counter("warren_rejected", "By reason.", ("reason",), {(k,): n for k, n in observer.rejections.items()})
+        yield _counter(
+            "warren_file_bytes",
+            "Content that went in to sandboxes and out of them.",
+            ("direction",),
+            {(k,): n for k, n in observer.file_bytes.items()},
+        )
+        yield _histogram("warren_execution_seconds", "Of an execution.", "kind", observer.execution_seconds)
+        yield _histogram(
+            "warren_create_seconds",
+            "Of a create; from the pool is a hit, from the engine a miss.",
+            "source",
+            observer.create_seconds,
+        )
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _histogram(name: str, text: str, label: str, values: Mapping[str, Counted]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=(label,))
+    for key, counted in values.items():
+        buckets, below = [], 0
+        for bound, count in zip((*map(str, SECONDS), "+Inf"), counted.counts, strict=True):
+            below += count
+            buckets.append((bound, below))
+        family.add_metric((key,), buckets, counted.total)
+    return family
