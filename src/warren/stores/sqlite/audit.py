@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _TEXTS = ("action", "outcome", "tenant", "subject", "key_id", "request_id", "address", "sandbox_id", "execution_id")
 _COLUMNS = ", ".join(("seq", "at", *_TEXTS, "details", "previous", "hash"))
 _INSERT = f"INSERT INTO audit ({_COLUMNS}) VALUES ({', '.join('?' * (len(_TEXTS) + 5))})"  # noqa: S608 - our own names
+_MOVE_HEAD = "UPDATE audit_head SET seq = ?, hash = ?, seal = ? WHERE seq = ? AND hash = ? AND seal = ?"
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _SEALED = b"head"
 """No entry is this, as each is a JSON object."""
 
@@ -41,36 +43,70 @@ def begin(connection: sqlite3.Connection, secret: bytes) -> None:
     )
 
 
-def append(connection: sqlite3.Connection, secret: bytes, entries: Sequence[AuditEntry]) -> None:
-    """Add rows. Raises StoreError when the head is not as this store left it."""
-    seq, previous = _sealed_head(connection, secret)
-    rows = []
+class Appender:
+    """Adds rows for the one thread that writes: collected while a transaction goes on, written at its end."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._waiting: list[AuditEntry] = []
+        self._head: tuple[int, str, str] | None = None
+        """As it was left last, unless another process has written since."""
+
+    def add(self, _connection: sqlite3.Connection, entries: Sequence[AuditEntry]) -> None:
+        """Take entries along with the transaction that is under way."""
+        self._waiting.extend(entries)
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Write what was taken along. Raises StoreError when the head is not as a store of ours left it."""
+        if not self._waiting:
+            return
+        head = self._head
+        if head is None or not self._write_after(connection, head):
+            self._write_after(connection, self._sealed_head(connection))
+        self._waiting.clear()
+
+    def undo(self) -> None:
+        """Forget what was taken along: its transaction was undone."""
+        self._waiting.clear()
+        self._head = None
+
+    def _write_after(self, connection: sqlite3.Connection, head: tuple[int, str, str]) -> bool:
+        rows = _chained(self._secret, head[0], head[1], self._waiting)
+        seq, hashed = rows[-1][0], rows[-1][-1]
+        new_head = seq, hashed, chain_hash(self._secret, seq, hashed, _SEALED)
+        if not connection.execute(_MOVE_HEAD, (*new_head, *head)).rowcount:
+            return False
+        try:
+            connection.executemany(_INSERT, rows)
+        except sqlite3.IntegrityError as exc:
+            raise StoreError(f"the audit record has a row {head[0] + 1} already: run `warren audit verify`") from exc
+        self._head = new_head
+        return True
+
+    def _sealed_head(self, connection: sqlite3.Connection) -> tuple[int, str, str]:
+        head = _head(connection)
+        if head is None or not _is_sealed(self._secret, head):
+            raise StoreError(
+                "the audit record was changed from outside, or audit.key was: nothing is added to it until a backup "
+                "of both is restored; `warren audit verify` says more"
+            )
+        return head
+
+
+def normal(entry: AuditEntry) -> AuditEntry:
+    """Make an entry what will be read back, where 1 is 1.0 and every key of an object is text: that is hashed."""
+    return replace(entry, at=float(entry.at), details=json.loads(_encode(dict(entry.details))))
+
+
+def _chained(secret: bytes, seq: int, previous: str, entries: Sequence[AuditEntry]) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
     for entry in entries:
         seq += 1
-        at, details = float(entry.at), json.dumps(dict(entry.details), sort_keys=True, separators=(",", ":"))
-        # WHY: hashed is what will be read back, where 1 is 1.0 and every key of an object is text.
-        same = replace(entry, at=at, details=json.loads(details))
-        hashed = chain_hash(secret, seq, previous, canonical_entry(same))
-        texts = (dump_text(getattr(entry, name)) for name in _TEXTS)
-        rows.append((seq, at, *texts, details, previous, hashed))
+        hashed = chain_hash(secret, seq, previous, canonical_entry(entry))
+        texts = [dump_text(getattr(entry, name)) for name in _TEXTS]
+        rows.append((seq, entry.at, *texts, _encode(entry.details), previous, hashed))
         previous = hashed
-    try:
-        connection.executemany(_INSERT, rows)
-    except sqlite3.IntegrityError as exc:
-        raise StoreError(f"the audit record has a row {seq} already: run `warren audit verify`") from exc
-    connection.execute(
-        "UPDATE audit_head SET seq = ?, hash = ?, seal = ?", (seq, previous, chain_hash(secret, seq, previous, _SEALED))
-    )
-
-
-def _sealed_head(connection: sqlite3.Connection, secret: bytes) -> tuple[int, str]:
-    head = _head(connection)
-    if head is None or not _is_sealed(secret, head):
-        raise StoreError(
-            "the audit record was changed from outside, or audit.key was: nothing is added to it until a backup of "
-            "both is restored; `warren audit verify` says more"
-        )
-    return head[0], head[1]
+    return rows
 
 
 def _head(connection: sqlite3.Connection) -> tuple[Any, Any, Any] | None:

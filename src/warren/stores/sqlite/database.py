@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from warren.domain import MIB
 from warren.errors import StoreError
 from warren.stores.encoding import load_mapping
-from warren.stores.sqlite import audit, schema
+from warren.stores.sqlite import audit, executions, schema
 from warren.stores.sqlite.failure import damaged, explaining
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ DATABASE, SECRET = "warren.db", "audit.key"
 SECRET_BYTES = 32
 CHECKED_BYTES = 32 * MIB
 """A file up to this size is checked whole when it is opened, in about 0.1 s; a larger one as it is read."""
+LOG_PAGES = 4000
 WRITER_WAIT_S = 10.0
 READER_WAIT_S = 0.5
 """Readers never wait for writers: only for another process that is just opening a file whose log it must replay."""
@@ -40,7 +41,7 @@ class Database:
         self.path = os.path.join(data_dir, DATABASE)
         self._secret_path = os.path.join(data_dir, SECRET)
 
-    def prepare(self) -> bytes:
+    def prepare(self, *, kept_executions: int) -> bytes:
         """Make or migrate the file, and return the secret of the audit chain. Raises StoreError."""
         with explaining(self.path):
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
@@ -51,6 +52,7 @@ class Database:
                 # WHY: once, at the start, it may cost a flush to know that the schema is there before the secret is.
                 connection.execute("PRAGMA synchronous = FULL")
                 schema.migrate(connection, self.path)
+                executions.bound(connection, kept_executions)
                 secret = self._load_secret(connection)
                 audit.begin(connection, secret)
         return secret
@@ -61,6 +63,9 @@ class Database:
             connection = self._connect(WRITER_WAIT_S)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
+            # WHY: `Checkpoints` does this beside, so that a write does not wait for it; here only what it never catches
+            # up with, because somebody always writes.
+            connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {16 * MIB}")
             return connection
 

@@ -19,18 +19,11 @@ _COLUMNS = (
     "id, sandbox_id, tenant, subject, kind, kernel, code, background, request_id, started_at, finished_at, "
     "result, stdout, stderr"
 )
-_INSERT = (
+_RECORD = (
     f"INSERT INTO executions ({_COLUMNS}) SELECT {', '.join('?' * 14)} "  # noqa: S608 - our own names
-    "WHERE EXISTS (SELECT 1 FROM sandboxes WHERE id = ?) ON CONFLICT (id) DO NOTHING"
-)
-_FINISH = "UPDATE executions SET finished_at = ?, result = ?, stdout = ?, stderr = ? WHERE id = ? AND result IS NULL"
-_COUNT = (
-    "UPDATE sandboxes SET executions = executions + 1, kept = kept + 1, active_at = max(active_at, ?) "
-    "WHERE id = ? RETURNING kept"
-)
-_FORGET = (
-    "DELETE FROM executions WHERE seq IN (SELECT seq FROM executions "
-    "WHERE sandbox_id = ? AND result IS NOT NULL ORDER BY finished_at, seq LIMIT ?)"
+    "WHERE EXISTS (SELECT 1 FROM sandboxes WHERE id = ?) "
+    "ON CONFLICT (id) DO UPDATE SET finished_at = excluded.finished_at, result = excluded.result, "
+    "stdout = excluded.stdout, stderr = excluded.stderr WHERE result IS NULL AND excluded.result IS NOT NULL"
 )
 
 
@@ -54,18 +47,14 @@ def dump(execution: Execution) -> tuple[Any, ...]:
     )
 
 
-def record(connection: sqlite3.Connection, row: tuple[Any, ...], most_kept: int) -> None:
-    """Insert an execution, or add its result to it if it has none."""
-    execution_id, sandbox_id, started_at, has_result = row[0], row[1], row[9], row[11] is not None
-    if has_result and connection.execute(_FINISH, (*row[10:], execution_id)).rowcount:
-        (kept,) = connection.execute("SELECT kept FROM sandboxes WHERE id = ?", (sandbox_id,)).fetchone()
-    elif connection.execute(_INSERT, (*row, sandbox_id)).rowcount > 0:
-        ((kept,),) = connection.execute(_COUNT, (started_at, sandbox_id)).fetchall()
-    else:
-        return
-    if kept > most_kept:
-        forgotten = connection.execute(_FORGET, (sandbox_id, kept - most_kept)).rowcount
-        connection.execute("UPDATE sandboxes SET kept = kept - ? WHERE id = ?", (forgotten, sandbox_id))
+def record(connection: sqlite3.Connection, row: tuple[Any, ...]) -> None:
+    """Insert an execution, or add its result if it has none. One statement: the schema counts, and forgets the rest."""
+    connection.execute(_RECORD, (*row, row[1]))
+
+
+def bound(connection: sqlite3.Connection, kept: int) -> None:
+    """Set how many executions of a sandbox are kept, from the next one on."""
+    connection.execute("UPDATE bounds SET kept_executions = ? WHERE kept_executions <> ?", (kept, kept))
 
 
 def get(connection: sqlite3.Connection, execution_id: str) -> Execution | None:

@@ -61,6 +61,31 @@ CREATE TABLE executions (
 CREATE INDEX executions_newest ON executions (sandbox_id, started_at, seq);
 CREATE INDEX executions_running ON executions (sandbox_id) WHERE result IS NULL;
 CREATE INDEX executions_finished ON executions (sandbox_id, finished_at, seq) WHERE result IS NOT NULL;
+CREATE TABLE bounds (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    kept_executions INTEGER NOT NULL
+);
+INSERT INTO bounds VALUES (1, 1000);
+CREATE VIEW executions_too_many AS
+    SELECT sandboxes.id AS sandbox_id, sandboxes.kept - bounds.kept_executions AS many
+    FROM sandboxes, bounds WHERE sandboxes.kept > bounds.kept_executions;
+CREATE TRIGGER execution_counts AFTER INSERT ON executions BEGIN
+    UPDATE sandboxes SET executions = executions + 1, kept = kept + 1, active_at = max(active_at, NEW.started_at)
+        WHERE id = NEW.sandbox_id;
+    DELETE FROM executions WHERE seq IN (
+        SELECT seq FROM executions WHERE sandbox_id = NEW.sandbox_id AND result IS NOT NULL ORDER BY finished_at, seq
+        LIMIT coalesce((SELECT many FROM executions_too_many WHERE sandbox_id = NEW.sandbox_id), 0)
+    );
+END;
+CREATE TRIGGER execution_ends AFTER UPDATE OF result ON executions BEGIN
+    DELETE FROM executions WHERE seq IN (
+        SELECT seq FROM executions WHERE sandbox_id = NEW.sandbox_id AND result IS NOT NULL ORDER BY finished_at, seq
+        LIMIT coalesce((SELECT many FROM executions_too_many WHERE sandbox_id = NEW.sandbox_id), 0)
+    );
+END;
+CREATE TRIGGER execution_goes AFTER DELETE ON executions BEGIN
+    UPDATE sandboxes SET kept = kept - 1 WHERE id = OLD.sandbox_id;
+END;
 
 CREATE TABLE audit (
     seq INTEGER PRIMARY KEY,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +12,8 @@ from anyio import to_thread
 from warren.errors import StoreError
 from warren.stores.buckets import Buckets
 from warren.stores.sqlite import audit, executions, keys, sandboxes
+from warren.stores.sqlite.audit import Appender
+from warren.stores.sqlite.checkpoints import Checkpoints
 from warren.stores.sqlite.database import Database
 from warren.stores.sqlite.reader import Reader
 from warren.stores.sqlite.writer import Writer
@@ -40,6 +43,14 @@ CHUNK_ROWS = 500
 """Read of the chain at once: some milliseconds of work."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    secret: bytes
+    reader: Reader
+    writer: Writer
+    appender: Appender
+
+
 class SqliteStore:
     """Keeps everything in `<data_dir>/warren.db`. Several processes may have it open."""
 
@@ -48,25 +59,30 @@ class SqliteStore:
         self._database = Database(os.path.abspath(data_dir))
         self._kept_executions = kept_executions
         self._buckets = Buckets()
-        self._opened: tuple[bytes, Reader, Writer] | None = None
+        self._opened: _Parts | None = None
 
     async def open(self) -> None:
         """Make or migrate the file and start the writer."""
         if self._opened is None:
-            secret = await to_thread.run_sync(self._database.prepare)
-            self._opened = secret, Reader(self._database), Writer(self._database.writer(), self._database.path)
+            self._opened = await to_thread.run_sync(self._open)
+
+    def _open(self) -> _Parts:
+        secret = self._database.prepare(kept_executions=self._kept_executions)
+        appender, checkpoints = Appender(secret), Checkpoints(self._database.writer())
+        writer = Writer(self._database.writer(), self._database.path, appender, checkpoints)
+        return _Parts(secret, Reader(self._database), writer, appender)
 
     async def close(self) -> None:
         """Write what was asked for, and close the file."""
         if self._opened is not None:
-            (_, reader, writer), self._opened = self._opened, None
+            parts, self._opened = self._opened, None
             # WHY: the last connection to close brings the log into the file, so it must be one that may write.
-            await reader.close()
-            await writer.close()
+            await parts.reader.close()
+            await parts.writer.close()
 
     async def ping(self) -> None:
         """Write, and read what was written."""
-        await self._write(lambda connection: connection.execute("UPDATE audit_head SET seq = seq"))
+        await self._write(_ping, in_steps=False)
 
     async def add(self, sandbox: Sandbox, *, own: Holding | None = None, everybody: Holding | None = None) -> None:
         """Keep a new sandbox."""
@@ -88,11 +104,11 @@ class SqliteStore:
 
     async def touch(self, sandbox_id: str, active_at: float) -> None:
         """Note that a sandbox was used."""
-        await self._write(partial(sandboxes.touch, sandbox_id=sandbox_id, active_at=active_at))
+        await self._write(partial(sandboxes.touch, sandbox_id=sandbox_id, active_at=active_at), in_steps=False)
 
     async def remove(self, sandbox_id: str) -> None:
         """Forget a sandbox and its executions."""
-        await self._write(partial(sandboxes.remove, sandbox_id=sandbox_id))
+        await self._write(partial(sandboxes.remove, sandbox_id=sandbox_id), in_steps=False)
 
     async def list(self, query: SandboxQuery) -> Page[Sandbox]:
         """Return a page of sandboxes."""
@@ -104,8 +120,7 @@ class SqliteStore:
 
     async def record(self, execution: Execution) -> None:
         """Keep an execution, or its result."""
-        row = executions.dump(execution)
-        await self._write(partial(executions.record, row=row, most_kept=self._kept_executions))
+        await self._write(partial(executions.record, row=executions.dump(execution)), in_steps=False)
 
     async def execution(self, execution_id: str) -> Execution | None:
         """Return an execution."""
@@ -122,7 +137,8 @@ class SqliteStore:
     async def append(self, *entries: AuditEntry) -> None:
         """Add to the audit chain."""
         if entries:
-            await self._write(partial(audit.append, secret=self._secret, entries=entries))
+            taken = tuple(map(audit.normal, entries))
+            await self._write(partial(self._parts.appender.add, entries=taken), in_steps=False)
 
     async def audit(self, query: AuditQuery) -> Page[AuditRow]:
         """Return a page of the audit record."""
@@ -137,7 +153,7 @@ class SqliteStore:
 
     async def verify(self) -> tuple[int, str]:
         """Check the whole chain."""
-        reader, secret = self._reader, self._secret
+        reader, secret = self._reader, self._parts.secret
         verification = await reader.scan(audit.Verification, secret)
         while await reader.scan(verification.step, CHUNK_ROWS):
             pass
@@ -167,27 +183,30 @@ class SqliteStore:
 
     async def forget(self, owner: Owner, key: str) -> None:
         """Untie an idempotency key."""
-        await self._write(partial(keys.forget, owner=owner, key=key))
+        await self._write(partial(keys.forget, owner=owner, key=key), in_steps=False)
 
     async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
         """Take from a bucket."""
         return self._buckets.take(bucket, capacity=capacity, per_s=per_s, amount=amount)
 
-    async def _write(self, operation: Callable[[sqlite3.Connection], T], *, flushed: bool = False) -> T:
-        return await self._open_parts()[2].do(operation, flushed=flushed)
+    async def _write(
+        self, operation: Callable[[sqlite3.Connection], T], *, in_steps: bool = True, flushed: bool = False
+    ) -> T:
+        return await self._parts.writer.do(operation, in_steps=in_steps, flushed=flushed)
 
     @property
     def _reader(self) -> Reader:
-        return self._open_parts()[1]
+        return self._parts.reader
 
     @property
-    def _secret(self) -> bytes:
-        return self._open_parts()[0]
-
-    def _open_parts(self) -> tuple[bytes, Reader, Writer]:
+    def _parts(self) -> _Parts:
         if self._opened is None:
             raise StoreError("the store is not open")
         return self._opened
+
+
+def _ping(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE bounds SET kept_executions = kept_executions")
 
 
 def _chunk(connection: sqlite3.Connection, after: int) -> tuple[AuditRow, ...]:

@@ -18,6 +18,9 @@ from warren.stores.sqlite.failure import damaged, explain
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from warren.stores.sqlite.audit import Appender
+    from warren.stores.sqlite.checkpoints import Checkpoints
+
 T = TypeVar("T")
 
 MOST_AT_ONCE = 256
@@ -28,6 +31,7 @@ class _Job:
     operation: Callable[[sqlite3.Connection], Any]
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
+    in_steps: bool
     flushed: bool
     outcome: Any = None
     error: BaseException | None = None
@@ -39,9 +43,11 @@ class _Job:
 class Writer:
     """Performs operations on its connection in the order they come."""
 
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: str, appender: Appender, checkpoints: Checkpoints) -> None:
         self._connection = connection
         self._path = path
+        self._appender = appender
+        self._checkpoints = checkpoints
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._is_open = True
         # WHY: a daemon, so that a program that fails before it closes the store still ends; what was
@@ -49,16 +55,19 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="warren-store", daemon=True)
         self._thread.start()
 
-    async def do(self, operation: Callable[[sqlite3.Connection], T], *, flushed: bool = False) -> T:
-        """Perform an operation in a transaction, wholly or not at all; with `flushed` it survives a power failure.
+    async def do(
+        self, operation: Callable[[sqlite3.Connection], T], *, in_steps: bool = True, flushed: bool = False
+    ) -> T:
+        """Perform an operation wholly or not at all, `in_steps` unless it is a single statement.
 
+        With `flushed` it, and all before it, survives a power failure too.
         Once it is asked for, it is waited for: nobody is left in doubt about a write by a cancellation.
         """
         if not self._is_open:
             raise StoreError("the store is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Job(operation, future, loop, flushed))
+        self._queue.put(_Job(operation, future, loop, in_steps, flushed))
         with anyio.CancelScope(shield=True):
             await future
         return future.result()
@@ -77,6 +86,7 @@ class Writer:
             if batch:
                 self._perform(batch)
                 _deliver(batch)
+        self._checkpoints.close()
         with contextlib.suppress(sqlite3.Error):
             self._connection.close()
 
@@ -97,7 +107,6 @@ class Writer:
         try:
             self._commit(batch)
         except Exception as exc:  # noqa: BLE001 - whatever it is, somebody waits for the answer, and the thread goes on
-            self._roll_back()
             if len(batch) > 1:
                 # WHY: a full disk undoes the whole transaction, also what would have fitted.
                 for job in batch:
@@ -113,24 +122,34 @@ class Writer:
             self._connection.execute("BEGIN IMMEDIATE")
             for job in batch:
                 self._attempt(job)
+            self._appender.write(self._connection)
             self._connection.execute("COMMIT")
+            self._checkpoints.want()
+        except BaseException:
+            self._roll_back()
+            raise
         finally:
             if flushed:
-                self._roll_back()
                 self._connection.execute("PRAGMA synchronous = NORMAL")
 
     def _attempt(self, job: _Job) -> None:
-        self._connection.execute("SAVEPOINT job")
+        # WHY: each statement lets the event loop have the interpreter, and waits to get it back; and a single one that
+        # fails leaves nothing behind anyhow.
+        if job.in_steps:
+            self._connection.execute("SAVEPOINT job")
         try:
             job.outcome, job.error = job.operation(self._connection), None
         except Exception as exc:
             if not self._connection.in_transaction:
                 raise
-            self._connection.execute("ROLLBACK TO job")
+            if job.in_steps:
+                self._connection.execute("ROLLBACK TO job")
             job.fail(self._explain(exc))
-        self._connection.execute("RELEASE job")
+        if job.in_steps:
+            self._connection.execute("RELEASE job")
 
     def _roll_back(self) -> None:
+        self._appender.undo()
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")

@@ -1,0 +1,46 @@
+"""Brings the log into the file, beside the writer, about once a second while there is something in it.
+
+A write then never waits for the disk; and what a failing power supply can take is about the last second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+
+EVERY_S = 1.0
+
+
+class Checkpoints:
+    """A thread with a connection of its own."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._wanted = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="warren-store-log", daemon=True)
+        self._thread.start()
+
+    def want(self) -> None:
+        """Say that something was written."""
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def close(self) -> None:
+        """End the thread, and close its connection."""
+        self._closing.set()
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wanted.wait()
+            if self._closing.wait(EVERY_S):
+                break
+            self._wanted.clear()
+            # WHY: a disk that is full or gone shows where somebody waits for an answer; the log keeps what was written.
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.close()
