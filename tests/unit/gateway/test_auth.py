@@ -1,0 +1,125 @@
+"""Who asks, by the headers of a request."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from warren.core.audit import Audit
+from warren.core.keys import Keys
+from warren.core.policy import Policy
+from warren.errors import ConfigError, Forbidden, Unauthenticated
+from warren.gateway.auth import LOCAL, Auth, check_no_auth, check_scope, read_secret
+from warren.records import AuditQuery, Principal, Scope
+from warren.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[tuple[Keys, Audit]]:
+    store = SqliteStore(folder)
+    await store.open()
+    try:
+        audit = Audit(store, Policy())
+        yield Keys(store, audit), audit
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "secret"),
+    [
+        ([(b"authorization", b"Bearer wrn_a")], "wrn_a"),
+        ([(b"authorization", b"bearer  wrn_a ")], "wrn_a"),
+        ([(b"x-api-key", b"wrn_b")], "wrn_b"),
+        ([(b"x-api-key", b"wrn_b"), (b"authorization", b"Bearer wrn_a")], "wrn_a"),
+        ([(b"authorization", b"Basic d3JuOmE="), (b"x-api-key", b"wrn_b")], "wrn_b"),
+        ([(b"authorization", b"Basic d3JuOmE=")], None),
+        ([(b"authorization", b"Bearer")], None),
+        ([(b"accept", b"*/*")], None),
+    ],
+)
+def test_the_secret_is_read_from_where_clients_put_it(headers: list[tuple[bytes, bytes]], secret: str | None) -> None:
+    assert read_secret(headers) == secret
+
+
+def test_a_key_is_a_principal_and_anything_else_is_refused(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as (keys, audit):
+            key, secret = await keys.create("laptop")
+            auth = Auth(keys)
+            principal = await auth.identify([(b"authorization", b"Bearer " + secret.encode())])
+            with pytest.raises(Unauthenticated, match="no API key"):
+                await auth.identify([(b"authorization", b"Basic x")], address="10.0.0.2", request_id="req_1")
+            with pytest.raises(Unauthenticated, match="not valid"):
+                await auth.identify([(b"x-api-key", b"\xff\xfe")], address="10.0.0.2", request_id="req_2")
+            admin = Principal(subject="root", scope=Scope.ADMIN)
+            refused = await audit._store.audit(AuditQuery(action="auth.refuse"))
+            assert refused.total == 0
+            await audit.flush()
+            refused = await audit._store.audit(AuditQuery(action="auth.refuse"))
+        assert principal.key_id == key.id
+        assert admin.may(Scope.RUN)
+        assert [row.entry.details["reason"] for row in refused.items] == ["malformed", "missing"]
+
+    anyio.run(check)
+
+
+def test_a_scope_includes_those_before_it() -> None:
+    runner = Principal(subject="ann", scope=Scope.RUN)
+
+    check_scope(runner, Scope.READ)
+    check_scope(runner, Scope.RUN)
+    with pytest.raises(Forbidden, match="admin"):
+        check_scope(runner, Scope.ADMIN)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost", "LOCALHOST."])
+def test_no_auth_is_allowed_where_only_this_machine_reaches(host: str) -> None:
+    check_no_auth(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.4", "example.com", "localhost.evil.example"])
+def test_no_auth_is_refused_where_others_reach(host: str) -> None:
+    with pytest.raises(ConfigError, match="--no-auth"):
+        check_no_auth(host)
+
+
+def test_without_keys_programs_of_this_machine_are_let_in(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as (keys, _):
+            auth = Auth(keys, required=False, origins=("https://ours.example",))
+            for headers in (
+                [(b"host", b"127.0.0.1:8000")],
+                [(b"host", b"localhost:8000"), (b"origin", b"http://localhost:3000")],
+                [(b"host", b"[::1]:8000"), (b"origin", b"https://ours.example")],
+                [],
+            ):
+                assert await auth.identify(headers) is LOCAL
+
+    anyio.run(check)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"host", b"rebound.evil.example:8000")],
+        [(b"host", b"127.0.0.1:8000"), (b"origin", b"https://evil.example")],
+        [(b"host", b"127.0.0.1:8000"), (b"origin", b"null")],
+        [(b"host", b"127.0.0.1.evil.example")],
+        [(b"host", b"[")],
+    ],
+)
+def test_without_keys_web_pages_of_elsewhere_are_kept_out(tmp_path: Path, headers: list[tuple[bytes, bytes]]) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as (keys, _):
+            with pytest.raises(Forbidden, match="without keys"):
+                await Auth(keys, required=False).identify(headers)
+
+    anyio.run(check)
