@@ -1,0 +1,96 @@
+"""The HTTP application: every layer that a request passes, from outside in, and every route."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+from starlette.exceptions import HTTPException
+
+from warren.gateway.auth import Auth
+from warren.gateway.dialects.native import (
+    routes_audit,
+    routes_executions,
+    routes_files,
+    routes_folders,
+    routes_kernels,
+    routes_run,
+    routes_sandboxes,
+)
+from warren.gateway.dispatch import Dispatcher
+from warren.gateway.health import Health
+from warren.gateway.metrics import Metrics, MetricsMiddleware
+from warren.gateway.middleware import RequestMiddleware, allow_origins
+from warren.gateway.openapi import build_openapi
+from warren.gateway.openapi_health import PATHS, describe_health
+from warren.gateway.operations import Reply
+from warren.gateway.page import POLICY, build_page
+from warren.gateway.problems import ProblemMiddleware
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from warren.core.service import Service
+    from warren.settings import Settings
+
+OPERATIONS = (
+    *routes_executions.OPERATIONS,
+    *routes_run.OPERATIONS,
+    *routes_sandboxes.OPERATIONS,
+    *routes_folders.OPERATIONS,
+    *routes_files.OPERATIONS,
+    *routes_kernels.OPERATIONS,
+    *routes_audit.OPERATIONS,
+)
+"""All of the native API; those that are called most come first, because the first that fits is taken."""
+
+
+def build_app(service: Service, settings: Settings) -> ASGIApp:
+    """Build the application of a service that somebody else opens and closes."""
+    auth = Auth(service.keys, required=settings.serve.auth, origins=settings.serve.cors_origins)
+    metrics = Metrics(service)
+    documents = Documents(with_auth=settings.serve.auth)
+    routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=Health(service, auth, metrics, documents))
+    app: ASGIApp = ProblemMiddleware(routes)
+    app = allow_origins(app, settings.serve.cors_origins)
+    app = MetricsMiddleware(app, metrics)
+    return RequestMiddleware(app)
+
+
+class Documents:
+    """The documentation, and the answer for every address that nobody knows."""
+
+    def __init__(self, *, with_auth: bool) -> None:
+        document = build_openapi(OPERATIONS, with_auth=with_auth, more_paths=describe_health(with_auth=with_auth))
+        policy = (b"content-security-policy", POLICY.encode())
+        self._replies = {
+            "/openapi.json": Reply(orjson.dumps(document), 200, ((b"content-type", b"application/json"),)),
+            "/docs": Reply(
+                build_page(document).encode(), 200, ((b"content-type", b"text/html; charset=utf-8"), policy)
+            ),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        reply = self._replies.get(scope["path"])
+        if reply is None and scope["path"] not in PATHS:
+            raise HTTPException(404)
+        if reply is None or scope["method"] not in {"GET", "HEAD"}:
+            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
+        scope["state"]["route"] = scope["path"]
+        await reply(scope, receive, send)
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Tell the server that we are ready: whoever opened the service closes it too."""
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

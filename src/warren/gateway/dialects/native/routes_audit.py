@@ -1,0 +1,36 @@
+"""The native API: the audit record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.gateway.dialects.native import schemas, translate
+from warren.gateway.dialects.native.schemas_answers import AuditShown, ListOf
+from warren.gateway.operations import Answer, Operation, json_reply
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from warren.gateway.operations import Call, Reply
+
+
+async def list_audit(call: Call) -> Reply:
+    """List rows of the audit record."""
+    query = translate.parse_audit_query(call.query(schemas.ListAudit))
+    page = await call.service.audit.list(call.caller, query)
+    return json_reply(translate.render_page(page, translate.render_audit))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/audit",
+        handler=list_audit,
+        grant=Scope.READ,
+        tag="Audit",
+        summary="Read the audit record, newest first",
+        description="Admins see all of it, others what they did themselves. Each row holds the hash of the one "
+        "before; `warren audit verify` checks the whole chain.",
+        query=schemas.ListAudit,
+        answers=(Answer(description="A part of the record.", model=ListOf[AuditShown]),),
+    ),
+)

@@ -1,0 +1,264 @@
+"""The native API: run code and commands, follow them, look at what ran."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING
+
+from warren.errors import InvalidRequest
+from warren.gateway.bodies import read_body
+from warren.gateway.dialects.native import schemas, translate
+from warren.gateway.dialects.native.common import IDEMPOTENCY, execution_id, idempotency_key, sandbox_id
+from warren.gateway.dialects.native.events import EVENTS, EventWriter
+from warren.gateway.dialects.native.schemas_answers import ExecutionShown, ListOf, RecordedExecution
+from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.streaming import EventStream, finish_unless_left
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from starlette.types import ASGIApp
+
+    from warren.core.executions import NewExecution
+    from warren.gateway.operations import Call, Reply
+    from warren.records import Execution
+
+
+async def run_execution(call: Call) -> ASGIApp:
+    """Run something: to its end, followed, or in the background."""
+    body = call.body(schemas.Exec)
+    new = translate.parse_execution(
+        body,
+        idempotency_key(call),
+        kernel=body.kernel,
+        background=body.background,
+        stdin_open=body.stdin_open,
+        scan_changes=body.scan_changes,
+    )
+    target = sandbox_id(call)
+    if body.stream or _wants_events(call):
+        return await _stream(call, target, new, body.encoding)
+    executions = call.service.executions
+    if body.background:
+        execution = await executions.start(call.caller, target, new)
+        location = f"/api/v1/sandboxes/{target}/executions/{execution.id}".encode()
+        return json_reply(translate.render_execution(execution, body.encoding), 202, (b"location", location))
+    work = _begin_and_wait(call, target, new) if body.stdin_open else executions.run(call.caller, target, new)
+    execution = await finish_unless_left(call.receive, work)
+    return json_reply(translate.render_execution(execution, body.encoding))
+
+
+def _wants_events(call: Call) -> bool:
+    accept = call.header(b"accept")
+    return accept is not None and "text/event-stream" in accept.lower()
+
+
+async def _begin_and_wait(call: Call, target: str, new: NewExecution) -> Execution:
+    async with await call.service.executions.begin(call.caller, target, new) as running:
+        return await running.wait()
+
+
+async def _stream(call: Call, target: str, new: NewExecution, encoding: str) -> EventStream:
+    executions = call.service.executions
+    if new.background:
+        execution = await executions.start(call.caller, target, new)
+        return await _follow(call, execution, 0, encoding)
+    held = contextlib.AsyncExitStack()
+    running = await held.enter_async_context(await executions.begin(call.caller, target, new))
+    events = await held.enter_async_context(contextlib.aclosing(running.events()))
+
+    async def write() -> AsyncGenerator[bytes, None]:
+        writer = EventWriter(encoding)
+        yield writer.start(running.execution)
+        async for event in events:
+            for written in writer.write(event, running.execution):
+                yield written
+
+    return EventStream(write(), held)
+
+
+async def _follow(call: Call, execution: Execution, after: int, encoding: str) -> EventStream:
+    """Follow an execution that goes on without us."""
+    held = contextlib.AsyncExitStack()
+    found = await call.service.executions.events(call.caller, execution.sandbox_id, execution.id, after)
+    events = await held.enter_async_context(contextlib.aclosing(found))
+
+    async def write() -> AsyncGenerator[bytes, None]:
+        writer, known = EventWriter(encoding, after), execution
+        yield writer.start(known)
+        async for event in events:
+            if event.result is not None:
+                ended = known.started_at + event.result.duration_ms / 1000
+                known = dataclasses.replace(known, result=event.result, finished_at=known.finished_at or ended)
+            for written in writer.write(event, known):
+                yield written
+
+    return EventStream(write(), held)
+
+
+async def list_executions(call: Call) -> Reply:
+    """List what ran in a sandbox."""
+    query = call.query(schemas.ListExecutions)
+    page = await call.service.executions.list(call.caller, sandbox_id(call), offset=query.offset, limit=query.limit)
+    return json_reply(translate.render_page(page, translate.render_recorded))
+
+
+async def get_execution(call: Call) -> Reply:
+    """Show an execution."""
+    execution = await call.service.executions.get(call.caller, sandbox_id(call), execution_id(call))
+    return json_reply(translate.render_recorded(execution, call.query(schemas.Encoded).encoding))
+
+
+async def follow_execution(call: Call) -> EventStream:
+    """Replay the events of an execution, then follow it."""
+    query = call.query(schemas.FollowEvents)
+    sandbox, wanted, after = sandbox_id(call), execution_id(call), _last_seen(call, query.after)
+    execution = await call.service.executions.get(call.caller, sandbox, wanted)
+    return await _follow(call, execution, after, query.encoding)
+
+
+def _last_seen(call: Call, after: int) -> int:
+    text = call.header(b"last-event-id")
+    if not text:
+        return after
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise InvalidRequest("Last-Event-ID must be the id of an event of this execution, which is a number")
+    return int(text)
+
+
+async def write_stdin(call: Call) -> Reply:
+    """Give a running execution input."""
+    sandbox, wanted = sandbox_id(call), execution_id(call)
+    data = await read_body(call.scope, call.receive, call.settings.serve.body_bytes)
+    executions = call.service.executions
+    if data:
+        await finish_unless_left(call.receive, executions.write_stdin(call.caller, sandbox, wanted, data))
+    if call.query(schemas.WriteStdin).eof:
+        await executions.close_stdin(call.caller, sandbox, wanted)
+    elif not data:
+        await executions.get(call.caller, sandbox, wanted)
+    return NO_CONTENT
+
+
+async def interrupt_execution(call: Call) -> Reply:
+    """Interrupt an execution."""
+    await call.service.executions.interrupt(call.caller, sandbox_id(call), execution_id(call))
+    return NO_CONTENT
+
+
+async def kill_execution(call: Call) -> Reply:
+    """Kill an execution."""
+    await call.service.executions.kill(call.caller, sandbox_id(call), execution_id(call))
+    return NO_CONTENT
+
+
+_STREAM = Answer(description=f"Server-sent events: {EVENTS}", content_type="text/event-stream")
+
+EXEC = Operation(
+    method="POST",
+    path="/sandboxes/{sandbox_id}/exec",
+    handler=run_execution,
+    grant=Scope.RUN,
+    tag="Executions",
+    summary="Run code or a command",
+    description="Answers when it has ended; what a program does wrong is a result, never an HTTP error. A stopped "
+    "sandbox is started first. With `Accept: text/event-stream` or `stream: true` the answer is a stream of "
+    "events. A client that goes away ends what is not in the background.",
+    body=schemas.Exec,
+    example={"code": "x = 6 * 7\nx", "timeout_seconds": 60},
+    headers=IDEMPOTENCY,
+    answers=(
+        Answer(description="How it ended.", model=ExecutionShown),
+        _STREAM,
+        Answer(
+            status=202,
+            description="It runs in the background.",
+            model=ExecutionShown,
+            headers={"Location": "Where the execution is."},
+        ),
+    ),
+    errors=(404, 409, 502),
+)
+
+_PATH = "/sandboxes/{sandbox_id}/executions"
+
+OPERATIONS = (
+    EXEC,
+    Operation(
+        method="GET",
+        path=_PATH,
+        handler=list_executions,
+        grant=Scope.READ,
+        tag="Executions",
+        summary="List executions, newest first",
+        query=schemas.ListExecutions,
+        answers=(Answer(description="A part of the list.", model=ListOf[RecordedExecution]),),
+        errors=(404,),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/{{execution_id}}",
+        handler=get_execution,
+        grant=Scope.READ,
+        tag="Executions",
+        summary="Show an execution",
+        query=schemas.Encoded,
+        answers=(Answer(description="The execution.", model=RecordedExecution),),
+        errors=(404,),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/{{execution_id}}/events",
+        handler=follow_execution,
+        grant=Scope.READ,
+        tag="Executions",
+        summary="Replay and follow the events of an execution",
+        query=schemas.FollowEvents,
+        headers={
+            "Last-Event-ID": {
+                "description": "The last event that you have seen, as browsers send it; wins over `after`.",
+                "schema": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+            }
+        },
+        answers=(_STREAM,),
+        errors=(404, 502),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/{{execution_id}}/stdin",
+        handler=write_stdin,
+        grant=Scope.RUN,
+        tag="Executions",
+        summary="Write to standard input",
+        description="For an execution that was started with `stdin_open`. The body is the bytes.",
+        raw_body="application/octet-stream",
+        query=schemas.WriteStdin,
+        answers=(Answer(status=204, description="Written."),),
+        errors=(404, 409, 502),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/{{execution_id}}/interrupt",
+        handler=interrupt_execution,
+        grant=Scope.RUN,
+        tag="Executions",
+        summary="Interrupt an execution",
+        description="As Ctrl-C does. One that has ended is left alone.",
+        answers=(Answer(status=204, description="The signal is sent."),),
+        errors=(404, 409, 502),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/{{execution_id}}/kill",
+        handler=kill_execution,
+        grant=Scope.RUN,
+        tag="Executions",
+        summary="Kill an execution",
+        description="A kernel that is killed is rolled back to the end of the cell before. One that has ended is "
+        "left alone.",
+        answers=(Answer(status=204, description="It is killed."),),
+        errors=(404, 409, 502),
+    ),
+)

@@ -1,0 +1,40 @@
+"""The native API: one run in a sandbox of its own, which is gone afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.gateway.dialects.native import schemas, translate
+from warren.gateway.dialects.native.schemas_answers import RunShown
+from warren.gateway.operations import Answer, Operation, json_reply
+from warren.gateway.streaming import finish_unless_left
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from warren.gateway.operations import Call, Reply
+
+
+async def run_once(call: Call) -> Reply:
+    """Run something in a sandbox of its own."""
+    body = call.body(schemas.Run)
+    shot = translate.parse_one_shot(body, call.settings.limits.build())
+    result = await finish_unless_left(call.receive, call.service.oneshots.run(call.caller, shot))
+    return json_reply(translate.render_one_shot(result, body.encoding))
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/run",
+        handler=run_once,
+        grant=Scope.RUN,
+        tag="One-shot",
+        summary="Run something in a fresh sandbox that is gone afterwards",
+        description="Files go in with the request, and the files that it created or modified come back with the "
+        "answer. A client that goes away ends it.",
+        body=schemas.Run,
+        example={"code": "print(open('in.txt').read().upper())", "files": [{"path": "in.txt", "text": "hello"}]},
+        answers=(Answer(description="How it ended, and what it left.", model=RunShown),),
+        errors=(404, 409, 501, 502),
+    ),
+)

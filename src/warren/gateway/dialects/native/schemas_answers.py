@@ -1,0 +1,221 @@
+"""What the native API answers, for its documentation; `translate.py` builds the same by hand, and a test compares."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from warren.domain import Cause, ExecKind, State, Storage
+from warren.lifecycle import Status
+
+T = TypeVar("T")
+
+_TIME: dict[str, JsonValue] = {"format": "date-time"}
+
+
+class Shown(BaseModel):
+    """Something that is answered: all its fields are always there."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ListOf(Shown, Generic[T]):
+    """A part of a list."""
+
+    items: list[T]
+    total: int = Field(description="How many there are in all.")
+    offset: int
+    limit: int
+
+
+class OwnerShown(Shown):
+    """Whose it is."""
+
+    tenant: str
+    subject: str
+
+
+class SandboxShown(Shown):
+    """A sandbox. Its environment is never shown."""
+
+    id: str = Field(pattern=r"^sbx_[a-z0-9]{8,40}$")
+    status: Status
+    image: str
+    image_digest: str
+    engine: str
+    owner: OwnerShown
+    workspace_path: str
+    storage: Storage
+    memory_mb: int
+    cpu: float
+    pids: int
+    disk_mb: int
+    checkpoint_mb: int
+    checkpoints: int
+    network_enabled: bool
+    idle_timeout_seconds: float | None = Field(description="Null: never stopped for being idle.")
+    max_lifetime_seconds: float | None = Field(description="Null: lives until it is deleted.")
+    session_key: str | None
+    metadata: dict[str, str]
+    created_at: str = Field(json_schema_extra=_TIME)
+    last_activity_at: str = Field(json_schema_extra=_TIME)
+    changed_at: str = Field(json_schema_extra=_TIME, description="When its status last changed.")
+    expires_at: str | None = Field(json_schema_extra=_TIME, description="When it is destroyed, whatever it does.")
+    reason: str | None = Field(description="Why it is as it is, when nobody asked for it.")
+    command_count: int = Field(description="Executions so far.")
+
+
+class UsageShown(Shown):
+    """What a sandbox uses now, as the operating system counts it. Null where this host cannot count it."""
+
+    memory_bytes: int | None
+    memory_peak_bytes: int | None
+    cpu_us: int | None
+    pids: int | None
+    disk_bytes: int | None
+    disk_inodes: int | None
+
+
+class FileChangeShown(Shown):
+    """A file that an execution changed."""
+
+    path: str = Field(description="Relative to the workspace.")
+    action: Literal["created", "modified", "deleted"]
+    size_bytes: int
+
+
+class DisplayShown(Shown):
+    """Something that a cell showed: one value in one or more MIME types, binary ones as base64."""
+
+    data: dict[str, str]
+    metadata: dict[str, Any]
+    is_result: bool = Field(description="Whether it is the value of the last expression.")
+
+
+class ErrorShown(Shown):
+    """The exception that ended a cell, as its kernel tells it."""
+
+    name: str
+    value: str
+    traceback: str
+
+
+class ExecutionShown(Shown):
+    """An execution and, once it has finished, how it ended. Until then those fields are null or empty."""
+
+    execution_id: str = Field(pattern=r"^exe_[a-z0-9]{8,40}$")
+    sandbox_id: str
+    status: Literal["running", "finished"]
+    kind: ExecKind
+    kernel: str | None
+    background: bool
+    started_at: str = Field(json_schema_extra=_TIME)
+    finished_at: str | None = Field(json_schema_extra=_TIME)
+    exit_code: int | None = Field(description="Of the process; minus N when signal N ended it.")
+    cause: Cause | None = Field(description="Why it ended.")
+    state: State | None = Field(description="What it did to the variables of its kernel.")
+    timed_out: bool
+    hint: str | None = Field(description="What to do next; null when all is well.")
+    limit: float | None = Field(description="The limit that belongs to the cause: bytes, milliseconds or processes.")
+    peak: float | None = Field(description="How much it used of that.")
+    stdout: str = Field(description="Bytes that are no UTF-8 are U+FFFD here; with `encoding: base64` it is exact.")
+    stderr: str
+    encoding: Literal["utf-8", "base64"]
+    stdout_bytes: int = Field(description="Written in all.")
+    stderr_bytes: int
+    truncated: bool = Field(description="Whether only head and tail of the output were kept.")
+    displays: list[DisplayShown]
+    error: ErrorShown | None
+    files_changed: list[FileChangeShown]
+    files_changed_complete: bool
+    duration_ms: float
+    cpu_ms: float
+    cells_back: int = Field(description="Finished cells that were undone besides this one.")
+    protected: bool = Field(description="Whether the kernel could be rolled back.")
+    why_unprotected: str | None
+    notes: list[str]
+
+
+class RecordedExecution(ExecutionShown):
+    """An execution as it was recorded, with the code that ran. Long code and output are cut."""
+
+    code: str
+    request_id: str
+
+
+class OutputFileShown(Shown):
+    """A file that the run created or modified, with its content."""
+
+    path: str
+    action: Literal["created", "modified"]
+    size_bytes: int
+    base64: str
+
+
+class RunShown(ExecutionShown):
+    """How a run in a sandbox of its own ended, and the files that it left."""
+
+    files: list[OutputFileShown]
+    files_complete: bool = Field(description="Whether every created or modified file is among them.")
+
+
+class KernelShown(Shown):
+    """A live interpreter."""
+
+    name: str
+    state: Literal["idle", "busy"]
+    executed: int
+    checkpoints: int = Field(description="Cells that a rollback can reach back now.")
+    protected: bool
+    private_bytes: int
+
+
+class KernelsShown(Shown):
+    """The kernels of a sandbox."""
+
+    items: list[KernelShown]
+
+
+class RolledBack(Shown):
+    """How far a kernel went back."""
+
+    cells_back: int
+
+
+class AuditShown(Shown):
+    """A row of the audit record."""
+
+    seq: int
+    at: str = Field(json_schema_extra=_TIME)
+    action: str
+    outcome: str
+    tenant: str
+    subject: str
+    key_id: str
+    request_id: str
+    address: str
+    sandbox_id: str
+    execution_id: str
+    details: dict[str, Any]
+    previous: str = Field(description="Hash of the row before.")
+    hash: str
+
+
+class ImageShown(Shown):
+    """An image that sandboxes are made from."""
+
+    name: str
+    description: str
+    digest: str
+    state: Literal["built", "not_built"]
+    is_default: bool
+    size_bytes: int
+    built_at: str | None = Field(json_schema_extra=_TIME)
+    preload: list[str] = Field(description="Modules that are imported already when a sandbox starts.")
+
+
+class ImagesShown(Shown):
+    """The images there are."""
+
+    items: list[ImageShown]

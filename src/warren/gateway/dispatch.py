@@ -1,0 +1,129 @@
+"""From a request to the handler of its operation: who asks, may they, and what exactly do they ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
+
+from warren.gateway.auth import check_scope
+from warren.gateway.bodies import ClientLeft, check_length, parse_body, parse_query, read_body
+from warren.gateway.operations import Call, Reply
+from warren.gateway.problems import rate_headers
+from warren.records import Caller
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from warren.core.admission import Rate
+    from warren.core.service import Service
+    from warren.gateway.auth import Auth
+    from warren.gateway.operations import Operation
+    from warren.settings import Settings
+
+PREFIX = "/api/v1"
+_LEFT = Reply(b"", 499)
+
+
+class _NoQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Dispatcher:
+    """An ASGI application of operations. What it does not know goes to `otherwise`."""
+
+    def __init__(
+        self, operations: Iterable[Operation], service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp
+    ) -> None:
+        self._service = service
+        self._settings = settings
+        self._auth = auth
+        self._otherwise = otherwise
+        self._table = _build_table(operations)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Find the operation and answer with it."""
+        path = scope["path"]
+        if scope["type"] == "http" and path.startswith(PREFIX):
+            for pattern, methods in self._table:
+                match = pattern.match(path)
+                if match is not None:
+                    scope["path_params"] = match.groupdict()
+                    await self._serve(_choose(methods, scope["method"]), scope, receive, send)
+                    return
+        await self._otherwise(scope, receive, send)
+
+    async def _serve(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope["state"]
+        state["route"] = operation.path
+        client = scope.get("client")
+        address, request_id = client[0] if client else "", state["request_id"]
+        principal = await self._auth.identify(scope["headers"], address=address, request_id=request_id)
+        state["subject"] = principal.subject
+        rate = await self._service.admission.check_rate(principal)
+        if rate is not None:
+            send = _with_rate(send, rate)
+        check_scope(principal, operation.grant)
+        caller = Caller(principal=principal, request_id=request_id, address=address)
+        try:
+            body, query = await self._read(operation, scope, receive)
+            call = Call(self._service, self._settings, caller, scope, receive)
+            call.set_input(body, query)
+            reply = await operation.handler(call)
+        except ClientLeft:
+            reply = _LEFT
+        await reply(scope, receive, send)
+
+    async def _read(self, operation: Operation, scope: Scope, receive: Receive) -> tuple[Any, Any]:
+        body: Any = None
+        if operation.body is not None:
+            _check_is_json(scope)
+            raw = await read_body(scope, receive, self._settings.serve.body_bytes)
+            has_body = bool(raw) or not operation.body_is_optional
+            body = parse_body(operation.body, raw) if has_body else operation.body()
+        elif operation.raw_body is not None:
+            check_length(scope, self._settings.serve.upload_bytes)
+        if operation.query is None and not scope["query_string"]:
+            return body, None
+        return body, parse_query(operation.query or _NoQuery, scope["query_string"])
+
+
+def _build_table(operations: Iterable[Operation]) -> list[tuple[re.Pattern[str], dict[str, Operation]]]:
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, {})[operation.method] = operation
+    return [(compile_path(PREFIX + path)[0], methods) for path, methods in by_path.items()]
+
+
+def _choose(methods: dict[str, Operation], method: str) -> Operation:
+    known = {**methods}
+    if "GET" in methods and not methods["GET"].is_stream:
+        known.setdefault("HEAD", methods["GET"])
+    operation = methods.get(method) or known.get(method)
+    if operation is None:
+        raise HTTPException(405, headers={"Allow": ", ".join(sorted(known))})
+    return operation
+
+
+def _check_is_json(scope: Scope) -> None:
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind = value.partition(b";")[0].strip().lower()
+            if kind != b"application/json":
+                raise HTTPException(415, "send JSON, with `Content-Type: application/json`")
+
+
+def _with_rate(send: Send, rate: Rate) -> Send:
+    extra = [(name.lower().encode(), value.encode()) for name, value in rate_headers(rate).items()]
+
+    async def add_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *extra]
+        await send(message)
+
+    return add_headers

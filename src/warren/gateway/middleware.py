@@ -1,0 +1,125 @@
+"""What every request passes first: an id, the limits of its head, safe headers on its answer, a line in the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+from warren.gateway.problems import respond
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MAX_PATH_BYTES = 8192
+MAX_HEAD_BYTES = 32 * 1024
+MAX_HEADERS = 100
+EXPOSED_HEADERS = ("X-Request-ID", "Location", "ETag", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining")
+
+_log = logging.getLogger("warren.access")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_NOTHING_ACTIVE = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox")
+"""For every answer that does not say otherwise: a file of a sandbox that a browser opens can do nothing to us."""
+
+
+class RequestMiddleware:
+    """The outermost layer. Puts the request's id into `scope["state"]["request_id"]`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and write down how it went."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        request_id = find_request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        status = 0
+
+        async def finish_head(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = _finish(message["headers"], status, request_id)
+            await send(message)
+
+        try:
+            refusal = refuse_head(scope)
+            if refusal is not None:
+                await respond(refusal, request_id)(scope, receive, finish_head)
+            else:
+                await self._app(scope, receive, finish_head)
+        finally:
+            _write_line(scope, request_id, status, time.perf_counter() - begun)
+
+
+def find_request_id(scope: Scope) -> str:
+    """Return the id that the client gave, if it is sane, or a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value.decode())
+    return f"req_{secrets.token_hex(12)}"
+
+
+def refuse_head(scope: Scope) -> HTTPException | None:
+    """Say why a request is not even looked at: an address or headers beyond all measure."""
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_PATH_BYTES:
+        return HTTPException(414, f"the address is longer than {MAX_PATH_BYTES} bytes")
+    headers = scope["headers"]
+    if len(headers) > MAX_HEADERS or sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES:
+        return HTTPException(431, f"more than {MAX_HEADERS} headers, or more than {MAX_HEAD_BYTES} bytes of them")
+    return None
+
+
+def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """Let web pages of these origins call the API from a browser; of no others."""
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
+        allow_headers=("*",),
+        expose_headers=EXPOSED_HEADERS,
+        max_age=600,
+    )
+
+
+def _finish(headers: Sequence[tuple[bytes, bytes]], status: int, request_id: str) -> list[tuple[bytes, bytes]]:
+    finished = [*headers, (b"x-request-id", request_id.encode()), *_SAFE]
+    if not any(name == b"content-security-policy" for name, _ in headers):
+        finished.append(_NOTHING_ACTIVE)
+    if status == 413:
+        # WHY: the rest of the body is still coming, and nobody wants to read it.
+        finished.append((b"connection", b"close"))
+    return finished
+
+
+def _write_line(scope: Scope, request_id: str, status: int, seconds: float) -> None:
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    state = scope["state"]
+    fields = {
+        "request_id": request_id,
+        "method": scope["method"],
+        "route": state.get("route", "-"),
+        "status": status,
+        "duration_ms": round(seconds * 1000, 3),
+        "subject": state.get("subject", "-"),
+    }
+    _log.info("request.finished", extra=fields)

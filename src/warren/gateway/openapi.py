@@ -1,0 +1,191 @@
+"""The OpenAPI document, built from the operations themselves: what is served is what is described."""
+
+from __future__ import annotations
+
+import re
+import typing
+from typing import TYPE_CHECKING, Any
+
+from pydantic.json_schema import models_json_schema
+
+import warren
+from warren.gateway.bodies import MAX_DEPTH
+from warren.gateway.dispatch import PREFIX
+from warren.gateway.openapi_problems import describe_problem, problem_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pydantic import BaseModel
+
+    from warren.gateway.operations import Answer, Operation
+
+_REF = "#/components/schemas/{model}"
+_PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
+_PATH_SCHEMAS: dict[str, dict[str, Any]] = {
+    "sandbox_id": {"type": "string", "pattern": "^sbx_[a-z0-9]{8,40}$", "example": "sbx_0123456789abcdef01234567"},
+    "execution_id": {"type": "string", "pattern": "^exe_[a-z0-9]{8,40}$", "example": "exe_0123456789abcdef01234567"},
+    "kernel": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
+    "path": {"type": "string", "minLength": 1, "maxLength": 4096, "example": "data.csv"},
+}
+_REQUEST_ID = {
+    "X-Request-ID": {"description": "Names this request in logs and the audit record.", "schema": {"type": "string"}}
+}
+_ABOUT = f"""Sandboxes that run code for AI agents.
+
+* Send a key as `Authorization: Bearer wrn_…` or `X-API-Key`. Of the scopes `read`, `run` and `admin` each includes
+the ones before.
+* Failures are problem details (RFC 9457) with a stable `code`. What a program does wrong is a result, not a failure.
+* Text that programs wrote is decoded as UTF-8, and what is none becomes U+FFFD; `encoding: base64` gives the bytes.
+* JSON is nested at most {MAX_DEPTH} levels deep. Unknown fields and parameters are refused.
+"""
+
+
+def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_paths: dict[str, Any]) -> dict[str, Any]:
+    """Build the document. `more_paths` are those that are not operations, such as `/livez`."""
+    listed = tuple(operations)
+    refs, definitions = models_json_schema([(model, "validation") for model in _models(listed)], ref_template=_REF)
+    refs_by_model = {model: schema for (model, _), schema in refs.items()}
+    schemas = {name: _clean(schema) for name, schema in definitions.get("$defs", {}).items()}
+    paths: dict[str, Any] = {}
+    for operation in listed:
+        path = _PARAMETER.sub(r"{\1}", PREFIX + operation.path)
+        paths.setdefault(path, {})[operation.method.lower()] = _describe(operation, refs_by_model, schemas)
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "Warren", "version": warren.__version__, "description": _ABOUT},
+        "paths": paths | more_paths,
+        "components": {
+            "schemas": {**schemas, "Problem": problem_schema()},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "`wrn_…`"},
+                "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            },
+        },
+    }
+    if with_auth:
+        document["security"] = [{"bearer": []}, {"header": []}]
+    return document
+
+
+def _models(operations: Iterable[Operation]) -> list[type[BaseModel]]:
+    found: dict[type[BaseModel], None] = {}
+    for operation in operations:
+        wanted = [operation.body, operation.query, *(_element(answer.model) for answer in operation.answers)]
+        found.update(dict.fromkeys(model for model in wanted if model is not None))
+    return list(found)
+
+
+def _element(model: Any) -> Any:
+    return typing.get_args(model)[0] if typing.get_origin(model) is list else model
+
+
+def _describe(operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.handler.__name__.strip("_") + _suffix(operation),
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "description": f"{operation.description} Needs the scope `{operation.grant}`.".strip(),
+        "parameters": list(_parameters(operation, refs, schemas)),
+        "responses": dict(_responses(operation, refs)),
+    }
+    body = _request_body(operation, refs)
+    if body is not None:
+        described["requestBody"] = body
+    return described
+
+
+def _suffix(operation: Operation) -> str:
+    return "_again" if operation.path.endswith("/resume") else ""
+
+
+def _request_body(operation: Operation, refs: dict[Any, Any]) -> dict[str, Any] | None:
+    if operation.raw_body is not None:
+        kind = (
+            {"type": "object"}
+            if operation.raw_body.startswith("multipart/")
+            else {"type": "string", "format": "binary"}
+        )
+        return {"required": False, "content": {operation.raw_body: {"schema": kind}}}
+    if operation.body is None:
+        return None
+    content: dict[str, Any] = {"schema": refs[operation.body]}
+    if operation.example is not None:
+        content["example"] = operation.example
+    return {"required": not operation.body_is_optional, "content": {"application/json": content}}
+
+
+def _parameters(operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for name in _PARAMETER.findall(operation.path):
+        schema = {key: value for key, value in _PATH_SCHEMAS[name].items() if key != "example"}
+        yield {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": schema,
+            "example": _PATH_SCHEMAS[name]["example"],
+        }
+    if operation.query is not None:
+        model = schemas.pop(refs[operation.query]["$ref"].rpartition("/")[2], None)
+        if model is None:
+            model = _clean(operation.query.model_json_schema(ref_template=_REF))
+        for name, schema in model["properties"].items():
+            description = schema.pop("description", "")
+            is_required = name in model.get("required", ())
+            yield {"name": name, "in": "query", "required": is_required, "description": description, "schema": schema}
+    for name, about in operation.headers.items():
+        yield {"name": name, "in": "header", "required": False, **about}
+
+
+def _responses(operation: Operation, refs: dict[Any, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    by_status: dict[str, dict[str, Any]] = {}
+    for answer in operation.answers:
+        response = by_status.setdefault(
+            str(answer.status), {"description": answer.description, "headers": {**_REQUEST_ID}, "content": {}}
+        )
+        if answer.description not in response["description"]:
+            response["description"] += f" Or: {answer.description}"
+        response["headers"] |= {
+            name: {"description": text, "schema": {"type": "string"}} for name, text in answer.headers.items()
+        }
+        if answer.status not in {204, 304}:
+            response["content"][answer.content_type] = _content(answer, refs)
+    for response in by_status.values():
+        if not response["content"]:
+            del response["content"]
+    yield from by_status.items()
+    for status in sorted(_problems(operation) - {int(status) for status in by_status}):
+        yield str(status), describe_problem(status, _REQUEST_ID)
+
+
+def _content(answer: Answer, refs: dict[Any, Any]) -> dict[str, Any]:
+    element = _element(answer.model)
+    if element is None:
+        schema: Any = {"type": "string"}
+    else:
+        schema = refs[element] if element is answer.model else {"type": "array", "items": refs[element]}
+    return {"schema": schema} | ({} if answer.example is None else {"example": answer.example})
+
+
+def _problems(operation: Operation) -> set[int]:
+    found = {400, 401, 403, 429, 500, 503, *operation.errors}
+    if operation.body is not None:
+        found |= {413, 415, 422}
+    if operation.raw_body is not None:
+        found |= {413, 422}
+    if operation.query is not None or operation.body is None:
+        found.add(422)
+    return found
+
+
+def _clean(schema: Any) -> Any:
+    """Drop what pydantic adds and says nothing: titles, our own marks, defaults that stand for absence."""
+    if isinstance(schema, list):
+        return [_clean(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: {field: _clean(each) for field, each in value.items()} if name == "properties" else _clean(value)
+        for name, value in schema.items()
+        if name not in {"title", "x-repeated"} and not (name == "default" and value in (None, ""))
+    }

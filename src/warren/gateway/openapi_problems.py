@@ -1,0 +1,79 @@
+"""How failures look in the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PROBLEM = "application/problem+json"
+
+_MEANINGS = {
+    400: "The request makes no sense as it stands.",
+    401: "No valid key came with the request.",
+    403: "The key does not allow this.",
+    404: "There is no such thing, or it is somebody else's.",
+    409: "Something is in a state, or busy, so that this cannot be done now.",
+    412: "A condition of the request does not hold.",
+    413: "The request, or what it asks for, is too large.",
+    415: "The body is of a type that is not taken here.",
+    416: "The file has no such part.",
+    422: "Fields are not what they must be; `errors` names each.",
+    429: "A quota or rate is used up; `Retry-After` says when to come again.",
+    500: "Something went wrong inside the service.",
+    501: "The engine cannot do this.",
+    502: "The sandbox is gone, or broke its protocol and was stopped.",
+    503: "The service is at its limit, or cannot write down what it must; try again.",
+}
+
+
+def describe_problem(status: int, headers: dict[str, Any]) -> dict[str, Any]:
+    """Build the response of one status."""
+    headers = dict(headers)
+    if status in {429, 503}:
+        headers["Retry-After"] = {"description": "Seconds to wait.", "schema": {"type": "string"}}
+    if status == 401:
+        headers["WWW-Authenticate"] = {"description": "How to authenticate.", "schema": {"type": "string"}}
+    return {
+        "description": _MEANINGS.get(status, "A problem."),
+        "headers": headers,
+        "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+
+
+def problem_schema() -> dict[str, Any]:
+    """Build the schema of problem details."""
+    text = {"type": "string"}
+    named = {
+        "type": "object",
+        "properties": {"where": text, "message": text},
+        "required": ["where", "message"],
+    }
+    return {
+        "type": "object",
+        "description": "What went wrong (RFC 9457).",
+        "properties": {
+            "type": {**text, "description": "Where the code is explained."},
+            "title": text,
+            "status": {"type": "integer"},
+            "detail": {**text, "description": "A sentence for people."},
+            "code": {**text, "description": "Stable; for programs."},
+            "request_id": text,
+            "retryable": {"type": "boolean"},
+            "error": {
+                "type": "object",
+                "properties": {"code": text, "message": text},
+                "required": ["code", "message"],
+            },
+            "errors": {"type": "array", "items": named, "description": "Fields that are not what they must be."},
+        },
+        "required": ["type", "title", "status", "detail", "code", "request_id", "retryable", "error"],
+        "example": {
+            "type": "/docs/reference/errors.md#not_found",
+            "title": "Not found",
+            "status": 404,
+            "detail": "there is no such sandbox",
+            "code": "not_found",
+            "request_id": "req_0123456789abcdef01234567",
+            "retryable": False,
+            "error": {"code": "NOT_FOUND", "message": "there is no such sandbox"},
+        },
+    }

@@ -1,0 +1,96 @@
+"""Server-sent events, and noticing that the client has left."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from warren.gateway.bodies import ClientLeft
+from warren.gateway.operations import dump
+from warren.gateway.problems import build_problem, log_failure
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable
+
+    from anyio.abc import TaskGroup
+    from starlette.types import Receive, Scope, Send
+
+T = TypeVar("T")
+
+HEARTBEAT_S = 15.0
+_HEARTBEAT = b": still here\n\n"
+_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+def encode_event(kind: str, data: object, seq: int | None = None) -> bytes:
+    """Write one event. Its data is JSON on one line, which no content can break out of."""
+    number = b"" if seq is None else b"id: %d\n" % seq
+    return b"%sevent: %s\ndata: %s\n\n" % (number, kind.encode(), dump(data))
+
+
+async def finish_unless_left(receive: Receive, work: Awaitable[T]) -> T:
+    """Return what `work` returns; cancel it, and raise ClientLeft, as soon as the client closes the connection."""
+    done: list[T] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_watch, receive, tasks)
+        done.append(await work)
+        tasks.cancel_scope.cancel()
+    if not done:
+        raise ClientLeft
+    return done[0]
+
+
+class EventStream:
+    """An answer of server-sent events: what a generator yields, and a sign of life when it is quiet for long.
+
+    A failure half-way is the event `error`, with the problem. A client that leaves ends it. What `held` holds is let
+    go however it ends, also when the generator never ran.
+    """
+
+    def __init__(self, events: AsyncGenerator[bytes, None], held: contextlib.AsyncExitStack) -> None:
+        self._events = events
+        self._held = held
+        self._quiet_since = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, to its end or the client's."""
+        async with self._held, contextlib.aclosing(self._events):
+            await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS]})
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_watch, receive, tasks)
+                tasks.start_soon(self._beat, send)
+                await self._send_all(str(scope["state"]["request_id"]), send)
+                tasks.cancel_scope.cancel()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _send_all(self, request_id: str, send: Send) -> None:
+        try:
+            async for event in self._events:
+                self._quiet_since = anyio.current_time()
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        except Exception as exc:  # noqa: BLE001 - the answer has begun: this is the one way left to say what went wrong
+            problem = build_problem(exc)
+            if problem.status == 500:
+                log_failure(exc, request_id)
+            event = encode_event("error", problem.render(request_id))
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+
+    async def _beat(self, send: Send) -> None:
+        self._quiet_since = anyio.current_time()
+        while True:
+            await anyio.sleep_until(self._quiet_since + HEARTBEAT_S)
+            if anyio.current_time() >= self._quiet_since + HEARTBEAT_S:
+                self._quiet_since = anyio.current_time()
+                await send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
+
+
+async def _watch(receive: Receive, tasks: TaskGroup) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    tasks.cancel_scope.cancel()
