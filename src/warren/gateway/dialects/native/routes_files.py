@@ -10,8 +10,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from warren.errors import Conflict, InvalidRequest, NotFound, OutOfRange, PreconditionFailed
+from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.ranges import Conditions, Span, etag
-from warren.gateway.dialects.native.schemas import SANDBOX_ID
 from warren.gateway.dialects.native.schemas_files import DeleteFile, WriteFile
 from warren.gateway.dialects.native.translate_files import entry_headers, file_headers, parse_path
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, Reply
@@ -29,12 +29,8 @@ PATH = "/sandboxes/{sandbox_id}/files/{path:path}"
 _TAG = "Files"
 
 
-def sandbox_of(call: Call) -> str:
-    """Return the sandbox that the address names."""
-    return call.id("sandbox_id", SANDBOX_ID, "sandbox")
-
-
-async def _download(call: Call) -> ASGIApp:
+async def read_file(call: Call) -> ASGIApp:
+    """Answer with a file, or a part of it."""
     conditions, path = Conditions.of(call.header), parse_path(call.scope)
     span = None
     before: Entry | None = None
@@ -54,7 +50,7 @@ async def _open(call: Call, path: str, span: Span | None, before: Entry | None) 
     start, length = (0, None) if span is None else span
     async with contextlib.AsyncExitStack() as held:
         content = await held.enter_async_context(
-            call.service.files.read(call.caller, sandbox_of(call), path, start, length)
+            call.service.files.read(call.caller, sandbox_id(call), path, start, length)
         )
         headers = file_headers(content.entry)
         if span is not None and before is not None:
@@ -72,7 +68,8 @@ async def _open(call: Call, path: str, span: Span | None, before: Entry | None) 
     raise AssertionError
 
 
-async def _describe(call: Call) -> ASGIApp:
+async def describe_file(call: Call) -> ASGIApp:
+    """Answer with the headers of a file."""
     conditions = Conditions.of(call.header)
     entry = await _stat_file(call, parse_path(call.scope))
     conditions.check(entry)
@@ -93,7 +90,7 @@ class _Head:
 
 
 async def _stat_file(call: Call, path: str) -> Entry:
-    entry = await call.service.files.stat(call.caller, sandbox_of(call), path)
+    entry = await call.service.files.stat(call.caller, sandbox_id(call), path)
     if entry.type != "file":
         what = "a folder: list it, or get it as an archive" if entry.type == "directory" else "no regular file"
         raise Conflict(f"this is {what}")
@@ -106,7 +103,8 @@ def _out_of_range(call: Call, error: OutOfRange) -> ASGIApp:
     return dataclasses.replace(problem, headers=headers).respond(call.caller.request_id)
 
 
-async def _write(call: Call) -> ASGIApp:
+async def write_file(call: Call) -> ASGIApp:
+    """Write the body of the request to a file."""
     query, path = call.query(WriteFile), parse_path(call.scope)
     pieces = receive_pieces(call.scope, call.receive, call.settings.serve.upload_bytes)
     if call.header(b"content-range") is not None:
@@ -116,7 +114,7 @@ async def _write(call: Call) -> ASGIApp:
     try:
         entry = await call.service.files.write(
             call.caller,
-            sandbox_of(call),
+            sandbox_id(call),
             path,
             pieces,
             mode=int(query.mode, 8),
@@ -130,10 +128,11 @@ async def _write(call: Call) -> ASGIApp:
     return Reply(b"", 204, tuple(entry_headers(entry)))
 
 
-async def _delete(call: Call) -> ASGIApp:
+async def delete_file(call: Call) -> ASGIApp:
+    """Delete a file or folder."""
     path = parse_path(call.scope)
     await _check_write(call, path, Conditions.of(call.header))
-    await call.service.files.delete(call.caller, sandbox_of(call), path, recursive=call.query(DeleteFile).recursive)
+    await call.service.files.delete(call.caller, sandbox_id(call), path, recursive=call.query(DeleteFile).recursive)
     return NO_CONTENT
 
 
@@ -145,14 +144,14 @@ async def _check_write(call: Call, path: str, conditions: Conditions) -> None:
 
 async def _find(call: Call, path: str) -> Entry | None:
     try:
-        return await call.service.files.stat(call.caller, sandbox_of(call), path)
+        return await call.service.files.stat(call.caller, sandbox_id(call), path)
     except NotFound:
         # Also where there is no such sandbox, which the write itself then says.
         return None
 
 
-def _header(description: str) -> dict[str, str]:
-    return {"type": "string", "description": description}
+def _header(description: str) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": "string"}}
 
 
 _WRITE_CONDITIONS = {
@@ -173,7 +172,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path=PATH,
-        handler=_download,
+        handler=read_file,
         grant=Scope.READ,
         tag=_TAG,
         summary="Read a file",
@@ -194,23 +193,23 @@ OPERATIONS = (
             ),
             _UNCHANGED,
         ),
-        errors=(404, 409, 412, 416),
+        errors=(404, 409, 412, 416, 502),
     ),
     Operation(
         method="HEAD",
         path=PATH,
-        handler=_describe,
+        handler=describe_file,
         grant=Scope.READ,
         tag=_TAG,
         summary="Describe a file",
         headers=_READ_CONDITIONS,
         answers=(Answer(description="The headers of a read.", headers=_CONTENT), _UNCHANGED),
-        errors=(404, 409, 412),
+        errors=(404, 409, 412, 502),
     ),
     Operation(
         method="PUT",
         path=PATH,
-        handler=_write,
+        handler=write_file,
         grant=Scope.RUN,
         tag=_TAG,
         summary="Write a file",
@@ -219,18 +218,18 @@ OPERATIONS = (
         query=WriteFile,
         headers=_WRITE_CONDITIONS,
         answers=(Answer(status=204, description="It is written.", headers=_STATE),),
-        errors=(404, 409, 412, 413),
+        errors=(404, 409, 412, 413, 502),
     ),
     Operation(
         method="DELETE",
         path=PATH,
-        handler=_delete,
+        handler=delete_file,
         grant=Scope.RUN,
         tag=_TAG,
         summary="Delete a file or folder",
         query=DeleteFile,
         headers=_WRITE_CONDITIONS,
         answers=(Answer(status=204, description="It is gone."),),
-        errors=(404, 409, 412),
+        errors=(404, 409, 412, 502),
     ),
 )

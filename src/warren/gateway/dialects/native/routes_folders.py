@@ -7,8 +7,8 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from warren.errors import Error, InvalidRequest
+from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.multipart import Form
-from warren.gateway.dialects.native.routes_files import sandbox_of
 from warren.gateway.dialects.native.schemas_files import (
     Archive,
     EntryShown,
@@ -39,11 +39,12 @@ _TAG = "Files"
 _TYPES = {"tar": "application/x-tar", "tar.gz": "application/gzip", "zip": "application/zip"}
 
 
-async def _list(call: Call) -> ASGIApp:
+async def list_files(call: Call) -> ASGIApp:
+    """List a folder."""
     query = call.query(ListFiles)
     entries, complete = await call.service.files.list(
         call.caller,
-        sandbox_of(call),
+        sandbox_id(call),
         query.path,
         recursive=query.recursive,
         limit=query.limit,
@@ -53,7 +54,8 @@ async def _list(call: Call) -> ASGIApp:
     return json_reply([render_entry(entry) for entry in entries], 200, header)
 
 
-async def _upload(call: Call) -> ASGIApp:
+async def upload_files(call: Call) -> ASGIApp:
+    """Write each file of a form."""
     query = call.query(UploadFiles)
     source = receive_pieces(call.scope, call.receive, call.settings.serve.upload_bytes)
     form = Form(call.header(b"content-type"), source)
@@ -69,7 +71,7 @@ async def _upload(call: Call) -> ASGIApp:
         try:
             entry = await call.service.files.write(
                 call.caller,
-                sandbox_of(call),
+                sandbox_id(call),
                 posixpath.join(query.path, name),
                 part,
                 mode=int(query.mode, 8),
@@ -88,39 +90,43 @@ def _so_far(written: list[dict[str, Any]]) -> str:
     return f"; the {len(written)} before it were written" if written else ""
 
 
-async def _mkdir(call: Call) -> ASGIApp:
+async def make_folder(call: Call) -> ASGIApp:
+    """Make a folder."""
     body = call.body(MakeFolder)
-    entry = await call.service.files.mkdir(call.caller, sandbox_of(call), body.path, parents=body.parents)
+    entry = await call.service.files.mkdir(call.caller, sandbox_id(call), body.path, parents=body.parents)
     return json_reply(render_entry(entry), 201)
 
 
-async def _move(call: Call) -> ASGIApp:
+async def move_file(call: Call) -> ASGIApp:
+    """Move a file or folder."""
     body = call.body(Move)
     entry = await call.service.files.move(
-        call.caller, sandbox_of(call), body.path, body.to, overwrite=body.overwrite, parents=body.parents
+        call.caller, sandbox_id(call), body.path, body.to, overwrite=body.overwrite, parents=body.parents
     )
     return json_reply(render_entry(entry))
 
 
-async def _search(call: Call) -> ASGIApp:
+async def search_files(call: Call) -> ASGIApp:
+    """Search names and lines."""
     body = call.body(Search)
     matches, complete = await call.service.files.search(
         call.caller,
-        sandbox_of(call),
+        sandbox_id(call),
         body.path,
-        name=body.name,
-        text=body.text,
-        regex=body.regex,
+        name=body.name or None,
+        text=body.text or None,
+        regex=body.regex or None,
         limit=body.limit,
     )
     return json_reply({"items": [render_match(match) for match in matches], "complete": complete})
 
 
-async def _pack(call: Call) -> ASGIApp:
+async def get_archive(call: Call) -> ASGIApp:
+    """Answer with a folder as an archive."""
     query = call.query(Archive)
     async with contextlib.AsyncExitStack() as held:
         archive = await held.enter_async_context(
-            call.service.files.pack(call.caller, sandbox_of(call), query.path, query.format)
+            call.service.files.pack(call.caller, sandbox_id(call), query.path, query.format)
         )
         pieces = aiter(archive)
         # What cannot be packed at all is said before the first byte, and so with a status of its own.
@@ -140,10 +146,11 @@ async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
         yield piece
 
 
-async def _unpack(call: Call) -> ASGIApp:
+async def put_archive(call: Call) -> ASGIApp:
+    """Unpack the body of the request into a folder."""
     query = call.query(Archive)
     pieces = receive_pieces(call.scope, call.receive, call.settings.serve.upload_bytes)
-    entries = await call.service.files.unpack(call.caller, sandbox_of(call), query.path, pieces, query.format)
+    entries = await call.service.files.unpack(call.caller, sandbox_id(call), query.path, pieces, query.format)
     return json_reply({"entries": entries})
 
 
@@ -151,7 +158,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/sandboxes/{sandbox_id}/files",
-        handler=_list,
+        handler=list_files,
         grant=Scope.READ,
         tag=_TAG,
         summary="List a folder",
@@ -164,12 +171,12 @@ OPERATIONS = (
                 headers={COMPLETE: "`false` when there is more than was listed."},
             ),
         ),
-        errors=(404, 409),
+        errors=(404, 409, 502),
     ),
     Operation(
         method="POST",
         path="/sandboxes/{sandbox_id}/files",
-        handler=_upload,
+        handler=upload_files,
         grant=Scope.RUN,
         tag=_TAG,
         summary="Write several files from a form",
@@ -178,36 +185,36 @@ OPERATIONS = (
         raw_body="multipart/form-data",
         query=UploadFiles,
         answers=(Answer(status=201, description="All are written.", model=list[EntryShown]),),
-        errors=(404, 409, 413),
+        errors=(404, 409, 413, 502),
     ),
     Operation(
         method="POST",
         path="/sandboxes/{sandbox_id}/mkdir",
-        handler=_mkdir,
+        handler=make_folder,
         grant=Scope.RUN,
         tag=_TAG,
         summary="Make a folder",
         body=MakeFolder,
         example={"path": "outputs/charts"},
         answers=(Answer(status=201, description="It is there.", model=EntryShown),),
-        errors=(404, 409, 413),
+        errors=(404, 409, 413, 502),
     ),
     Operation(
         method="POST",
         path="/sandboxes/{sandbox_id}/move",
-        handler=_move,
+        handler=move_file,
         grant=Scope.RUN,
         tag=_TAG,
         summary="Move a file or folder",
         body=Move,
         example={"path": "draft.txt", "to": "final.txt"},
         answers=(Answer(description="It is there.", model=EntryShown),),
-        errors=(404, 409, 413),
+        errors=(404, 409, 413, 502),
     ),
     Operation(
         method="POST",
         path="/sandboxes/{sandbox_id}/search",
-        handler=_search,
+        handler=search_files,
         grant=Scope.READ,
         tag=_TAG,
         summary="Search names and lines",
@@ -215,24 +222,24 @@ OPERATIONS = (
         body_is_optional=True,
         example={"name": "*.py", "text": "import pandas"},
         answers=(Answer(description="What was found.", model=Found),),
-        errors=(404, 409),
+        errors=(404, 409, 502),
     ),
     Operation(
         method="GET",
         path="/sandboxes/{sandbox_id}/archive",
-        handler=_pack,
+        handler=get_archive,
         grant=Scope.READ,
         tag=_TAG,
         summary="Get a folder as an archive",
         description="Made while it is sent. One that fails half-way closes the connection.",
         query=Archive,
         answers=(Answer(description="The archive.", content_type="*/*"),),
-        errors=(404, 409),
+        errors=(404, 409, 502),
     ),
     Operation(
         method="PUT",
         path="/sandboxes/{sandbox_id}/archive",
-        handler=_unpack,
+        handler=put_archive,
         grant=Scope.RUN,
         tag=_TAG,
         summary="Unpack an archive into a folder",
@@ -240,6 +247,6 @@ OPERATIONS = (
         raw_body="application/octet-stream",
         query=Archive,
         answers=(Answer(description="How much came out of it.", model=Unpacked),),
-        errors=(404, 409, 413),
+        errors=(404, 409, 413, 502),
     ),
 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from warren.errors import InvalidRequest
 from warren.gateway.dialects.native.schemas import Body, Path, Query
 from warren.gateway.dialects.native.schemas_answers import Shown
 
@@ -70,18 +69,20 @@ class Move(Body):
 class Search(Body):
     """What to look for: names, lines, or lines in files of some names."""
 
+    model_config = ConfigDict(json_schema_extra={"not": {"required": ["text", "regex"]}})
+
     path: Path = Field(default=".", description="The folder to look in, and below.")
-    name: Pattern | None = Field(
-        default=None, description="A glob. With a slash it is for the whole path, without for the last name."
+    name: Pattern = Field(
+        default="", description="A glob. With a slash it is for the whole path, without for the last name."
     )
-    text: Pattern | None = Field(default=None, description="Lines that contain this.")
-    regex: Pattern | None = Field(default=None, description="Lines in which this regular expression is found.")
+    text: Pattern = Field(default="", description="Lines that contain this.")
+    regex: Pattern = Field(default="", description="Lines in which this regular expression is found.")
     limit: int = Field(default=1000, ge=1, le=MAX_LISTED, description="How many matches at most.")
 
     @model_validator(mode="after")
     def _check_one_question(self) -> Search:
-        if self.text is not None and self.regex is not None:
-            raise InvalidRequest("give text or regex, not both")
+        if {"text", "regex"} <= self.model_fields_set:
+            raise ValueError("give text or regex, not both")
         return self
 
 
