@@ -51,9 +51,9 @@ class Links:
         with anyio.CancelScope(shield=True):
             for sandbox_id in list(self._links):
                 await self.drop(sandbox_id)
-            self._tasks.cancel_scope.cancel()
-            # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
-            await self._tasks.__aexit__(None, None, None)
+        self._tasks.cancel_scope.cancel()
+        # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
+        await self._tasks.__aexit__(None, None, None)
 
     async def get(self, handle: Handle) -> Link:
         """Return the link of a running sandbox, opening one where there is none. Raises SandboxLost."""

@@ -147,7 +147,8 @@ class Lives:
     async def _finish_stop(self, place: Place, reason: str | None) -> None:
         place.link = None
         try:
-            await self._engine.stop(place.handle)
+            with explained():
+                await self._engine.stop(place.handle)
         except SandboxLost as error:
             self._note_lost(place, f"its workspace is gone: {error}")
             await self.become(place, Status.DESTROYING)
@@ -158,7 +159,8 @@ class Lives:
 
     async def _finish_destroy(self, place: Place) -> None:
         place.link = None
-        await self._engine.destroy(place.handle)
+        with explained():
+            await self._engine.destroy(place.handle)
         await self._links.drop(place.id)
         await self._store.remove(place.id)
         self.forget(place)
@@ -188,7 +190,7 @@ def explained() -> Iterator[None]:
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         why = "the disk is full: make room, or delete sandboxes" if full else f"{error.strerror or error}"
-        raise StartFailed(f"the sandbox could not be made: {why}") from error
+        raise StartFailed(f"this host could not do what the sandbox needs: {why}") from error
 
 
 def build_spec(sandbox: Sandbox, image: Image) -> SandboxSpec:

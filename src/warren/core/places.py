@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Place:
     """One sandbox as this process holds it. Whoever changes its status holds its lock."""
 
-    __slots__ = ("_link", "_users", "is_gone", "lock", "sandbox", "touched_at", "used_at")
+    __slots__ = ("_active_at", "_link", "_users", "is_gone", "lock", "sandbox", "touched_at", "used_at")
 
     def __init__(self, sandbox: Sandbox, link: Link | None = None) -> None:
         self.sandbox = sandbox
@@ -36,6 +36,7 @@ class Place:
         """True once its record is removed: whoever waited for the lock must not go on."""
         self._link = link
         self._users = 0
+        self._active_at = sandbox.active_at
 
     @property
     def id(self) -> str:
@@ -76,19 +77,17 @@ class Place:
     @property
     def active_at(self) -> float:
         """When it was last used, in seconds since the epoch."""
-        now = time.time()
-        return now if self._users else max(self.sandbox.active_at, now - (time.monotonic() - self.used_at))
+        return time.time() if self._users else self._active_at
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
         """Keep the reaper away, and note the use: for a request, and for an execution that outlives its request."""
         self._users += 1
-        self.used_at = time.monotonic()
         try:
             yield
         finally:
             self._users -= 1
-            self.used_at = time.monotonic()
+            self.used_at, self._active_at = time.monotonic(), time.time()
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:

@@ -71,7 +71,7 @@ class Reaper:
         now, today = time.monotonic(), time.time()
         places = tuple(self._lives.places.values())
         due = [place for place in places if self._is_free(place, now) and self._judge(place, now, today) is not None]
-        used = [place for place in places if place.used_at - place.touched_at >= TOUCH_S]
+        used = [place for place in places if (now if place.is_busy else place.used_at) - place.touched_at >= TOUCH_S]
         if not due and not used:
             return
         self._reaping.update(place.id for place in due)
@@ -125,7 +125,7 @@ class Reaper:
         self._audit.note(None, "sandbox.stop" if is_kept else "sandbox.delete", sandbox_id=place.id, reason=fate.value)
 
     async def _touch(self, place: Place) -> None:
-        place.touched_at = place.used_at
+        place.touched_at = time.monotonic()
         try:
             await self._store.touch(place.id, place.active_at)
         except StoreError as error:

@@ -1,0 +1,38 @@
+"""What the tests of the core share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from unit.core.estate import Estate
+from warren.core.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from warren.domain import Image
+
+    Serve = Callable[..., None]
+
+
+@pytest.fixture
+def serve(tmp_path: Path, images_dir: str, python_image: Image) -> Serve:
+    """Run a scenario over real sandboxes of the bare engine; keyword arguments are the operator's policy."""
+
+    def run(scenario: Callable[[Estate], Awaitable[None]], **policy: Any) -> None:
+        async def go() -> None:
+            estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name, **policy))
+            async with estate.open():
+                try:
+                    await scenario(estate)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await estate.clean()
+
+        anyio.run(go)
+
+    return run

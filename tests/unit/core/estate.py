@@ -1,0 +1,123 @@
+"""A service's sandboxes without the rest of it: the real parts over the bare engine, and a way to die and come back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from warren.core.admission import Admission
+from warren.core.audit import Audit
+from warren.core.image_cache import ImageCache
+from warren.core.images import Catalog
+from warren.core.links import Links
+from warren.core.pool import Pool
+from warren.core.reaper import Reaper
+from warren.core.recovery import recover
+from warren.core.sandboxes import NewSandbox, Sandboxes
+from warren.domain import ExecKind, ExecRequest, ExecResult, Storage, new_id
+from warren.engines.bare import BareEngine
+from warren.records import AuditQuery, Caller, Principal, SandboxQuery, Scope
+from warren.stores.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from warren.core.places import Place
+    from warren.core.policy import Policy
+    from warren.engines.base import Engine
+    from warren.records import Sandbox
+
+ANN = Caller(principal=Principal(subject="ann"), request_id="req_1")
+BOB = Caller(principal=Principal(subject="bob"), request_id="req_2")
+READER = Caller(principal=Principal(subject="ann", scope=Scope.READ), request_id="req_3")
+ADMIN = Caller(principal=Principal(subject="root", scope=Scope.ADMIN), request_id="req_4")
+
+
+class Estate:
+    """Everything that sandboxes need, over one data folder."""
+
+    def __init__(self, data_dir: str, images_dir: str, policy: Policy, engine: Engine | None = None) -> None:
+        self.data_dir = data_dir
+        self.policy = policy
+        self.engine: Engine = BareEngine(data_dir, allow=True) if engine is None else engine
+        self.store = SqliteStore(data_dir)
+        self.audit = Audit(self.store, policy)
+        self.links = Links(self.engine)
+        self.images = ImageCache(Catalog(images_dir))
+        self.pool = Pool(self.engine, self.links, self.images, policy)
+        self.sandboxes = Sandboxes(
+            engine=self.engine,
+            store=self.store,
+            links=self.links,
+            pool=self.pool,
+            images=self.images,
+            admission=Admission(self.store, policy),
+            audit=self.audit,
+            policy=policy,
+        )
+        self.lives = self.sandboxes.lives
+        self.reaper = Reaper(self.lives, self.store, self.audit, policy)
+        self.adopted: list[str] = []
+        self.recovered: dict[str, int] = {}
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[Estate]:
+        """Recover, serve, and let go of everything; sandboxes live on."""
+        await self.store.open()
+        await self.engine.open()
+        try:
+            async with self.links:
+                self.recovered = await recover(self.lives, self.engine, self.store, self._adopt)
+                yield self
+                await self.audit.flush()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.engine.close()
+                await self.store.close()
+
+    async def _adopt(self, place: Place) -> None:
+        self.adopted.append(place.id)
+
+    async def create(self, caller: Caller = ANN, **fields: Any) -> Sandbox:
+        sandbox, _ = await self.sandboxes.create(caller, NewSandbox(**fields))
+        return sandbox
+
+    async def shell(self, sandbox_id: str, command: str, caller: Caller = ANN) -> ExecResult:
+        async with self.sandboxes.use(caller, sandbox_id) as place:
+            return await place.link.run(ExecRequest(id=new_id("exe"), kind=ExecKind.SHELL, code=command))
+
+    async def handles(self) -> set[str]:
+        return {handle.sandbox_id async for handle in self.engine.handles()}
+
+    async def rows(self) -> dict[str, Sandbox]:
+        return {sandbox.id: sandbox for sandbox in (await self.store.list(SandboxQuery(limit=1000))).items}
+
+    async def audited(self, action: str) -> list[str]:
+        """Return the outcomes of an action, oldest first."""
+        await self.audit.flush()
+        page = await self.store.audit(AuditQuery(action=action))
+        return [row.entry.outcome for row in reversed(page.items)]
+
+    def kill_agent(self, sandbox_id: str) -> None:
+        """End an agent of the bare engine as an accident would."""
+        with open(os.path.join(self.data_dir, "bare", sandbox_id, "record.json"), encoding="utf-8") as record:
+            os.kill(json.load(record)["pid"], signal.SIGKILL)
+
+    async def clean(self) -> None:
+        async for handle in self.engine.handles():
+            await self.engine.destroy(handle)
+
+
+async def wait_until(condition: Callable[[], object]) -> None:
+    """Look again and again, for at most ten seconds."""
+    with anyio.fail_after(10):
+        while not condition():  # noqa: ASYNC110 - the tested code tells nobody
+            await anyio.sleep(0.005)
+
+
+EPHEMERAL = Storage.EPHEMERAL
