@@ -7,16 +7,15 @@ import os
 import secrets
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
+from warren.app import build_catalog, build_engine
 from warren.cli.progress import build_with_progress
-from warren.core.images import Catalog
 from warren.core.link import Link
 from warren.domain import Handle, SandboxSpec
 from warren.engines import procfs
-from warren.engines.base import load_engine
 from warren.errors import NotFound
 from warren.settings import Settings
 
@@ -40,15 +39,10 @@ class Prepared:
     limits: Limits
 
 
-def open_catalog(settings: Settings) -> Catalog:
-    """Give the catalog of images that the settings name."""
-    return Catalog(settings.data_dir, settings.image_dirs)
-
-
 @contextlib.asynccontextmanager
 async def opened_engine(settings: Settings, choice: Choice) -> AsyncIterator[Engine]:
     """Open the engine for the length of a block. What it keeps warm lives on, for the next command."""
-    engine = build_engine(settings, choice)
+    engine = _build_engine(settings, choice)
     await engine.open()
     try:
         yield engine
@@ -57,18 +51,9 @@ async def opened_engine(settings: Settings, choice: Choice) -> AsyncIterator[Eng
             await engine.close()
 
 
-def build_engine(settings: Settings, choice: Choice) -> Engine:
-    """Build the engine that the command or the settings name; it is not open yet."""
-    name = choice.engine or settings.engine
-    options: dict[str, Any] = {}
-    if name == "local":
-        options = {"optional_layers": settings.optional_layers, "debug": settings.debug}
-    elif name == "bare":
-        options = {"allow": choice.allow_bare or settings.allow_bare}
-    # The seam says nothing of how an engine is built: that is between its settings and its class.
-    engine_class: Any = load_engine(name)
-    engine: Engine = engine_class(settings.data_dir, **options)
-    return engine
+def _build_engine(settings: Settings, choice: Choice) -> Engine:
+    chosen = {"engine": choice.engine or settings.engine, "allow_bare": choice.allow_bare or settings.allow_bare}
+    return build_engine(settings.model_copy(update=chosen))
 
 
 @contextlib.asynccontextmanager
@@ -95,7 +80,7 @@ def prepare(choice: Choice) -> Prepared:
     """
     settings = Settings.load()
     limits = choice.build_limits(settings.limits.build())
-    catalog, name = open_catalog(settings), choice.image or settings.image
+    catalog, name = build_catalog(settings), choice.image or settings.image
     catalog.spec(name)
     try:
         image = catalog.get(name)

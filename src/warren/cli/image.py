@@ -100,13 +100,13 @@ def remove(
 
 
 async def _remove(name: str, stale: bool) -> int:
-    from warren.cli.embedded import open_catalog
+    from warren.app import build_catalog
     from warren.engines.local.engine import LocalEngine
     from warren.settings import Settings
 
     settings = Settings.load()
     engine = LocalEngine(settings.data_dir)
-    freed = open_catalog(settings).remove(name, stale_only=stale, in_use=await engine.images_in_use())
+    freed = build_catalog(settings).remove(name, stale_only=stale, in_use=await engine.images_in_use())
     if freed:
         # What is kept warm has the files open that are gone now.
         await engine.retire()
@@ -114,10 +114,10 @@ async def _remove(name: str, stale: bool) -> int:
 
 
 def _catalog() -> Catalog:
-    from warren.cli.embedded import open_catalog
+    from warren.app import build_catalog
     from warren.settings import Settings
 
-    return open_catalog(Settings.load())
+    return build_catalog(Settings.load())
 
 
 def _built(status: ImageStatus) -> str:

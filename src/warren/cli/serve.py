@@ -1,0 +1,184 @@
+"""`warren serve`: the service, from nothing to an address and a key that work."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.cli.options import AllowBare, EngineName, ImageName
+from warren.errors import ConfigError, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    import uvicorn
+
+    from warren.core.service import Service
+    from warren.settings import Settings
+
+EXAMPLES = """\b
+Examples:
+  warren serve
+  warren serve --port 9000 --data-dir ./data
+  warren serve --no-auth            # on this machine only, for trying things out
+  WARREN_POOL_SIZE=8 warren serve
+"""
+
+
+def serve(
+    *,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; 127.0.0.1 unless set.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on; 8000 unless set.")] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where images, workspaces and records are kept.")
+    ] = None,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask for no key; refused unless on loopback.")] = False,
+    image: ImageName = None,
+    engine: EngineName = None,
+    allow_bare: AllowBare = False,
+) -> int:
+    """Serve sandboxes over HTTP. The first start builds the default image, which takes a minute, and makes a key.
+
+    Every setting is in docs/reference/settings.md; a flag wins over the environment, and that over warren.toml.
+    """
+    from warren.gateway.auth import check_no_auth
+    from warren.settings import Settings
+
+    settings = Settings.load(
+        flags={
+            "serve.host": host,
+            "serve.port": port,
+            "serve.auth": False if no_auth else None,
+            "data_dir": data_dir,
+            "image": image,
+            "engine": engine,
+            "allow_bare": True if allow_bare else None,
+        }
+    )
+    if not settings.serve.auth:
+        check_no_auth(settings.serve.host)
+    with _only_one(settings.data_dir):
+        _prepare_image(settings)
+        return _run(settings, _listen(settings.serve.host, settings.serve.port))
+
+
+@contextlib.contextmanager
+def _only_one(data_dir: str) -> Iterator[None]:
+    """Hold the data folder: two services on one would undo each other's work."""
+    try:
+        os.makedirs(data_dir, 0o755, exist_ok=True)
+        lock = os.open(os.path.join(data_dir, "service.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise ConfigError(f"{data_dir} cannot be written: {exc.strerror}. Choose another with --data-dir") from exc
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        yield
+    except BlockingIOError:
+        pid = os.pread(lock, 32, 0).decode().strip() or "another process"
+        raise ConfigError(
+            f"{data_dir} is served already, by process {pid}. Stop it, or choose another folder with --data-dir"
+        ) from None
+    finally:
+        os.close(lock)
+
+
+def _prepare_image(settings: Settings) -> None:
+    from warren.app import build_catalog
+    from warren.cli.progress import build_with_progress
+
+    catalog = build_catalog(settings)
+    for name in {settings.image, *settings.pool.images}:
+        try:
+            catalog.get(name)
+        except NotFound:
+            catalog.spec(name)
+            print(f"Building image {name}; this is done once.", file=sys.stderr)
+            build_with_progress(catalog, name)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+            0
+        ]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as exc:
+        raise ConfigError(f"cannot listen on {host} port {port}: {exc.strerror}. Choose another with --port") from exc
+    return listener
+
+
+def _run(settings: Settings, listener: socket.socket) -> int:
+    import anyio
+
+    from warren.gateway.logs import configure_logs
+
+    configure_logs(debug=settings.debug)
+    anyio.run(_serve, settings, listener, backend_options={"use_uvloop": True})
+    return 0
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> None:
+    import uvicorn
+
+    from warren.app import build_service
+    from warren.gateway.app import build_app
+
+    async with build_service(settings) as service:
+        config = uvicorn.Config(
+            build_app(service, settings),
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=max(1, round(settings.serve.drain_s)),
+            h11_max_incomplete_event_size=64 * 1024,
+        )
+        await _announce(service, settings, listener)
+        await _build_server(config, service).serve(sockets=[listener])
+
+
+async def _announce(service: Service, settings: Settings, listener: socket.socket) -> None:
+    """Print where the service is, the first key, once, and a line that can be pasted."""
+    host, port = listener.getsockname()[:2]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    print(f"Warren is at {address}  (API: {address}/docs)")
+    header = ""
+    if settings.serve.auth:
+        secret = await service.keys.ensure_first_key()
+        if secret is not None:
+            print(f"Your API key, shown this once: {secret}")
+        header = f" -H 'Authorization: Bearer {secret or '$WARREN_API_KEY'}'"
+        if secret is None:
+            print("Keys: `warren keys list` shows them, `warren keys create NAME` makes another.")
+    else:
+        print("No key is asked for: whoever reaches this address may run code.")
+    body = '{"code": "print(1 + 1)"}'
+    print(f"Try: curl {address}/api/v1/run{header} -H 'Content-Type: application/json' -d '{body}'", flush=True)
+
+
+def _build_server(config: uvicorn.Config, service: Service) -> uvicorn.Server:
+    """Build a server that tells the service when it begins to stop, so that it is not ready any more."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            service.drain()
+            super().handle_exit(sig, frame)
+
+    return Server(config)

@@ -1,0 +1,134 @@
+"""The service: everything we do, put together once. What is outside calls its parts; they know no HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+
+from warren.core.admission import Admission
+from warren.core.audit import Audit
+from warren.core.executions import Executions
+from warren.core.files import Files
+from warren.core.image_cache import ImageCache
+from warren.core.kernels import Kernels
+from warren.core.keys import Keys
+from warren.core.links import Links
+from warren.core.observer import Observer
+from warren.core.oneshot import OneShots
+from warren.core.pool import Pool
+from warren.core.reaper import Reaper
+from warren.core.recovery import recover
+from warren.core.sandboxes import Sandboxes
+from warren.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from types import TracebackType
+
+    from warren.core.images import Catalog
+    from warren.core.policy import Policy
+    from warren.engines.base import Engine
+    from warren.stores.base import Store
+
+_log = logging.getLogger(__name__)
+
+
+class Service:
+    """One service over one engine and one store. `async with` opens, recovers and serves; leaving ends no sandbox."""
+
+    def __init__(self, *, engine: Engine, store: Store, images: Catalog, policy: Policy) -> None:
+        self.engine = engine
+        self.store = store
+        self.images = images
+        self.policy = policy
+        self.observer = Observer()
+        self.started_at = time.time()
+        self.is_recovered = False
+        """True once every sandbox of an earlier process has been found again."""
+        self.is_draining = False
+        """True once the service is about to end: it answers what it has, and takes nothing new."""
+        self.links = Links(engine)
+        self.audit = Audit(store, policy)
+        self.keys = Keys(store, self.audit)
+        self.admission = Admission(store, policy)
+        cache = ImageCache(images)
+        self.pool = Pool(engine, self.links, cache, policy)
+        self.sandboxes = Sandboxes(
+            engine=engine,
+            store=store,
+            links=self.links,
+            pool=self.pool,
+            images=cache,
+            admission=self.admission,
+            audit=self.audit,
+            policy=policy,
+            observer=self.observer,
+        )
+        self.executions = Executions(
+            store=store,
+            sandboxes=self.sandboxes,
+            links=self.links,
+            admission=self.admission,
+            audit=self.audit,
+            policy=policy,
+            observer=self.observer,
+        )
+        self.oneshots = OneShots(self.sandboxes, self.executions)
+        self.kernels = Kernels(self.sandboxes, self.audit)
+        self.files = Files(self.sandboxes, self.audit, self.observer)
+        self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
+        self._open = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Open everything. Raises EngineUnavailable and StoreError: one sentence that says what to do."""
+        async with contextlib.AsyncExitStack() as opening:
+            await self.store.open()
+            opening.push_async_callback(self.store.close)
+            await self.engine.open()
+            opening.push_async_callback(self.engine.close)
+            opening.push_async_callback(self._flush_audit)
+            await opening.enter_async_context(_running(self.audit.run))
+            await opening.enter_async_context(self.links)
+            await opening.enter_async_context(self.executions)
+            await opening.enter_async_context(self.oneshots)
+            counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)
+            _log.info("recovered", extra={"counts": counts})
+            self.is_recovered = True
+            opening.push_async_callback(self.pool.drain)
+            await opening.enter_async_context(_running(self.pool.run, self.reaper.run))
+            self._open = opening.pop_all()
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Flush what is written behind and let go. Sandboxes, and what runs in the background, live on."""
+        self.drain()
+        with anyio.CancelScope(shield=True):
+            await self._open.aclose()
+
+    def drain(self) -> None:
+        """Say that the end is near: health checks answer so from now on."""
+        self.is_draining = True
+
+    async def _flush_audit(self) -> None:
+        try:
+            await self.audit.flush()
+        except StoreError as error:
+            _log.error("the audit record is not complete: %s", error)
+
+
+@contextlib.asynccontextmanager
+async def _running(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run these beside the body, and end them with it."""
+    async with anyio.create_task_group() as tasks:
+        for loop in loops:
+            tasks.start_soon(loop)
+        try:
+            yield
+        finally:
+            tasks.cancel_scope.cancel()
