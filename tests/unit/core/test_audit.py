@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren.core import audit as audit_module
@@ -247,11 +247,13 @@ VALUES = st.recursive(
     | st.text()
     | st.binary()
     | st.characters(categories=["Cs"]),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=6,
 )
 
 
-@given(details=st.dictionaries(st.text(), VALUES))
+@settings(max_examples=50)
+@given(details=st.dictionaries(st.text(max_size=8), VALUES, max_size=4))
 def test_details_are_always_json_that_can_be_written(details: dict[str, Any]) -> None:
     bounded, _ = bound_details(details)
 
