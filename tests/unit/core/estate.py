@@ -88,8 +88,14 @@ class Estate:
         return sandbox
 
     async def shell(self, sandbox_id: str, command: str, caller: Caller = ANN) -> ExecResult:
+        return await self._run(caller, sandbox_id, ExecRequest(id=new_id("exe"), kind=ExecKind.SHELL, code=command))
+
+    async def cell(self, sandbox_id: str, code: str, caller: Caller = ANN) -> ExecResult:
+        return await self._run(caller, sandbox_id, ExecRequest(id=new_id("exe"), code=code))
+
+    async def _run(self, caller: Caller, sandbox_id: str, request: ExecRequest) -> ExecResult:
         async with self.sandboxes.use(caller, sandbox_id) as place:
-            return await place.link.run(ExecRequest(id=new_id("exe"), kind=ExecKind.SHELL, code=command))
+            return await place.link.run(request)
 
     async def handles(self) -> set[str]:
         return {handle.sandbox_id async for handle in self.engine.handles()}

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from unit.core.estate import Estate, wait_until
+from warren.core.links import Links
+from warren.domain import Handle, new_id
+from warren.errors import EngineUnavailable, SandboxLost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warren.core.link import Link
+
+
+def test_one_link_is_shared_and_reopened_when_it_was_lost(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        handle = Handle("bare", (await estate.create()).id)
+        lost: list[tuple[str, Link]] = []
+
+        async def note(sandbox_id: str, link: Link) -> None:
+            lost.append((sandbox_id, link))
+
+        async with Links(estate.engine, note) as links:
+            first = await links.get(handle)
+            assert await links.get(handle) is links.peek(handle.sandbox_id) is first
+            await first.aclose()
+            second = await links.get(handle)
+            await second.ping()
+            assert second is not first
+        assert lost in ([], [(handle.sandbox_id, first)])
+        assert second.lost is not None
+
+    serve(scenario)
+
+
+def test_a_lost_link_is_told_of_and_a_dropped_one_is_not(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        dropped, dying = Handle("bare", (await estate.create()).id), Handle("bare", (await estate.create()).id)
+        lost: list[str] = []
+
+        async def note(sandbox_id: str, _link: Link) -> None:
+            lost.append(sandbox_id)
+
+        async with Links(estate.engine, note) as links:
+            for handle in (dropped, dying):
+                await links.get(handle)
+            await links.drop(dropped.sandbox_id)
+            await links.drop(dropped.sandbox_id)
+            estate.kill_agent(dying.sandbox_id)
+            await wait_until(lambda: lost)
+
+        assert lost == [dying.sandbox_id]
+
+    serve(scenario)
+
+
+def test_a_sandbox_that_is_not_there_is_lost(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        with pytest.raises(SandboxLost):
+            await estate.links.get(Handle("bare", new_id("sbx")))
+
+    serve(scenario)
+
+
+def test_closing_does_not_call_a_sandbox_lost(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        handle = Handle("bare", (await estate.create()).id)
+        links = Links(estate.engine)
+        async with links:
+            pass
+
+        with pytest.raises(EngineUnavailable, match="stopping"):
+            await links.get(handle)
+
+    serve(scenario)
+
+
+def test_a_keeper_of_links_ends_with_what_its_body_raised(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        handle = Handle("bare", (await estate.create()).id)
+
+        async def fail() -> None:
+            async with Links(estate.engine) as links:
+                await links.get(handle)
+                raise LookupError("mine")
+
+        with pytest.raises(LookupError, match="mine"):
+            await fail()
+        with anyio.move_on_after(0):
+            async with Links(estate.engine) as links:
+                await links.get(handle)
+
+    serve(scenario)

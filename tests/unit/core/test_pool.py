@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from unit.core.estate import ANN, BOB, EPHEMERAL, Estate, wait_until
+from warren.core.sandboxes import NewSandbox
+from warren.domain import GIB, MIB, Limits
+from warren.errors import QuotaExceeded
+from warren.lifecycle import Status
+from warren.records import Holding
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+FULL = {"python/persistent": 1, "python/ephemeral": 1}
+
+
+@contextlib.asynccontextmanager
+async def filled(estate: Estate) -> AsyncIterator[set[str]]:
+    """Keep the pool full, and say what was in it first."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(estate.pool.run)
+        await wait_until(lambda: estate.pool.sizes() == FULL)
+        yield await estate.handles()
+        tasks.cancel_scope.cancel()
+    await estate.pool.drain()
+
+
+def test_a_create_takes_a_sandbox_that_waits(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        async with filled(estate) as waiting:
+            sandbox = await estate.create()
+
+            assert sandbox.id in waiting
+            assert set(await estate.rows()) == {sandbox.id}
+            assert (await estate.shell(sandbox.id, "echo here")).stdout == b"here\n"
+            await wait_until(lambda: estate.pool.sizes() == FULL)
+
+    serve(scenario, pool_size=1)
+
+
+def test_the_environment_of_a_claim_reaches_cells_and_commands(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        async with filled(estate) as waiting:
+            sandbox = await estate.create(env={"CITY": "Bern"})
+
+            assert sandbox.id in waiting
+            assert sandbox.status is Status.RUNNING
+            assert (await estate.shell(sandbox.id, "echo $CITY")).stdout == b"Bern\n"
+            assert (await estate.cell(sandbox.id, "import os; print(os.environ['CITY'])")).stdout == b"Bern\n"
+
+    serve(scenario, pool_size=1)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [Limits(disk_bytes=GIB), Limits(memory_bytes=256 * MIB)],
+    ids=["another disk", "limits that this engine cannot change"],
+)
+def test_what_the_pool_cannot_serve_is_made(serve: Callable[..., None], limits: Limits) -> None:
+    async def scenario(estate: Estate) -> None:
+        async with filled(estate):
+            sandbox = await estate.create(limits=limits)
+
+            assert (sandbox.status, sandbox.limits) == (Status.RUNNING, limits)
+            assert (await estate.shell(sandbox.id, "echo here")).stdout == b"here\n"
+
+    serve(scenario, pool_size=1)
+
+
+def test_a_sandbox_that_died_waiting_is_not_given_away(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        async with filled(estate) as waiting:
+            for sandbox_id in waiting:
+                estate.kill_agent(sandbox_id)
+            await wait_until(lambda: not any(map(estate.links.peek, waiting)))
+
+            sandbox = await estate.create(storage=EPHEMERAL)
+
+            assert sandbox.id not in waiting
+            assert (await estate.shell(sandbox.id, "echo here")).stdout == b"here\n"
+        assert await estate.handles() == {sandbox.id}
+
+    serve(scenario, pool_size=1)
+
+
+def test_a_refused_create_gives_its_sandbox_back(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        async with filled(estate):
+            await estate.create()
+            await wait_until(lambda: estate.pool.sizes() == FULL)
+            waiting = await estate.handles()
+
+            with pytest.raises(QuotaExceeded):
+                await estate.create(env={"CITY": "Bern"})
+
+            assert await estate.handles() == waiting
+            assert estate.pool.sizes() == FULL
+
+    serve(scenario, pool_size=1, own=Holding(sandboxes=1))
+
+
+def test_racing_claims_for_a_session_key_waste_nothing(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        async with filled(estate) as waiting:
+            found: set[str] = set()
+
+            async def create() -> None:
+                sandbox, _ = await estate.sandboxes.create(ANN, NewSandbox(session_key="s", env={"A": "1"}))
+                found.add(sandbox.id)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(20):
+                    tasks.start_soon(create)
+
+            assert len(found) == 1
+            assert set(await estate.rows()) == found
+            assert len(await estate.handles() & waiting) == 2
+
+    serve(scenario, pool_size=1)
+
+
+def test_a_burst_is_served_and_the_pool_fills_again_after_it(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        async with filled(estate):
+            async with anyio.create_task_group() as tasks:
+                for caller in (ANN, BOB) * 4:
+                    tasks.start_soon(estate.create, caller)
+
+            assert len(await estate.rows()) == 8
+            await wait_until(lambda: estate.pool.sizes() == FULL)
+            assert len(await estate.handles()) == 10
+
+    serve(scenario, pool_size=1)
+
+
+def test_draining_leaves_nothing(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        async with filled(estate):
+            pass
+
+        assert (await estate.handles(), estate.pool.sizes()) == (set(), {})
+
+    serve(scenario, pool_size=1)
