@@ -35,6 +35,7 @@ class Adoption:
         self._store = store
         self._conductor = conductor
         self._tasks = tasks
+        self._is_over = False
 
     async def adopt(self, place: Place) -> None:
         """Take over one sandbox. What its agent has finished is settled when this returns; the rest is followed."""
@@ -52,6 +53,13 @@ class Adoption:
         """Report as lost whatever is recorded as running and belongs to no sandbox that was adopted."""
         for execution in await self._store.running():
             await self._lose(execution, "its sandbox was gone when the service came back")
+        self._is_over = True
+
+    async def lose(self, sandbox_id: str) -> None:
+        """Report what is left of a sandbox that is about to be stopped or destroyed before it was adopted."""
+        if not self._is_over:
+            for execution in await self._store.running(sandbox_id):
+                await self._lose(execution, "its sandbox could not be reached when the service came back")
 
     async def _take(self, place: Place, known: KnownExecution, execution: Execution | None) -> None:
         if execution is None:

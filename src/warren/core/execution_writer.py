@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.execution_record import build_details, build_kept
-from warren.errors import Error, StoreError
+from warren.errors import StoreError
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from warren.records import Caller, Execution
     from warren.stores.base import Store
 
-_BATCH = 64
+_BATCH = 256
 _BACKLOG = 4096
-_ATTEMPTS = 5
+_GATHER_S = 0.02
 _RETRY_S = 0.1
-_ACK_S = 5.0
+_FLUSH_S = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +74,7 @@ class ExecutionWriter:
         self._tasks = tasks
         self._finishes: dict[str, Finish] = {}
         self._wake = anyio.Event()
+        self._hurry = anyio.Event()
         self._settled = anyio.Event()
 
     def start(self, execution: Execution) -> Start:
@@ -102,14 +102,13 @@ class ExecutionWriter:
         return [one.execution for one in self._finishes.values() if one.execution.sandbox_id == sandbox_id]
 
     async def flush(self, sandbox_id: str | None = None) -> None:
-        """Wait until what has finished so far is on disk. Raises StoreError when that cannot be."""
+        """Have what has finished so far on disk. Raises StoreError when that cannot be."""
         waiting = {
-            execution_id
-            for execution_id, finish in self._finishes.items()
-            if sandbox_id in (None, finish.execution.sandbox_id)
+            one.execution.id for one in self._finishes.values() if sandbox_id in (None, one.execution.sandbox_id)
         }
-        with anyio.move_on_after(_ATTEMPTS * _RETRY_S * _ATTEMPTS) as scope:
+        with anyio.move_on_after(_FLUSH_S) as scope:
             while waiting & self._finishes.keys():
+                self._hurry.set()
                 await self._settled.wait()
         if scope.cancelled_caught:
             raise StoreError(f"{len(waiting & self._finishes.keys())} executions could not be written down")
@@ -118,12 +117,13 @@ class ExecutionWriter:
         """Write what has finished, for as long as the service lives."""
         failures = 0
         while True:
-            if failures:
-                await anyio.sleep(min(failures, 10) * _RETRY_S)
             await self._wake.wait()
-            batch = list(self._finishes.values())[:_BATCH]
+            # WHY: nobody waits for this, and what finishes meanwhile is written in the same transaction.
+            with anyio.move_on_after(_GATHER_S + min(failures, 10) * _RETRY_S):
+                await self._hurry.wait()
+            self._hurry = anyio.Event()
             try:
-                await self._write(batch)
+                await self._write(list(self._finishes.values())[:_BATCH])
                 failures = 0
             except StoreError:
                 failures += 1
@@ -162,9 +162,8 @@ class ExecutionWriter:
             failures.append(error)
             return
         self._finishes.pop(finish.execution.id, None)
-        if finish.link is not None and finish.link.lost is None:
-            # WHY: a task of its own: an agent that does not answer must not hold up what others have finished.
-            self._tasks.start_soon(_acknowledge, finish.link, finish.execution.id)
+        if finish.link is not None:
+            finish.link.ack_soon(finish.execution.id)
 
     def _note(self, finish: Finish) -> None:
         execution = finish.execution
@@ -176,9 +175,3 @@ class ExecutionWriter:
             execution_id=execution.id,
             **build_details(execution, self._policy),
         )
-
-
-async def _acknowledge(link: Link, execution_id: str) -> None:
-    # An agent that is gone, or never knew it, keeps nothing of it either.
-    with anyio.move_on_after(_ACK_S), contextlib.suppress(Error):
-        await link.ack(execution_id)

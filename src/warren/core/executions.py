@@ -75,13 +75,12 @@ class Executions:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._conductor.is_closing = True
-        with anyio.CancelScope(shield=True):
-            # What cannot be written now is still with its agent: the next service finds it there.
-            with contextlib.suppress(StoreError):
-                await self.flush()
-            self._tasks.cancel_scope.cancel()
-            # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
-            await self._tasks.__aexit__(None, None, None)
+        # What cannot be written now is still with its agent: the next service finds it there.
+        with anyio.CancelScope(shield=True), contextlib.suppress(StoreError):
+            await self.flush()
+        self._tasks.cancel_scope.cancel()
+        # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
+        await self._tasks.__aexit__(None, None, None)
 
     async def run(self, caller: Caller, sandbox_id: str, new: NewExecution) -> Execution:
         """Run something and return it with its result. If the caller is cancelled it is ended, and recorded."""
@@ -156,6 +155,7 @@ class Executions:
     async def end_all(self, sandbox_id: str) -> None:
         """Kill what runs in a sandbox that is about to be stopped or destroyed, and have all of it on disk."""
         await self._conductor.end_all(sandbox_id)
+        await self._adoption.lose(sandbox_id)
         await self._writer.flush(sandbox_id)
 
     async def flush(self, sandbox_id: str | None = None) -> None:

@@ -125,6 +125,10 @@ class Link(FileLink):
         """Let the agent forget a finished execution."""
         await self.call("ack", {"exec": exec_id})
 
+    def ack_soon(self, exec_id: str) -> None:
+        """As `ack`, and nobody waits for it or hears whether it was known."""
+        self.tell("ack", {"exec": exec_id})
+
     async def interrupt(self, exec_id: str) -> None:
         """Send SIGINT to an execution."""
         await self.call("interrupt", {"exec": exec_id})

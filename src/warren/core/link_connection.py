@@ -149,6 +149,11 @@ class Connection:
         finally:
             stream.close()
 
+    def tell(self, op: str, parameters: Header) -> None:
+        """Queue a request whose answer nobody wants; it is thrown away when it comes."""
+        self.post({"t": "req", "id": self._next_id, "op": op, **parameters})
+        self._next_id += 2
+
     def post(self, header: Header, payload: bytes | memoryview = b"") -> None:
         """Queue a frame for the writer."""
         if self.lost is None:

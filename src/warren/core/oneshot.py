@@ -93,8 +93,8 @@ class OneShots:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._send.close()
-        with anyio.CancelScope(shield=True):
-            await self._tasks.__aexit__(None, None, None)
+        self._tasks.cancel_scope.shield = True
+        await self._tasks.__aexit__(None, None, None)
         self._receive.close()
 
     async def run(self, caller: Caller, shot: OneShot) -> OneShotResult:

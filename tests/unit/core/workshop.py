@@ -1,0 +1,98 @@
+"""An estate in which code runs: executions, kernels and one-shots over the real parts, and a caller's shorthand."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from unit.core.estate import ANN, Estate
+from warren.core.admission import Admission
+from warren.core.executions import Executions, NewExecution
+from warren.core.kernels import Kernels
+from warren.core.oneshot import OneShots
+from warren.core.policy import Policy
+from warren.core.recovery import recover
+from warren.domain import ExecKind, ExecResult
+from warren.records import AuditQuery
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from warren.engines.base import Engine
+    from warren.records import AuditEntry, Caller, Execution
+
+
+class Workshop(Estate):
+    """Everything that executions need, over one data folder."""
+
+    def __init__(self, data_dir: str, images_dir: str, policy: Policy, engine: Engine | None = None) -> None:
+        super().__init__(data_dir, images_dir, policy, engine)
+        self.executions = Executions(
+            store=self.store,
+            sandboxes=self.sandboxes,
+            links=self.links,
+            admission=Admission(self.store, policy),
+            audit=self.audit,
+            policy=policy,
+        )
+        self.kernels = Kernels(self.sandboxes, self.audit)
+        self.oneshots = OneShots(self.sandboxes, self.executions)
+        self.lives.before_end = self.executions.end_all
+
+    @contextlib.asynccontextmanager
+    async def working(self) -> AsyncIterator[Workshop]:
+        """Recover and serve; sandboxes live on."""
+        await self.store.open()
+        await self.engine.open()
+        try:
+            async with self.links, self.executions, self.oneshots:
+                await recover(self.lives, self.engine, self.store, self.executions.adopt)
+                await self.executions.lose_rest()
+                yield self
+            await self.audit.flush()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.engine.close()
+                await self.store.close()
+
+    async def run(self, sandbox_id: str, code: str, caller: Caller = ANN, **fields: Any) -> ExecResult:
+        """Run a cell and return its result."""
+        execution = await self.executions.run(caller, sandbox_id, NewExecution(code=code, **fields))
+        assert execution.result is not None
+        return execution.result
+
+    async def finished(self, sandbox_id: str, execution_id: str) -> Execution:
+        """Wait until an execution has a result that is on disk."""
+        with anyio.fail_after(20):
+            while True:
+                execution = await self.store.execution(execution_id)
+                if execution is not None and execution.result is not None:
+                    return execution
+                await anyio.sleep(0.005)
+
+    async def finishes(self, execution_id: str) -> list[AuditEntry]:
+        """Return the audit entries of the end of an execution."""
+        await self.executions.flush()
+        page = await self.store.audit(AuditQuery(execution_id=execution_id, action="execution.finish"))
+        return [row.entry for row in page.items]
+
+
+SHELL = ExecKind.SHELL
+
+
+def work(data_dir: str, images_dir: str, story: Callable[[Workshop], Awaitable[None]], **choices: Any) -> None:
+    """Tell a story in a workshop of its own, and leave nothing of it."""
+
+    async def tell() -> None:
+        shop = Workshop(data_dir, images_dir, Policy(image="python", **choices))
+        with anyio.fail_after(60):
+            try:
+                async with shop.working():
+                    await story(shop)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await shop.clean()
+
+    anyio.run(tell)
