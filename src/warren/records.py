@@ -248,6 +248,7 @@ class AuditQuery:
     execution_id: str | None = None
     request_id: str | None = None
     since: float | None = None
+    """Included; `until` is not."""
     until: float | None = None
     offset: int = 0
     limit: int = 100

@@ -60,7 +60,7 @@ class Store(Protocol):
     async def swap(
         self, sandbox: Sandbox, *, was: Status, own: Holding | None = None, everybody: Holding | None = None
     ) -> bool:
-        """Replace a sandbox if its status still is `was`; say whether it was. Raises QuotaExceeded as `add`.
+        """Replace a sandbox if its status still is `was`; say whether it was. Raises as `add`.
 
         `active_at` never goes back, and `executions` is kept as it is: `record` counts them.
         """
@@ -80,7 +80,8 @@ class Store(Protocol):
     async def record(self, execution: Execution) -> None:
         """Keep an execution: a new one, or its result. The result that came first stays.
 
-        A new one counts for its sandbox and notes that it was used.
+        A new one counts for its sandbox and notes that it was used. Nothing happens where the sandbox is gone. A store
+        may keep only the newest of a sandbox, but never forgets one that runs.
         """
 
     async def execution(self, execution_id: str) -> Execution | None:

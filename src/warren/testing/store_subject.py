@@ -1,0 +1,120 @@
+"""What a store check works on: an open store, how to open another over the same data, and values to keep."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warren.domain import Cause, Display, ExecKind, ExecResult, FileChange, State, new_id
+from warren.lifecycle import Status
+from warren.records import ApiKey, AuditEntry, Execution, Owner, Sandbox, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warren.stores.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSubject:
+    """The store under check."""
+
+    store: Store
+    """Open and empty; the checks never close it."""
+    make_store: Callable[[], Store]
+    """Build another store object over the same data, not yet open: what a restarted service would have."""
+
+
+OWNER = Owner("acme", "ann")
+OTHER = Owner("acme", "bob")
+
+
+def make_sandbox(**fields: Any) -> Sandbox:
+    """Build a running sandbox with an id of its own; give what should differ."""
+    now = time.time()
+    plain: dict[str, Any] = {
+        "id": new_id("sbx"),
+        "owner": OWNER,
+        "status": Status.RUNNING,
+        "engine": "bare",
+        "image": "data",
+        "image_digest": "0" * 32,
+        "created_at": now,
+        "active_at": now,
+        "changed_at": now,
+    }
+    return Sandbox(**{**plain, **fields})
+
+
+def make_execution(sandbox: Sandbox, **fields: Any) -> Execution:
+    """Build an execution that runs; give what should differ."""
+    plain: dict[str, Any] = {
+        "id": new_id("exe"),
+        "sandbox_id": sandbox.id,
+        "owner": sandbox.owner,
+        "kind": ExecKind.CELL,
+        "kernel": "main",
+        "code": "print(1)",
+        "request_id": new_id("req"),
+        "started_at": time.time(),
+    }
+    return Execution(**{**plain, **fields})
+
+
+def make_result(**fields: Any) -> ExecResult:
+    """Build a result that uses every field; give what should differ."""
+    plain: dict[str, Any] = {
+        "id": new_id("exe"),
+        "exit_code": 1,
+        "cause": Cause.ERROR,
+        "state": State.KEPT,
+        "stdout": b"text \xff\x00 and bytes",
+        "stderr": "Grüße\n".encode(),
+        "stdout_bytes": 1 << 40,
+        "stderr_bytes": 8,
+        "truncated": True,
+        "displays": (
+            Display({"text/plain": "1", "image/png": "AA=="}, {"width": 3, "deep": [1, None, {"a": 0.1}]}, True),
+        ),
+        "error": {"name": "ValueError", "value": "half a pair: \ud83d"},
+        "limit": 0.1,
+        "peak": 3.0,
+        "cells_back": 2,
+        "protected": False,
+        "why_unprotected": "threads",
+        "files_changed": (FileChange("a\udcff.txt", "created", 3),),
+        "files_changed_complete": False,
+        "duration_ms": 1.25,
+        "cpu_ms": 0.1,
+        "hint": "Look at line 3.",
+        "notes": ("one", "two"),
+    }
+    return ExecResult(**{**plain, **fields})
+
+
+def make_entry(**fields: Any) -> AuditEntry:
+    """Build an entry of the audit record; give what should differ."""
+    plain: dict[str, Any] = {
+        "at": time.time(),
+        "action": "sandbox.create",
+        "outcome": "ok",
+        "tenant": OWNER.tenant,
+        "subject": OWNER.subject,
+        "details": {"image": "data"},
+    }
+    return AuditEntry(**{**plain, **fields})
+
+
+def make_key(**fields: Any) -> ApiKey:
+    """Build a key that is in force; give what should differ."""
+    plain: dict[str, Any] = {
+        "id": new_id("key"),
+        "name": new_id("nam"),
+        "hash": new_id("sha"),
+        "tenant": OWNER.tenant,
+        "subject": OWNER.subject,
+        "scope": Scope.RUN,
+        "created_at": time.time(),
+    }
+    return ApiKey(**{**plain, **fields})
