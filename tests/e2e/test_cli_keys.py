@@ -141,7 +141,7 @@ def test_a_whole_record_verifies_and_an_earlier_head_is_still_in_it(warren: Comm
     warren.json("keys", "create", "one")
     first = warren.json("audit", "verify")
     warren.json("keys", "create", "two")
-    later = warren.json("audit", "verify", "--known", first["head"])
+    later = warren.json("audit", "verify", "--known", first["head"], "--known", empty["head"])
     shown = warren.on_a_terminal("audit", "verify")
     wrong = warren("audit", "verify", "--known", f"1:{'0' * 64}")
     future = warren("audit", "verify", "--known", f"99:{'0' * 64}")
@@ -184,6 +184,21 @@ def test_the_record_is_exported_line_by_line_and_names_who_did_it(warren: Comman
     assert (rows[0]["tenant"], rows[0]["address"]) == ("command-line", "command line")
     assert rows[1]["previous"] == rows[0]["hash"]
     assert key["secret"] not in done.stdout
+
+
+def test_a_damaged_record_can_be_copied_but_no_key_is_made(warren: Commands) -> None:
+    warren.json("keys", "create", "one")
+    warren.edit("UPDATE audit_head SET seq = 9")
+    copied = warren("audit", "export")
+    made = warren("keys", "create", "two")
+    listed = warren.json("keys", "list")
+
+    assert copied.returncode == 0
+    assert "not in the record" in copied.stderr
+    assert [json.loads(line)["action"] for line in copied.stdout.splitlines()] == ["key.create"]
+    assert made.returncode == 1
+    assert made.stdout == ""
+    assert {key["name"]: key["state"] for key in listed} == {"one": "in force", "two": "revoked"}
 
 
 def test_the_record_is_exported_as_a_sheet_and_by_time(warren: Commands) -> None:

@@ -38,9 +38,7 @@ async def opened_store(data_dir: str | None) -> AsyncIterator[tuple[Store, Audit
     store: Store = store_class(settings.data_dir)
     await store.open()
     try:
-        audit = Audit(store, Policy())
-        yield store, audit
-        await audit.close()
+        yield store, Audit(store, Policy())
     finally:
         await store.close()
 

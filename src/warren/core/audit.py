@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from warren.records import ApiKey, AuditQuery, AuditRow, Caller, Page
     from warren.stores.base import Store
 
-_BATCH = 256
+_log = logging.getLogger(__name__)
+_BATCH = 128
 BACKLOG = 20_000
 BACKLOG_BYTES = 64 << 20
 """So much may wait to be written; then nothing more is done."""
@@ -118,8 +120,9 @@ class Audit:
             try:
                 await self.flush()
                 failures = 0
-            except StoreError:
+            except StoreError as exc:
                 failures += 1
+                _log.warning("audit.unwritten", extra={"backlog": len(self._backlog), "reason": str(exc)})
 
     async def flush(self) -> None:
         """Write everything noted so far. Raises StoreError; what is not written stays in line."""
@@ -154,7 +157,8 @@ class Audit:
 
     async def export(self, *, since: float | None = None, until: float | None = None) -> AsyncIterator[AuditRow]:
         """Yield the rows of a time, oldest first."""
-        await self.flush()
+        with contextlib.suppress(StoreError):
+            await self.flush()
         async for row in self._store.chain():
             if (since is None or row.entry.at >= since) and (until is None or row.entry.at < until):
                 yield row

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from warren.domain import new_id
-from warren.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
+from warren.errors import Conflict, InvalidRequest, NotFound, StoreError, Unauthenticated
 from warren.records import ApiKey, Principal, Scope
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Keys:
     ) -> tuple[ApiKey, str]:
         """Make a key and return it with its secret, which is kept nowhere. The subject is the name unless given.
 
-        Raises Conflict when a key of that name is in force.
+        Raises Conflict when a key of that name is in force, and StoreError when it cannot be recorded.
         """
         subject = name if subject is None else subject
         for what, word in (("name", name), ("tenant", tenant), ("subject", subject)):
@@ -72,7 +72,12 @@ class Keys:
             expires_at=None if ttl_s is None else now + ttl_s,
         )
         await self._store.add_key(key)
-        await self._audit.record(by, "key.create", **_describe(key))
+        try:
+            await self._audit.record(by, "key.create", **_describe(key))
+        except StoreError:
+            # A key that nobody was told of, and that is not in the record, must open nothing.
+            await self._store.revoke_key(key.id, self._clock())
+            raise
         return key, secret
 
     async def ensure_first_key(self) -> str | None:
