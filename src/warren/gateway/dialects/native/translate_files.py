@@ -103,7 +103,7 @@ def _known_types() -> dict[str, str]:
 
 def printable(text: str) -> str:
     """Make a name fit for JSON: what is no UTF-8 becomes U+FFFD."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text if text.isascii() else _bytes_of(text).decode("utf-8", "replace")
 
 
 def _bytes_of(path: str) -> bytes:
