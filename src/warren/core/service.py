@@ -26,7 +26,7 @@ from warren.core.sandboxes import Sandboxes
 from warren.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
     from types import TracebackType
 
     from warren.core.images import Catalog
@@ -87,10 +87,10 @@ class Service:
         """Open everything. Raises EngineUnavailable and StoreError: one sentence that says what to do."""
         async with contextlib.AsyncExitStack() as opening:
             await self.store.open()
-            opening.push_async_callback(self.store.close)
+            opening.push_async_callback(_shielded, self.store.close)
             await self.engine.open()
-            opening.push_async_callback(self.engine.close)
-            opening.push_async_callback(self._flush_audit)
+            opening.push_async_callback(_shielded, self.engine.close)
+            opening.push_async_callback(_shielded, self._flush_audit)
             await opening.enter_async_context(_running(self.audit.run))
             await opening.enter_async_context(self.links)
             await opening.enter_async_context(self.executions)
@@ -108,8 +108,8 @@ class Service:
     ) -> None:
         """Flush what is written behind and let go. Sandboxes, and what runs in the background, live on."""
         self.drain()
-        with anyio.CancelScope(shield=True):
-            await self._open.aclose()
+        # Not in one shield: what is open are task groups, and scopes end in the order in which they began.
+        await self._open.aclose()
 
     def drain(self) -> None:
         """Say that the end is near: health checks answer so from now on."""
@@ -120,6 +120,11 @@ class Service:
             await self.audit.flush()
         except StoreError as error:
             _log.error("the audit record is not complete: %s", error)
+
+
+async def _shielded(close: Callable[[], Awaitable[None]]) -> None:
+    with anyio.CancelScope(shield=True):
+        await close()
 
 
 @contextlib.asynccontextmanager
