@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import re
 import sys
@@ -166,6 +165,8 @@ def _show_jsonl() -> Callable[[AuditRow], None]:
 
 
 def _show_csv() -> Callable[[AuditRow], None]:
+    import csv
+
     writer = csv.DictWriter(sys.stdout, _COLUMNS)
     writer.writeheader()
 

@@ -168,7 +168,10 @@ def rate_headers(rate: Rate) -> dict[str, str]:
 
 
 class ProblemMiddleware:
-    """Answers with a problem what the application inside let through. Outside of everything that can fail."""
+    """Answers with a problem what the application inside let through. Outside of everything that can fail.
+
+    Reads from the scope's state what was known by then: `request_id`, and `rate` where a rate is set.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -188,12 +191,16 @@ class ProblemMiddleware:
         try:
             await self._app(scope, receive, note)
         except Exception as exc:
-            request_id = str(scope.get("state", {}).get("request_id", ""))
+            state = scope.get("state", {})
+            request_id = str(state.get("request_id", ""))
             if has_begun:
                 # The client must see that the answer is not whole: the server cuts the connection.
                 log_failure(exc, request_id)
                 raise
-            await respond(exc, request_id)(scope, receive, send)
+            answer = respond(exc, request_id)
+            if (rate := state.get("rate")) is not None:
+                answer.headers.update(rate_headers(rate))
+            await answer(scope, receive, send)
 
 
 def _of_error(exc: Error) -> Problem:

@@ -172,6 +172,7 @@ def test_fields_are_named_each() -> None:
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Fail in the way that the path names."""
     assert receive is not None
+    scope.setdefault("state", {}).update(request_id="req_7", rate=RATE)
     if scope["path"] == "/half":
         await send({"type": "http.response.start", "status": 200, "headers": []})
     raise {
@@ -194,6 +195,8 @@ def test_an_application_answers_with_problems_only() -> None:
         codes = [answer.json()["code"] for answer in answers]
         assert codes == ["not_found", "method_not_allowed", "not_found", "internal_error"]
         assert answers[1].headers["allow"] == "GET, PUT"
+        assert {answer.json()["request_id"] for answer in answers} == {"req_7"}
+        assert {answer.headers["ratelimit-limit"] for answer in answers} == {"60"}
         assert {answer.headers["content-type"] for answer in answers} == {"application/problem+json"}
 
     anyio.run(check)
