@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
+import signal
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -146,11 +149,11 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             access_log=False,
             log_config=None,
             server_header=False,
-            timeout_graceful_shutdown=max(1, round(settings.serve.drain_s)),
+            timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=64 * 1024,
         )
         await _announce(service, settings, listener)
-        await _build_server(config, service).serve(sockets=[listener])
+        await _build_server(config, service, settings.serve.drain_s).serve(sockets=[listener])
 
 
 async def _announce(service: Service, settings: Settings, listener: socket.socket) -> None:
@@ -172,13 +175,25 @@ async def _announce(service: Service, settings: Settings, listener: socket.socke
     print(f"Try: curl {address}/api/v1/run{header} -H 'Content-Type: application/json' -d '{body}'", flush=True)
 
 
-def _build_server(config: uvicorn.Config, service: Service) -> uvicorn.Server:
-    """Build a server that tells the service when it begins to stop, so that it is not ready any more."""
+def _build_server(config: uvicorn.Config, service: Service, drain_s: float) -> uvicorn.Server:
+    """Build a server that answers what is under way before it stops, and that meanwhile says that it is not ready."""
     import uvicorn
 
     class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        drained_by = math.inf
+
+        def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
+            # WHY: not as uvicorn does it, which raises the signal again as soon as it has stopped listening: that
+            # would end us before the service has written down what it still has to write.
+            self.force_exit = self.should_exit and sig == signal.SIGINT
+            if not self.should_exit:
+                self.drained_by = time.monotonic() + drain_s
+            self.should_exit = True
             service.drain()
-            super().handle_exit(sig, frame)
+
+        async def on_tick(self, counter: int) -> bool:
+            is_ending = await super().on_tick(counter)
+            is_busy = bool(self.server_state.tasks) and time.monotonic() < self.drained_by
+            return is_ending and (self.force_exit or not is_busy)
 
     return Server(config)

@@ -7,18 +7,21 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from warren.core.observer import Observer
 from warren.core.waiting import Gate
-from warren.errors import QuotaExceeded
+from warren.errors import Overloaded, QuotaExceeded
 from warren.records import Taken
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from warren.core.policy import Policy
     from warren.records import Owner, Principal
     from warren.stores.base import Store
 
 _WINDOW_S = 60
+_RESTART_S = 5.0
+"""About when a service that stops is back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,18 @@ class RateExceeded(QuotaExceeded):
 class Admission:
     """Counts what is under way. One for the whole service."""
 
-    def __init__(self, store: Store, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, policy: Policy, observer: Observer | None = None) -> None:
         self._store = store
         self._policy = policy
-        self._clock = clock
+        self._observer = observer or Observer()
         self._own: dict[Owner, int] = {}
+        self._is_closed = False
         self.creates = self._build_gate("making sandboxes", policy.creates)
         self.executions = self._build_gate("executions", policy.executions)
+
+    def close(self) -> None:
+        """Let nothing more be begun; what is under way, or waits, goes on."""
+        self._is_closed = True
 
     async def check_rate(self, principal: Principal) -> Rate | None:
         """Count a request; None where no rate is set. Raises RateExceeded."""
@@ -58,27 +66,29 @@ class Admission:
     @contextlib.asynccontextmanager
     async def creating(self, principal: Principal) -> AsyncIterator[None]:
         """Hold a place among the sandboxes being made. Raises RateExceeded or Overloaded on entering."""
+        self._check_open()
         if limit := self._policy.creates_per_minute:
             await self._take("creates", principal.owner, limit)
         await self.creates.enter(principal.owner)
-        since = self._clock()
+        since = time.monotonic()
         try:
             yield
         finally:
-            self.creates.leave(self._clock() - since)
+            self.creates.leave(time.monotonic() - since)
 
     @contextlib.asynccontextmanager
     async def executing(self, principal: Principal) -> AsyncIterator[None]:
         """Hold a place among the executions. Raises QuotaExceeded or Overloaded on entering."""
+        self._check_open()
         owner = principal.owner
         self._count(owner)
         try:
             await self.executions.enter(owner)
-            since = self._clock()
+            since = time.monotonic()
             try:
                 yield
             finally:
-                self.executions.leave(self._clock() - since)
+                self.executions.leave(time.monotonic() - since)
         finally:
             self._discount(owner)
 
@@ -86,8 +96,15 @@ class Admission:
         """Count the executions of an owner that run or wait."""
         return self._own.get(owner, 0)
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Overloaded("the service is stopping: try again when it is back", retry_after_s=_RESTART_S)
+
     def _build_gate(self, what: str, places: int) -> Gate:
-        return Gate(what, places=places, waiting=self._policy.waiting, wait_s=self._policy.wait_s)
+        policy = self._policy
+        return Gate(
+            what, places=places, waiting=policy.waiting, wait_s=policy.wait_s, on_refused=self._observer.rejected
+        )
 
     async def _take(self, what: str, owner: Owner, limit: int) -> Rate:
         per_s = limit / _WINDOW_S
@@ -101,12 +118,14 @@ class Admission:
             reset_s=(limit - taken.remaining) / per_s,
         )
         if not taken.allowed:
+            self._observer.rejected(f"{what}_per_minute")
             raise RateExceeded(f"more than {limit} {what} in a minute: the next is allowed in a moment", rate)
         return rate
 
     def _count(self, owner: Owner) -> None:
         own, most = self._own.get(owner, 0), self._policy.own_executions
         if most and own >= most:
+            self._observer.rejected("executions")
             raise QuotaExceeded(
                 f"{own} executions at once are as many as you may have: wait for one to end",
                 retry_after_s=self.executions.advice_s(0, most),

@@ -77,6 +77,7 @@ class Service:
             policy=policy,
             observer=self.observer,
         )
+        self.sandboxes.lives.before_end = self.executions.end_all
         self.oneshots = OneShots(self.sandboxes, self.executions)
         self.kernels = Kernels(self.sandboxes, self.audit)
         self.files = Files(self.sandboxes, self.audit, self.observer)
@@ -96,6 +97,7 @@ class Service:
             await opening.enter_async_context(self.executions)
             await opening.enter_async_context(self.oneshots)
             counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)
+            await self.executions.lose_rest()
             _log.info("recovered", extra={"counts": counts})
             self.is_recovered = True
             opening.push_async_callback(self.pool.drain)
@@ -112,8 +114,9 @@ class Service:
         await self._open.aclose()
 
     def drain(self) -> None:
-        """Say that the end is near: health checks answer so from now on."""
+        """Say that the end is near: from now on health checks answer so, and nothing new is begun."""
         self.is_draining = True
+        self.admission.close()
 
     async def _flush_audit(self) -> None:
         try:
