@@ -10,7 +10,7 @@ import anyio
 from warren.errors import Overloaded
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
 _WEIGHT = 0.1
 """Of the newest stay in the moving estimate of how long one takes."""
@@ -32,13 +32,16 @@ class Gate:
     Whoever waits is handed the place of one who leaves, so there is never both a free place and a line.
     """
 
-    def __init__(self, what: str, *, places: int, waiting: int, wait_s: float) -> None:
+    def __init__(
+        self, what: str, *, places: int, waiting: int, wait_s: float, on_refused: Callable[[str], None]
+    ) -> None:
         self.what = what
         self.inside = 0
         self.waiting = 0
         self._places = places
         self._most_waiting = waiting
         self._wait_s = wait_s
+        self._on_refused = on_refused
         self._lines: OrderedDict[Hashable, deque[_Waiter]] = OrderedDict()
         self._stay_s = 1.0
 
@@ -65,7 +68,9 @@ class Gate:
             if not waiter.entered and not waiter.turned_away:
                 self._take_out(owner, waiter)
         if not waiter.entered:
-            raise self._overloaded("gave way to others" if waiter.turned_away else f"waited {self._wait_s:g} s")
+            if waiter.turned_away:
+                raise self._refuse("queue_full", "gave way to others")
+            raise self._refuse("waited_too_long", f"waited {self._wait_s:g} s")
 
     def leave(self, stay_s: float | None = None) -> None:
         """Give the place to the next in line, or free it. `stay_s` is how long it was held."""
@@ -100,7 +105,7 @@ class Gate:
         """Turn away the last of the longest line, so that one owner alone cannot keep the others out."""
         longest = max(self._lines, key=lambda each: len(self._lines[each]), default=None)
         if longest is None or len(self._lines[longest]) <= len(self._lines.get(owner, ())) + 1:
-            raise self._overloaded(f"found {self.waiting} waiting already")
+            raise self._refuse("queue_full", f"found {self.waiting} waiting already")
         waiter = self._lines[longest][-1]
         self._take_out(longest, waiter)
         waiter.turned_away = True
@@ -113,7 +118,8 @@ class Gate:
         if not line:
             del self._lines[owner]
 
-    def _overloaded(self, why: str) -> Overloaded:
+    def _refuse(self, reason: str, why: str) -> Overloaded:
+        self._on_refused(reason)
         retry_after_s = self.advice_s(self.waiting, self._places)
         return Overloaded(
             f"all {self._places} places for {self.what} are taken, and the request {why}: try again in a moment",

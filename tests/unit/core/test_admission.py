@@ -12,22 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren.core.admission import Admission, RateExceeded
+from warren.core.observer import Observer
 from warren.core.policy import Policy
 from warren.errors import Overloaded, QuotaExceeded
 from warren.records import Principal
 from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from anyio.abc import TaskGroup
 
 ANN, BOB, EVE = (Principal(subject=name) for name in ("ann", "bob", "eve"))
 
 
-def build(tmp_path: Path | str = "unopened", **choices: Any) -> Admission:
+def build(observer: Observer | None = None, **choices: Any) -> Admission:
     # Rates are kept in memory, so the store need not be open.
-    return Admission(SqliteStore(tmp_path), Policy(**choices))
+    return Admission(SqliteStore("unopened"), Policy(**choices), observer)
 
 
 class Visitor:
@@ -234,6 +233,22 @@ def test_creates_have_a_rate_of_their_own() -> None:
             async with admission.creating(ANN):
                 pass
         assert admission.creates.inside == 0
+
+    anyio.run(check)
+
+
+def test_whoever_is_sent_away_is_counted_with_the_reason() -> None:
+    async def check() -> None:
+        observer = Observer()
+        admission = build(observer, requests_per_minute=1, own_executions=1, creates=1, waiting=1, wait_s=0.01)
+        await admission.check_rate(ANN)
+        async with admission.executing(ANN), admission.creating(BOB):
+            for refused in (admission.executing(ANN), admission.creating(ANN)):
+                with pytest.raises((QuotaExceeded, Overloaded)):
+                    await refused.__aenter__()
+        with pytest.raises(RateExceeded):
+            await admission.check_rate(ANN)
+        assert observer.rejections == {"executions": 1, "waited_too_long": 1, "requests_per_minute": 1}
 
     anyio.run(check)
 
