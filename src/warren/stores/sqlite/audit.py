@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _TEXTS = ("action", "outcome", "tenant", "subject", "key_id", "request_id", "address", "sandbox_id", "execution_id")
 _COLUMNS = ", ".join(("seq", "at", *_TEXTS, "details", "previous", "hash"))
 _INSERT = f"INSERT INTO audit ({_COLUMNS}) VALUES ({', '.join('?' * (len(_TEXTS) + 5))})"  # noqa: S608 - our own names
+FAR_ROWS = 1000
 _MOVE_HEAD = "UPDATE audit_head SET seq = ?, hash = ?, seal = ? WHERE seq = ? AND hash = ? AND seal = ?"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _SEALED = b"head"
@@ -208,10 +209,10 @@ class Verification:
         return previous.isascii() and hashed == chain_hash(self._secret, seq, previous, entry)
 
     def _origin(self, connection: sqlite3.Connection, row: AuditRow, entry: bytes) -> int | None:
-        places = connection.execute("SELECT seq + 1 FROM audit WHERE hash = ?", (dump_text(row.previous),)).fetchall()
-        if row.previous == FIRST_HASH:
-            places.append((1,))
-        return next((seq for (seq,) in places if self._is_hash(row.hash, seq, row.previous, entry)), None)
+        """Find the number that a row had: after the row that it names, or a little later where that one is gone."""
+        before = connection.execute("SELECT seq + 1 FROM audit WHERE hash = ?", (dump_text(row.previous),)).fetchall()
+        places = (1, *(seq for (seq,) in before), *range(row.seq + 1, row.seq + FAR_ROWS))
+        return next((seq for seq in places if self._is_hash(row.hash, seq, row.previous, entry)), None)
 
     def finish(self) -> tuple[int, str]:
         """Compare the last row with the head, and return its number and hash."""
