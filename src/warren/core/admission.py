@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -119,7 +120,9 @@ class Admission:
         )
         if not taken.allowed:
             self._observer.rejected(f"{what}_per_minute")
-            raise RateExceeded(f"more than {limit} {what} in a minute: the next is allowed in a moment", rate)
+            raise RateExceeded(
+                f"more than {limit} {what} in a minute: the next is allowed in {math.ceil(rate.retry_after_s)} s", rate
+            )
         return rate
 
     def _count(self, owner: Owner) -> None:
