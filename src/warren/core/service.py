@@ -77,7 +77,6 @@ class Service:
             policy=policy,
             observer=self.observer,
         )
-        self.sandboxes.lives.before_end = self.executions.end_all
         self.oneshots = OneShots(self.sandboxes, self.executions)
         self.kernels = Kernels(self.sandboxes, self.audit)
         self.files = Files(self.sandboxes, self.audit, self.observer)
@@ -95,6 +94,7 @@ class Service:
             await opening.enter_async_context(_running(self.audit.run))
             await opening.enter_async_context(self.links)
             await opening.enter_async_context(self.executions)
+            self.sandboxes.lives.before_end = self.executions.end_all
             await opening.enter_async_context(self.oneshots)
             counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)
             await self.executions.lose_rest()
