@@ -122,7 +122,7 @@ def test_names_and_lines_are_found(ann: httpx.Client, home: str) -> None:
 
 
 def test_a_form_writes_each_of_its_files(ann: httpx.Client, home: str) -> None:
-    files = [
+    files: list[tuple[str, Any]] = [
         ("file", ("one.txt", b"1", "text/plain")),
         ("file", ("deep/two.bin", bytes(3 << 20), "application/octet-stream")),
         ("other", ("ünï cödé", b"3")),
