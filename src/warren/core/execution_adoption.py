@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import TYPE_CHECKING
-
-import anyio
 
 from warren.core.execution_ending import find_result
 from warren.core.execution_record import build_adopted, build_caller, build_lost
 from warren.core.execution_running import Running
-from warren.errors import Error
 from warren.records import AuditQuery
 
 if TYPE_CHECKING:
@@ -24,20 +20,18 @@ if TYPE_CHECKING:
     from warren.records import Execution
     from warren.stores.base import Store
 
-_ANSWER_S = 10.0
 _ID = re.compile(r"exe_[a-z0-9]{8,40}")
 
 
 class Adoption:
     """Compares what the agent of a sandbox knows with what the store has as running."""
 
-    def __init__(self, store: Store, conductor: Conductor, tasks: TaskGroup) -> None:
+    def __init__(self, store: Store, conductor: Conductor) -> None:
         self._store = store
         self._conductor = conductor
-        self._tasks = tasks
         self._is_over = False
 
-    async def adopt(self, place: Place) -> None:
+    async def adopt(self, place: Place, tasks: TaskGroup) -> None:
         """Take over one sandbox. What its agent has finished is settled when this returns; the rest is followed."""
         # Checked: what an agent says is a claim, and an id of its own making could not be stored.
         known = {one.id: one for one in place.link.hello.executions if _ID.fullmatch(one.id)}
@@ -47,7 +41,11 @@ class Adoption:
                 await self._lose(execution, "its sandbox no longer knew it when the service came back")
         for one in known.values():
             if one.id not in self._conductor.running:
-                await self._take(place, one, recorded.get(one.id) or await self._store.execution(one.id))
+                running = await self._take(place, one, recorded.get(one.id) or await self._store.execution(one.id))
+                if running is not None and one.running:
+                    tasks.start_soon(self._follow, place, running)
+                elif running is not None:
+                    await self._follow(place, running)
 
     async def lose_rest(self) -> None:
         """Report as lost whatever is recorded as running and belongs to no sandbox that was adopted."""
@@ -61,25 +59,22 @@ class Adoption:
             for execution in await self._store.running(sandbox_id):
                 await self._lose(execution, "its sandbox could not be reached when the service came back")
 
-    async def _take(self, place: Place, known: KnownExecution, execution: Execution | None) -> None:
+    async def _take(self, place: Place, known: KnownExecution, execution: Execution | None) -> Running | None:
+        """Take one over; None when there is nothing to wait for."""
         if execution is None:
             execution = build_adopted(place.sandbox, known.id)
             await self._store.record(execution)
         elif execution.sandbox_id != place.sandbox.id:
-            return
+            return None
         elif execution.result is not None:
             # Written, and so audited, before the crash; only the agent was not told.
             if not execution.background:
-                with anyio.move_on_after(_ANSWER_S), contextlib.suppress(Error):
-                    await place.link.ack(known.id)
-            return
+                place.link.ack_soon(known.id)
+            return None
         running = Running(execution, build_caller(execution), place)
         running.is_audited = await self._is_audited(execution.id)
         self._conductor.admit(running, is_recorded=True)
-        if known.running:
-            self._tasks.start_soon(self._follow, place, running)
-        else:
-            await self._follow(place, running)
+        return running
 
     async def _follow(self, place: Place, running: Running) -> None:
         async def wait() -> ExecResult:

@@ -67,18 +67,24 @@ class Finish:
 class ExecutionWriter:
     """The one who writes executions, in tasks of its owner's."""
 
-    def __init__(self, store: Store, audit: Audit, policy: Policy, tasks: TaskGroup) -> None:
+    def __init__(self, store: Store, audit: Audit, policy: Policy) -> None:
         self._store = store
         self._audit = audit
         self._policy = policy
-        self._tasks = tasks
+        self._tasks: TaskGroup | None = None
         self._finishes: dict[str, Finish] = {}
         self._wake = anyio.Event()
         self._hurry = anyio.Event()
         self._settled = anyio.Event()
 
+    def open(self, tasks: TaskGroup) -> None:
+        """Begin to write, in tasks of that group."""
+        self._tasks = tasks
+        tasks.start_soon(self._run)
+
     def start(self, execution: Execution) -> Start:
         """Write a start, in a task of its own."""
+        assert self._tasks is not None, "it is not open"
         start = Start()
         self._tasks.start_soon(self._write_start, execution, start)
         return start
@@ -113,8 +119,7 @@ class ExecutionWriter:
         if scope.cancelled_caught:
             raise StoreError(f"{len(waiting & self._finishes.keys())} executions could not be written down")
 
-    async def run(self) -> None:
-        """Write what has finished, for as long as the service lives."""
+    async def _run(self) -> None:
         failures = 0
         while True:
             await self._wake.wait()

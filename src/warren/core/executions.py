@@ -60,15 +60,15 @@ class Executions:
         self._audit = audit
         self._policy = policy
         self._links = links
-        self._tasks = anyio.create_task_group()
-        self._writer = ExecutionWriter(store, audit, policy, self._tasks)
+        self._writer = ExecutionWriter(store, audit, policy)
         self._conductor = Conductor(self._writer, links, observer or Observer())
-        self._adoption = Adoption(store, self._conductor, self._tasks)
+        self._adoption = Adoption(store, self._conductor)
         self._once = Once(store, self._look_up)
 
     async def __aenter__(self) -> Self:
+        self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._tasks.start_soon(self._writer.run)
+        self._writer.open(self._tasks)
         return self
 
     async def __aexit__(
@@ -81,6 +81,11 @@ class Executions:
         self._tasks.cancel_scope.cancel()
         # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
         await self._tasks.__aexit__(None, None, None)
+
+    @property
+    def running_count(self) -> int:
+        """How many executions are under way."""
+        return len(self._conductor.running)
 
     async def run(self, caller: Caller, sandbox_id: str, new: NewExecution) -> Execution:
         """Run something and return it with its result. If the caller is cancelled it is ended, and recorded."""
@@ -146,7 +151,7 @@ class Executions:
 
     async def adopt(self, place: Place) -> None:
         """Take over what a sandbox was running when an earlier service ended: follow, record, or report it lost."""
-        await self._adoption.adopt(place)
+        await self._adoption.adopt(place, self._tasks)
 
     async def lose_rest(self) -> None:
         """Report as lost what ran in sandboxes that could not be adopted: called once, after the last `adopt`."""
@@ -241,8 +246,9 @@ class Executions:
         execution = self._writer.get(execution_id) or await self._store.execution(execution_id)
         if execution is None:
             return None
-        # Its agent may still have all of its events.
-        return Running(execution, build_caller(execution), None, link=self._links.peek(execution.sandbox_id))
+        # Of what ran in the background, its agent may still have all events.
+        link = self._links.peek(execution.sandbox_id) if execution.background else None
+        return Running(execution, build_caller(execution), None, link=link)
 
     async def _find_to_change(self, caller: Caller, sandbox_id: str, execution_id: str) -> Running:
         if not caller.principal.may(Scope.RUN):

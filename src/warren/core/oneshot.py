@@ -80,10 +80,10 @@ class OneShots:
     def __init__(self, sandboxes: Sandboxes, executions: Executions) -> None:
         self._sandboxes = sandboxes
         self._executions = executions
-        self._tasks = anyio.create_task_group()
-        self._send, self._receive = anyio.create_memory_object_stream[tuple["Caller", str]](_MAX_REMOVALS)
 
     async def __aenter__(self) -> Self:
+        self._send, self._receive = anyio.create_memory_object_stream[tuple["Caller", str]](_MAX_REMOVALS)
+        self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         for _ in range(_REMOVERS):
             self._tasks.start_soon(self._remove)
@@ -123,7 +123,7 @@ class OneShots:
                 await self._send.send((caller, sandbox.id))
 
     async def _remove(self) -> None:
-        async for caller, sandbox_id in self._receive.clone():
+        async for caller, sandbox_id in self._receive:
             try:
                 await self._sandboxes.delete(caller, sandbox_id)
             except NotFound:

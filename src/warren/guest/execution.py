@@ -127,6 +127,9 @@ class Execution:
 
     def attach(self, stream: Stream, after: int = 0) -> None:
         """Send every event after that one, then live ones, and answer the stream at the end."""
+        if self.finished and after >= self.seq:
+            stream.reply()
+            return
         position = self._position_after(after)
         listener = Listener(stream, after, position)
         self._listeners.append(listener)

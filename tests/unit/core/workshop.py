@@ -63,7 +63,7 @@ class Workshop(Estate):
         assert execution.result is not None
         return execution.result
 
-    async def finished(self, sandbox_id: str, execution_id: str) -> Execution:
+    async def finished(self, execution_id: str) -> Execution:
         """Wait until an execution has a result that is on disk."""
         with anyio.fail_after(20):
             while True:

@@ -39,6 +39,13 @@ def test_a_finished_execution_is_replayed_from_its_first_event_until_acknowledge
     assert client.call("ack", exec="exe_replay")["code"] == "not_found"
 
 
+def test_whoever_has_seen_the_result_is_answered_at_once(client: Client) -> None:
+    ran = client.wait(client.start_run("echo x", kind="shell", exec="exe_seen"))
+    again = client.wait(client.start("attach", exec="exe_seen", after=ran.events[-1][0]["seq"]))
+
+    assert again.events == []
+
+
 def test_several_listeners_get_every_event(agent: RunningAgent, client: Client) -> None:
     other = agent.connect()
     stream = client.start_run("read line; echo $line", kind="shell", exec="exe_shared", stdin=True)
