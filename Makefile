@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock"
-TOOLS := mkfs.ext4 bwrap
+TOOLS := mkfs.ext4 bwrap curl
 
 # Whom this machine trusts, a company's proxy for example, uv shall trust too.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
@@ -34,16 +34,16 @@ $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 	@touch $@
 	@echo "Ready. Try: $(BIN)/warren run -c 'print(1 + 1)'"
 
-tools: # what the tests run beside Python: mkfs.ext4 for disk quotas, bubblewrap to compare with
+tools: # what the tests run beside Python: mkfs.ext4 for disk quotas, bubblewrap to compare with, curl for the examples
 	@missing=; for tool in $(TOOLS); do \
 		PATH="$$PATH:/usr/sbin:/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; \
 	done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get install --quiet=2 --yes e2fsprogs bubblewrap >/dev/null || \
-		{ apt-get update --quiet=2 && apt-get install --quiet=2 --yes e2fsprogs bubblewrap >/dev/null; } && exit 0; \
+		apt-get install --quiet=2 --yes e2fsprogs bubblewrap curl >/dev/null || \
+		{ apt-get update --quiet=2 && apt-get install --quiet=2 --yes e2fsprogs bubblewrap curl >/dev/null; } && exit 0; \
 	fi; \
-	echo "not installed:$$missing. Tests that need them say so and are skipped; the packages are e2fsprogs and bubblewrap" >&2
+	echo "not installed:$$missing. Tests that need them say so and are skipped; the packages are e2fsprogs, bubblewrap and curl" >&2
 
 check: setup ## lint, formatting, types, layers, house rules
 	$(BIN)/ruff check

@@ -1,0 +1,146 @@
+"""The examples of the documents, run as they stand there, in the order in which a reader would."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api.served import Served
+from warren.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from warren.domain import Image
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.path.dirname(sys.executable)
+ROOTLESS = os.geteuid() != 0
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, language: str = "bash") -> list[str]:
+    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+        return [text for kind, text in BLOCK.findall(file.read()) if kind == language]
+
+
+class Reader:
+    """Somebody with a shell, a data folder that has the images, and a service."""
+
+    def __init__(self, home: Path, served: Served) -> None:
+        self.home = home
+        self.env = {
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "WARREN_DATA_DIR": served.settings.data_dir,
+            "WARREN_IMAGE": "python",
+            "UV_SYSTEM_CERTS": "true",
+            **({"WARREN_OPTIONAL_LAYERS": "memory,cpu"} if ROOTLESS else {}),
+        }
+
+    def run(self, script: str, **env: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script.replace(".venv/bin/", "")],
+            env=self.env | env,
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, images_dir: str, python_image: Image) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("docs")
+    os.symlink(os.path.join(images_dir, "images"), folder / "images")
+    served = Served(
+        Settings.model_validate(
+            {
+                "data_dir": str(folder),
+                "image": python_image.name,
+                "optional_layers": ("memory", "cpu") if ROOTLESS else (),
+                "pool": {"size": 0},
+            }
+        )
+    )
+    served.start()
+    yield served
+    served.stop()
+    environ = {"PATH": BIN, "WARREN_DATA_DIR": str(folder)}
+    subprocess.run([os.path.join(BIN, "warren"), "stop-engine"], env=environ, check=True)
+
+
+@pytest.fixture
+def reader(tmp_path: Path, served: Served) -> Reader:
+    return Reader(tmp_path, served)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed (Debian: apt install curl)")
+def test_the_tutorial_can_be_followed_to_its_end(reader: Reader, served: Served) -> None:
+    said = reader.run(
+        "\n".join(blocks("docs/tutorial/first-service.md")), WARREN_URL=served.url, WARREN_API_KEY=served.keys["adam"]
+    )
+
+    lines = said.splitlines()
+    expected = [
+        "out.txt",
+        "42",
+        "timeout",
+        "41",
+        "1009650",
+        "event: result",
+        "done",
+        "stopped",
+        "one",
+        "sandbox.delete",
+    ]
+    assert [text for text in expected if not any(text in line for line in lines)] == []
+
+
+def test_the_page_on_running_the_service_works(reader: Reader) -> None:
+    said = reader.run("\n".join(blocks("docs/howto/run-the-service.md")) + "cat audit.jsonl")
+
+    assert "key.revoke" in said
+
+
+def test_the_settings_that_the_pages_show_are_settings(tmp_path: Path) -> None:
+    for text in blocks("docs/howto/run-the-service.md", "toml"):
+        (tmp_path / "warren.toml").write_text(text)
+        Settings.load({}, str(tmp_path))
+
+
+def test_the_page_on_images_makes_an_image(reader: Reader, tmp_path: Path) -> None:
+    (spec,) = blocks("docs/howto/images.md", "toml")
+    folder = tmp_path / "my-images"
+    folder.mkdir()
+    (folder / f"{tomllib.loads(spec)['name']}.toml").write_text(spec)
+    (tmp_path / "packages.txt").write_text("shapely\n")
+
+    said = reader.run(
+        "\n".join(blocks("docs/howto/images.md")) + "warren image remove geo", WARREN_IMAGE_DIRS="./my-images"
+    )
+
+    assert "POINT (1 2)" in said
+
+
+def test_the_page_for_ordinary_users_works_where_its_tools_are(reader: Reader, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('ran')\n")
+    ran = 0
+    for script in blocks("docs/howto/ordinary-user.md"):
+        if "systemd-run" in script and not os.path.isdir("/run/systemd/system"):
+            print("not run, because this machine was not started by systemd:", script)
+            continue
+        assert reader.run(script) == "ran\n"
+        ran += 1
+    assert ran
