@@ -71,6 +71,9 @@ class Changes:
             self._folders.update(look.folders)
             self._complete = self._complete and look.complete
         else:
+            if self._complete:
+                # A folder that no scan has seen came with the file.
+                files = self._folders.setdefault(folder, files)
             files[name] = (info.st_ctime_ns, info.st_size, info.st_ino)
 
     def _compare(self, path: str, files: _Folder, changes: list[dict[str, Any]]) -> None:

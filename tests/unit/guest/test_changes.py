@@ -102,6 +102,17 @@ def test_what_is_ignored_or_adopted_is_not_reported(tmp_path: Path) -> None:
     assert said(changes) == [("theirs", "created")]
 
 
+def test_a_file_that_is_adopted_with_the_folder_it_is_in_is_not_reported(tmp_path: Path) -> None:
+    changes = Changes(str(tmp_path))
+
+    (tmp_path / "d" / "e").mkdir(parents=True)
+    (tmp_path / "d" / "e" / "mine").write_text("")
+    (tmp_path / "d" / "e" / "theirs").write_text("")
+    changes.adopt("d/e/mine")
+
+    assert said(changes) == [("d/e/theirs", "created")]
+
+
 def test_at_most_a_thousand_are_listed(tmp_path: Path) -> None:
     changes = Changes(str(tmp_path))
     for number in range(module.MAX_CHANGES + 1):
