@@ -6,6 +6,7 @@ words of other products, `/healthz/details` (admin) how everything is, `/metrics
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ _ALIVE = json_reply({"status": "alive"})
 _LOOKED_S = 1.0
 """How long an answer about engine and store is good for, so that a storm of probes costs them nothing."""
 _PATIENCE_S = 5.0
+
+_log = logging.getLogger(__name__)
 
 
 class Health:
@@ -83,9 +86,10 @@ class Health:
                 await ask()
         except TimeoutError:
             return [f"{what}: no answer within {_PATIENCE_S:g} seconds"]
-        except Error as error:
-            # Anybody may ask, so the sentence, which can name folders of this host, is for the details only.
-            return [f"{what}: {error.code}"]
+        except (Error, OSError) as error:
+            # Anybody may ask: the sentence, which can name folders of this host, is for the log.
+            _log.warning("health.failed", extra={"what": what, "why": error})
+            return [f"{what}: {error.code if isinstance(error, Error) else 'failed'}"]
         return []
 
     async def _ask_store(self) -> None:

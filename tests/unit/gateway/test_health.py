@@ -1,0 +1,109 @@
+"""What the service says of its health, in good days and bad."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unit.gateway.whole import Whole, tell
+from warren import __version__
+
+if TYPE_CHECKING:
+    from warren.domain import Image
+
+
+@pytest.fixture(autouse=True)
+def _image(python_image: Image) -> None:
+    assert python_image.name == "python"
+
+
+def test_all_is_well(images_dir: str) -> None:
+    async def story(whole: Whole) -> None:
+        assert await whole.get("/livez") == (200, {"status": "alive"})
+        assert await whole.get("/readyz") == (200, {"status": "ready", "reasons": []})
+        assert await whole.get("/healthz") == (200, {"status": "healthy", "version": __version__, "reasons": []})
+
+    tell(images_dir, story)
+
+
+def test_health_speaks_for_several_products(images_dir: str) -> None:
+    async def story(whole: Whole) -> None:
+        await whole.client.post("/api/v1/sandboxes", json={})
+        assert await whole.get("/health") == (
+            200,
+            {"status": "ok", "message": None, "version": __version__, "session_count": 1, "max_sessions": 9},
+        )
+
+    tell(images_dir, story, capacity={"active": 9})
+
+
+def test_a_service_that_is_not_up_is_alive_but_not_ready(images_dir: str) -> None:
+    async def story(whole: Whole) -> None:
+        assert (await whole.get("/livez"))[0] == 200
+        status, body = await whole.get("/readyz")
+        assert (status, body["status"]) == (503, "unready")
+        assert any("starting" in reason for reason in body["reasons"])
+        status, body = await whole.get("/health")
+        assert (status, body["status"]) == (200, "error")
+        assert "starting" in body["message"]
+
+    tell(images_dir, story, is_open=False)
+
+
+def test_a_service_that_drains_is_not_ready(images_dir: str) -> None:
+    async def story(whole: Whole) -> None:
+        whole.service.drain()
+        status, body = await whole.get("/readyz")
+        assert (status, body["reasons"]) == (503, ["stopping: no new work is taken"])
+        assert (await whole.get("/healthz"))[0] == 503
+
+    tell(images_dir, story)
+
+
+def test_an_engine_that_does_not_answer_is_a_reason_that_names_no_folder(images_dir: str) -> None:
+    async def story(whole: Whole) -> None:
+        home = os.path.join(whole.folder, "bare")
+        os.rename(home, home + "-away")
+        try:
+            status, body = await whole.get("/readyz")
+            assert (status, body["reasons"]) == (503, ["engine: failed"])
+        finally:
+            os.rename(home + "-away", home)
+
+    tell(images_dir, story)
+
+
+def test_a_store_that_is_closed_is_a_reason(images_dir: str) -> None:
+    async def story(whole: Whole) -> None:
+        await whole.service.store.close()
+        status, body = await whole.get("/readyz")
+        assert (status, body["reasons"]) == (503, ["store: store_error"])
+        assert (await whole.get("/livez"))[0] == 200
+        await whole.service.store.open()
+
+    tell(images_dir, story)
+
+
+def test_the_details_say_how_everything_is(images_dir: str) -> None:
+    async def story(whole: Whole) -> None:
+        await whole.client.post("/api/v1/sandboxes", json={})
+        status, body = await whole.get("/healthz/details")
+        assert (status, body["status"], body["engine"]) == (200, "healthy", {"name": "bare", "layers": []})
+        assert body["sandboxes"]["active"] == 1
+        assert body["uptime_seconds"] >= 0
+        assert body["audit"]["last"]["seq"] >= 1
+        assert body["admission"]["creates"] == {"under_way": 0, "waiting": 0}
+
+    tell(images_dir, story)
+
+
+def test_only_reading_is_possible(images_dir: str) -> None:
+    async def story(whole: Whole) -> None:
+        for path in ("/livez", "/metrics"):
+            answer = await whole.client.post(path)
+            assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+            assert (await whole.client.head(path)).status_code == 200
+
+    tell(images_dir, story)
