@@ -40,6 +40,11 @@ _log = logging.getLogger(__name__)
 class Service:
     """One service over one engine and one store. `async with` opens, recovers and serves; leaving ends no sandbox."""
 
+    is_recovered = False
+    """True once every sandbox of an earlier process has been found again."""
+    is_draining = False
+    """True once the service is about to end: it answers what it has, and takes nothing new."""
+
     def __init__(self, *, engine: Engine, store: Store, images: Catalog, policy: Policy) -> None:
         self.engine = engine
         self.store = store
@@ -47,14 +52,10 @@ class Service:
         self.policy = policy
         self.observer = Observer()
         self.started_at = time.time()
-        self.is_recovered = False
-        """True once every sandbox of an earlier process has been found again."""
-        self.is_draining = False
-        """True once the service is about to end: it answers what it has, and takes nothing new."""
         self.links = Links(engine)
         self.audit = Audit(store, policy)
         self.keys = Keys(store, self.audit)
-        self.admission = Admission(store, policy)
+        self.admission = Admission(store, policy, self.observer)
         cache = ImageCache(images)
         self.pool = Pool(engine, self.links, cache, policy)
         self.sandboxes = Sandboxes(
@@ -90,7 +91,7 @@ class Service:
             opening.push_async_callback(_shielded, self.store.close)
             await self.engine.open()
             opening.push_async_callback(_shielded, self.engine.close)
-            opening.push_async_callback(_shielded, self._flush_audit)
+            opening.push_async_callback(_shielded, self._close_audit)
             await opening.enter_async_context(_running(self.audit.run))
             await opening.enter_async_context(self.links)
             await opening.enter_async_context(self.executions)
@@ -118,9 +119,9 @@ class Service:
         self.is_draining = True
         self.admission.close()
 
-    async def _flush_audit(self) -> None:
+    async def _close_audit(self) -> None:
         try:
-            await self.audit.flush()
+            await self.audit.close()
         except StoreError as error:
             _log.error("the audit record is not complete: %s", error)
 
