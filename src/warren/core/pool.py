@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from warren.domain import Image, Limits
     from warren.engines.base import Engine
 
+MAIN_KERNEL = "main"
 QUIET_S = 0.1
 """Without a create, before the next sandbox is made for the pool: a burst has all processors to itself."""
 _LOOK_S = 5.0
@@ -92,6 +93,9 @@ class Pool:
             if limits != pooled.limits:
                 await self._engine.resize(pooled.handle, limits)
             await pooled.link.configure(env=env, limits=asdict(limits))
+            if env:
+                # It has the environment of its birth; the next is made when it is wanted.
+                await pooled.link.delete_kernel(MAIN_KERNEL)
         except (Unsupported, Conflict):
             self._can_resize = False
             return False
@@ -184,6 +188,8 @@ class Pool:
                 with explained():
                     await self._engine.create(spec)
                 link = await self._links.get(handle)
+                # The first cell finds its kernel up; that takes longer than all else that a claim waits for.
+                await link.create_kernel(MAIN_KERNEL)
             except Error:
                 self._dead.append(handle)
                 raise

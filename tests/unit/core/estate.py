@@ -41,11 +41,18 @@ ADMIN = Caller(principal=Principal(subject="root", scope=Scope.ADMIN), request_i
 class Estate:
     """Everything that sandboxes need, over one data folder."""
 
-    def __init__(self, data_dir: str, images_dir: str, policy: Policy, engine: Engine | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: str,
+        images_dir: str,
+        policy: Policy,
+        engine: Engine | None = None,
+        store: SqliteStore | None = None,
+    ) -> None:
         self.data_dir = data_dir
         self.policy = policy
         self.engine: Engine = BareEngine(data_dir, allow=True) if engine is None else engine
-        self.store = SqliteStore(data_dir)
+        self.store = SqliteStore(data_dir) if store is None else store
         self.audit = Audit(self.store, policy)
         self.links = Links(self.engine)
         self.images = ImageCache(Catalog(images_dir))
@@ -113,6 +120,10 @@ class Estate:
         """End an agent of the bare engine as an accident would."""
         with open(os.path.join(self.data_dir, "bare", sandbox_id, "record.json"), encoding="utf-8") as record:
             os.kill(json.load(record)["pid"], signal.SIGKILL)
+
+    async def settle(self) -> None:
+        """Wait until nobody works on any place, and none has a broken link that nobody has looked at yet."""
+        await wait_until(lambda: not any(p.lock.locked() or p.lost_link for p in self.lives.places.values()))
 
     async def clean(self) -> None:
         async for handle in self.engine.handles():
