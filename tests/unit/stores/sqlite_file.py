@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def open_store(folder: Path, *, kept_executions: int = 1000) -> AsyncIterator[SqliteStore]:
+async def open_store(folder: Path, *, kept_executions: int | None = None) -> AsyncIterator[SqliteStore]:
     store = SqliteStore(folder, kept_executions=kept_executions)
     await store.open()
     try:

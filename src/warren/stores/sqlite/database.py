@@ -29,7 +29,6 @@ SECRET_BYTES = 32
 CHECKED_BYTES = 32 * MIB
 """A file up to this size is checked whole when it is opened, in about 0.1 s; a larger one as it is read."""
 LOG_PAGES = 4000
-WRITER_WAIT_S = 10.0
 READER_WAIT_S = 0.5
 """Readers never wait for writers: only for another process that is just opening a file whose log it must replay."""
 
@@ -37,22 +36,26 @@ READER_WAIT_S = 0.5
 class Database:
     """Where the file is, and how it is opened."""
 
-    def __init__(self, data_dir: str) -> None:
+    def __init__(self, data_dir: str, lock_wait_s: float) -> None:
+        self._lock_wait_s = lock_wait_s
         self.path = os.path.join(data_dir, DATABASE)
         self._secret_path = os.path.join(data_dir, SECRET)
 
-    def prepare(self, *, kept_executions: int) -> bytes:
+    def prepare(self, *, kept_executions: int | None) -> bytes:
         """Make or migrate the file, and return the secret of the audit chain. Raises StoreError."""
         with explaining(self.path):
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            with contextlib.closing(self._connect(WRITER_WAIT_S)) as connection:
+            # WHY: not opened where it is there: closing it would drop the locks of a store that this process has open.
+            if not os.path.exists(self.path):
+                _make_file(self.path, b"")
+            with contextlib.closing(self._connect(self._lock_wait_s)) as connection:
                 self._check(connection)
                 connection.execute("PRAGMA journal_mode = WAL")
                 # WHY: once, at the start, it may cost a flush to know that the schema is there before the secret is.
                 connection.execute("PRAGMA synchronous = FULL")
                 schema.migrate(connection, self.path)
-                executions.bound(connection, kept_executions)
+                if kept_executions is not None:
+                    executions.bound(connection, kept_executions)
                 secret = self._load_secret(connection)
                 audit.begin(connection, secret)
         return secret
@@ -60,7 +63,7 @@ class Database:
     def writer(self) -> sqlite3.Connection:
         """Open the connection that writes."""
         with explaining(self.path):
-            connection = self._connect(WRITER_WAIT_S)
+            connection = self._connect(self._lock_wait_s)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
             # WHY: `Checkpoints` does this beside, so that a write does not wait for it; here only what it never catches
@@ -110,7 +113,7 @@ class Database:
                     f"{self._secret_path} is missing, so the audit record can be neither checked nor continued: "
                     f"restore a backup of it"
                 )
-            _make_secret(self._secret_path)
+            _make_file(self._secret_path, secrets.token_bytes(SECRET_BYTES))
         with open(self._secret_path, "rb") as file:
             secret = file.read(SECRET_BYTES + 1)
         if len(secret) != SECRET_BYTES:
@@ -118,14 +121,15 @@ class Database:
         return secret
 
 
-def _make_secret(path: str) -> None:
+def _make_file(path: str, content: bytes) -> None:
+    """Make a private file that is there whole or not at all, unless somebody else has made it."""
     draft = f"{path}.{secrets.token_hex(8)}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with _closing(descriptor):
-            os.write(descriptor, secrets.token_bytes(SECRET_BYTES))
+            os.write(descriptor, content)
             os.fsync(descriptor)
-        # WHY: a link, unlike a rename, fails where another process was first, and then both use that one's secret.
+        # WHY: a link, unlike a rename, fails where another process was first, and then both use that one's file.
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
     finally:

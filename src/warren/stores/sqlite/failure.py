@@ -20,7 +20,7 @@ _MEANINGS = {
     sqlite3.SQLITE_READONLY: "{path} cannot be written to: make the file and its folder writable for this user",
     sqlite3.SQLITE_PERM: "{path} cannot be opened: make the file and its folder accessible for this user",
     sqlite3.SQLITE_AUTH: "{path} cannot be opened: make the file and its folder accessible for this user",
-    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make sure that its folder is there and writable for this user",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make sure that it is a file in a folder this user may write to",
     sqlite3.SQLITE_NOMEM: "there is no memory left to work on {path}",
 }
 # WHY: a file system that is full answers so when the index of the log, which is mapped memory, has to grow.

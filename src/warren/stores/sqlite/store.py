@@ -54,9 +54,14 @@ class _Parts:
 class SqliteStore:
     """Keeps everything in `<data_dir>/warren.db`. Several processes may have it open."""
 
-    def __init__(self, data_dir: str | os.PathLike[str], *, kept_executions: int = 1000) -> None:
-        """Keep of each sandbox at most so many executions: of those that ended, the ones that ended first go."""
-        self._database = Database(os.path.abspath(data_dir))
+    def __init__(
+        self, data_dir: str | os.PathLike[str], *, kept_executions: int | None = None, lock_wait_s: float = 10.0
+    ) -> None:
+        """Set what is kept of each sandbox, for every process: without it, it stays as it is, 1000 in a new file.
+
+        Of the executions that ended, those that ended first go. `lock_wait_s` is how long another process may write.
+        """
+        self._database = Database(os.path.abspath(data_dir), lock_wait_s)
         self._kept_executions = kept_executions
         self._buckets = Buckets()
         self._opened: _Parts | None = None
