@@ -25,16 +25,14 @@ _ATTEMPTS = 2
 
 
 class Links:
-    """The links of this process, by sandbox id. Use it with `async with`: their tasks run in a group of its own.
-
-    Whoever asks for the link of one sandbox holds that sandbox's lock, so that no two are opened.
-    """
+    """The links of this process, by sandbox id. Use it with `async with`: their tasks run in a group of its own."""
 
     def __init__(self, engine: Engine, on_lost: OnLost | None = None) -> None:
         self.on_lost = on_lost
         """Called, in a task of ours, with each link that was lost without having been dropped. It must not raise."""
         self._engine = engine
         self._links: dict[str, Link] = {}
+        self._opening: dict[str, anyio.Lock] = {}
         self._tasks: TaskGroup | None = None
         self._closed = False
 
@@ -60,12 +58,16 @@ class Links:
         link = self.peek(handle.sandbox_id)
         if link is not None:
             return link
-        try:
-            link = await self._open(handle)
-        except SandboxLost:
-            self._check_open()
-            raise
-        return self._keep(handle.sandbox_id, link)
+        lock = self._opening.setdefault(handle.sandbox_id, anyio.Lock())
+        async with lock:
+            try:
+                return self.peek(handle.sandbox_id) or self._keep(handle.sandbox_id, await self._open(handle))
+            except SandboxLost:
+                self._check_open()
+                raise
+            finally:
+                if not lock.statistics().tasks_waiting:
+                    self._opening.pop(handle.sandbox_id, None)
 
     def peek(self, sandbox_id: str) -> Link | None:
         """Return the link of a sandbox if it is open."""

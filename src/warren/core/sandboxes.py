@@ -188,7 +188,9 @@ class Sandboxes:
         """
         _check_may(caller, scope)
         place = self.lives.places.get(sandbox_id)
-        if place is None or not place.is_ready or place.sandbox.owner != caller.principal.owner:
+        is_owner = place is not None and place.sandbox.owner == caller.principal.owner
+        # Whoever holds the lock may be about to end it.
+        if place is None or not is_owner or not place.is_ready or place.lock.locked():
             async with self._hold(caller, sandbox_id, scope) as place:
                 await self._have_running(place)
         with place.busy():

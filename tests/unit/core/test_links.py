@@ -28,8 +28,17 @@ def test_one_link_is_shared_and_reopened_when_it_was_lost(serve: Callable[..., N
             first = await links.get(handle)
             assert await links.get(handle) is links.peek(handle.sandbox_id) is first
             await first.aclose()
-            second = await links.get(handle)
+            again: list[Link] = []
+
+            async def reopen() -> None:
+                again.append(await links.get(handle))
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(5):
+                    tasks.start_soon(reopen)
+            second = again[0]
             await second.ping()
+            assert set(again) == {second}
             assert second is not first
         assert lost in ([], [(handle.sandbox_id, first)])
         assert second.lost is not None

@@ -372,6 +372,29 @@ def test_use_is_noted(serve: Callable[..., None]) -> None:
     serve(scenario)
 
 
+def test_whoever_comes_while_a_sandbox_is_being_stopped_gets_it_started_again(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        sandbox = await estate.create()
+        before = estate.lives.places[sandbox.id].link
+        is_ending, may_end = anyio.Event(), anyio.Event()
+
+        async def end(_sandbox_id: str) -> None:
+            is_ending.set()
+            await may_end.wait()
+
+        estate.lives.before_end = end
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(estate.sandboxes.stop, ANN, sandbox.id)
+            await is_ending.wait()
+            tasks.start_soon(estate.shell, sandbox.id, "true")
+            await anyio.wait_all_tasks_blocked()
+            may_end.set()
+
+        assert estate.lives.places[sandbox.id].link is not before
+
+    serve(scenario)
+
+
 def test_whoever_uses_a_sandbox_that_is_being_made_waits_for_it(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         async with anyio.create_task_group() as tasks:
