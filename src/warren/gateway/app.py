@@ -26,6 +26,7 @@ from warren.gateway.openapi_health import PATHS, describe_health
 from warren.gateway.operations import Reply
 from warren.gateway.page import POLICY, build_page
 from warren.gateway.problems import ProblemMiddleware
+from warren.gateway.unread import UnreadMiddleware
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -54,6 +55,7 @@ def build_app(service: Service, settings: Settings) -> ASGIApp:
     app: ASGIApp = ProblemMiddleware(routes)
     app = allow_origins(app, settings.serve.cors_origins)
     app = MetricsMiddleware(app, metrics)
+    app = UnreadMiddleware(app)
     return RequestMiddleware(app)
 
 

@@ -55,7 +55,7 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = _finish(message["headers"], status, request_id)
+                message["headers"] = _finish(message["headers"], request_id)
             await send(message)
 
         try:
@@ -100,13 +100,10 @@ def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     )
 
 
-def _finish(headers: Sequence[tuple[bytes, bytes]], status: int, request_id: str) -> list[tuple[bytes, bytes]]:
+def _finish(headers: Sequence[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
     finished = [*headers, (b"x-request-id", request_id.encode()), *_SAFE]
     if not any(name == b"content-security-policy" for name, _ in headers):
         finished.append(_NOTHING_ACTIVE)
-    if status == 413:
-        # WHY: the rest of the body is still coming, and nobody wants to read it.
-        finished.append((b"connection", b"close"))
     return finished
 
 

@@ -1,0 +1,73 @@
+"""Answers to requests whose body nobody wants: said in time to be heard, then the connection is closed.
+
+A client that is told "too large" or "no such sandbox" while it uploads a gigabyte must not have to send the rest. But a
+connection that is closed on data in flight is reset, and the answer is lost with it. So the answer is sent at once, a
+little more is read and thrown away, and only then is the connection closed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_SMALL = 64 << 10
+"""A rest of at most this the server takes in by itself, and the connection can be used again."""
+LINGER_BYTES = 8 << 20
+LINGER_S = 2.0
+
+
+class UnreadMiddleware:
+    """Closes the connection, gently, when an answer is complete and a large body is not."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http" or not _may_be_large(scope):
+            await self._app(scope, receive, send)
+            return
+        is_read = False
+
+        async def note() -> Message:
+            nonlocal is_read
+            message = await receive()
+            is_read = is_read or not message.get("more_body", False)
+            return message
+
+        async def finish(message: Message) -> None:
+            if is_read:
+                await send(message)
+            elif message["type"] == "http.response.start":
+                await send({**message, "headers": [*message["headers"], (b"connection", b"close")]})
+            elif message.get("more_body", False):
+                await send(message)
+            else:
+                await send({**message, "more_body": True})
+                await _linger(note)
+                await send({"type": "http.response.body", "body": b""})
+
+        await self._app(scope, note, finish)
+
+
+async def _linger(receive: Receive) -> None:
+    left = LINGER_BYTES
+    with anyio.move_on_after(LINGER_S):
+        while left > 0:
+            message = await receive()
+            if message["type"] != "http.request" or not message.get("more_body", False):
+                return
+            left -= len(message.get("body", b""))
+
+
+def _may_be_large(scope: Scope) -> bool:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return len(value) > 5 or int(value) > _SMALL
+        if name == b"transfer-encoding":
+            return True
+    return False
