@@ -88,8 +88,8 @@ class CreateSandbox(LimitFields):
     session_key: SessionKey | None = Field(
         default=None, description="The same key always gives you the same sandbox, resumed if it was stopped."
     )
-    env: Env = Field(default={}, description="Environment of everything that runs in it. Never shown again.")
-    metadata: Metadata = Field(default={}, description="Your own labels; lists can be filtered by them.")
+    env: Env = Field(default_factory=dict, description="Environment of everything that runs in it. Never shown again.")
+    metadata: Metadata = Field(default_factory=dict, description="Your own labels; lists can be filtered by them.")
     network_enabled: Literal[False] = Field(
         default=False, description="A sandbox has no network; only false is possible."
     )
@@ -118,12 +118,12 @@ class ListSandboxes(Paging):
     """Which sandboxes to list, newest first."""
 
     status: list[Status] = Field(
-        default=[], max_length=6, json_schema_extra=dict(REPEATED), description="Only these; may be repeated."
+        default_factory=list, max_length=6, json_schema_extra=dict(REPEATED), description="Only these; may be repeated."
     )
     image: ImageName | None = Field(default=None, description="Only of this image.")
     session_key: SessionKey | None = Field(default=None, description="Only the one of this session key.")
     metadata: list[Annotated[str, StringConstraints(pattern=r"^[^\x00=]{1,128}=[^\x00]{0,1024}$")]] = Field(
-        default=[],
+        default_factory=list,
         max_length=16,
         json_schema_extra=dict(REPEATED),
         description="Only with this label, as `name=value`; may be repeated.",
@@ -173,12 +173,12 @@ class RunFields(Body):
     command: Text = Field(default="", min_length=1, description="A line for bash.")
     code: Text = Field(default="", description="Source in `language`.")
     argv: list[Text] = Field(
-        default=[], min_length=1, max_length=1024, description="A program and its arguments, without a shell."
+        default_factory=list, min_length=1, max_length=1024, description="A program and its arguments, without a shell."
     )
     language: Literal["python", "bash"] = Field(default="python", description="Of `code`.")
     stdin: str = Field(default="", description="Standard input, as text.")
     stdin_base64: Base64 = Field(default="", description="Standard input, as base64.")
-    env: Env = Field(default={}, description="Added to the environment of this run.")
+    env: Env = Field(default_factory=dict, description="Added to the environment of this run.")
     cwd: Path | None = Field(default=None, description="Folder to run in, relative to the workspace.")
     timeout_seconds: float | None = Field(
         default=None, ge=0.001, le=86_400, description="Interrupted after so long, then killed."
@@ -235,7 +235,7 @@ class Run(RunFields):
     cpu: float | None = Field(default=None, ge=0.05, le=1024, description="Processors; parts of one are fine.")
     pids: int | None = Field(default=None, ge=16, le=32_768, description="Processes and threads.")
     disk_mb: int | None = Field(default=None, ge=16, le=1 << 22, description="Size of the workspace, in MiB.")
-    files: list[InputFile] = Field(default=[], max_length=1000, description="Put into the workspace first.")
+    files: list[InputFile] = Field(default_factory=list, max_length=1000, description="Put into the workspace first.")
     fresh: bool = Field(
         default=True,
         description="Run Python as a script, whose exit code is true; false: as a cell, whose last value is shown.",

@@ -1,0 +1,94 @@
+"""The native API over every engine of this host: a service for each, and clients of several people."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api.served import Served
+from warren.errors import EngineUnavailable
+from warren.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import httpx
+
+    from warren.domain import Image
+
+ROOTLESS = os.geteuid() != 0
+
+
+@pytest.fixture(scope="session")
+def make_settings(
+    tmp_path_factory: pytest.TempPathFactory, images_dir: str, python_image: Image
+) -> Callable[..., Settings]:
+    """Settings of a service with a data folder of its own that has the images."""
+    assert python_image.name == "python"
+
+    def make(engine: str = "bare", **groups: object) -> Settings:
+        folder = tmp_path_factory.mktemp(engine)
+        os.symlink(os.path.join(images_dir, "images"), folder / "images")
+        return Settings.model_validate(
+            {
+                "data_dir": str(folder),
+                "engine": engine,
+                "allow_bare": True,
+                "image": "python",
+                "optional_layers": ("cpu", "memory") if ROOTLESS else (),
+                "pool": {"size": 0},
+                **groups,
+            }
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session", params=["bare", pytest.param("local", marks=pytest.mark.root)])
+def served(request: pytest.FixtureRequest, make_settings: Callable[..., Settings]) -> Iterator[Served]:
+    """A service for the whole run, on each engine."""
+    if request.param == "local" and ROOTLESS:
+        pytest.skip("the local engine is tested as root here")
+    served = Served(make_settings(request.param))
+    try:
+        served.start()
+    except EngineUnavailable as exc:
+        pytest.skip(str(exc))
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="session")
+def bare(make_settings: Callable[..., Settings]) -> Iterator[Served]:
+    """A service on the bare engine alone, for what is the same on every engine."""
+    served = Served(make_settings("bare"))
+    served.start()
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def ann(served: Served) -> Iterator[httpx.Client]:
+    """Somebody who may run things."""
+    with served.client("ann") as client:
+        yield client
+
+
+@pytest.fixture
+def sandbox(ann: httpx.Client) -> Iterator[str]:
+    """A sandbox of ann's, for one test."""
+    made = ann.post("/sandboxes", json={})
+    assert made.status_code == 201, made.text
+    yield made.json()["id"]
+    ann.delete(f"/sandboxes/{made.json()['id']}")
+
+
+@pytest.fixture(scope="session")
+def shared(served: Served) -> Iterator[str]:
+    """A sandbox of ann's that many tests use, so none may rely on what is in it."""
+    with served.client("ann") as ann:
+        made = ann.post("/sandboxes", json={"metadata": {"shared": "yes"}}).json()["id"]
+        yield made
+        ann.delete(f"/sandboxes/{made}")
