@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -14,7 +15,8 @@ from warren.core.kernels import Kernels
 from warren.core.oneshot import OneShots
 from warren.core.policy import Policy
 from warren.core.recovery import recover
-from warren.domain import ExecKind, ExecResult
+from warren.domain import Event, ExecKind, ExecResult
+from warren.errors import NotFound
 from warren.records import AuditQuery
 
 if TYPE_CHECKING:
@@ -80,6 +82,28 @@ class Workshop(Estate):
 
 
 SHELL = ExecKind.SHELL
+
+
+def command(code: str, **fields: object) -> NewExecution:
+    """Build a request for a shell command."""
+    return dataclasses.replace(NewExecution(kind=SHELL, code=code), **fields)  # type: ignore[arg-type]
+
+
+async def first_output(shop: Workshop, sandbox_id: str, execution_id: str) -> Event:
+    """Wait until an execution has written something."""
+    async with contextlib.aclosing(await shop.executions.events(ANN, sandbox_id, execution_id)) as events:
+        return await anext(events)
+
+
+async def wait_for_file(shop: Workshop, sandbox_id: str, path: str) -> None:
+    """Wait until a file of a workspace is there."""
+    async with shop.sandboxes.use(ANN, sandbox_id) as place:
+        with anyio.fail_after(10):
+            while True:
+                with contextlib.suppress(NotFound):
+                    await place.link.stat(path)
+                    return
+                await anyio.sleep(0.01)
 
 
 def work(data_dir: str, images_dir: str, story: Callable[[Workshop], Awaitable[None]], **choices: Any) -> None:
