@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
@@ -14,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from warren.core.admission import RateExceeded
-from warren.errors import Error, InvalidRequest, StoreError, Unauthenticated, by_code
+from warren.errors import Error, InvalidRequest, Overloaded, StoreError, Unauthenticated, by_code
 from warren.gateway.auth import CHALLENGE
 
 if TYPE_CHECKING:
@@ -122,6 +123,13 @@ class Problem:
         )
 
 
+_STOPPED = Problem(
+    code=Overloaded.code,
+    status=Overloaded.status,
+    detail="the service stops, and could not wait any longer for this to end: look at what became of it",
+)
+
+
 def build_problem(exc: BaseException) -> Problem:
     """Say what an exception means to a client."""
     exc = _unwrap(exc)
@@ -190,6 +198,11 @@ class ProblemMiddleware:
 
         try:
             await self._app(scope, receive, note)
+        except asyncio.CancelledError:
+            # Only the server cancels a request: when it stops, and has waited for it as long as it may.
+            if has_begun:
+                raise
+            await _STOPPED.respond(str(scope.get("state", {}).get("request_id", "")))(scope, receive, send)
         except Exception as exc:
             state = scope.get("state", {})
             request_id = str(state.get("request_id", ""))
