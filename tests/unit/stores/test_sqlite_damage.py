@@ -173,6 +173,28 @@ def test_a_folder_that_is_none_is_an_error(tmp_path: Path) -> None:
         anyio.run(use, tmp_path / "taken")
 
 
+def test_a_file_moved_away_under_a_store_is_noticed(folder: Path) -> None:
+    async def main() -> None:
+        async with open_store(folder) as store:
+            await store.ping()
+            os.rename(folder / "warren.db", folder / "elsewhere.db")
+            with pytest.raises(StoreError, match="restart the service"):
+                await store.ping()
+
+    anyio.run(main)
+
+
+def test_what_was_removed_does_not_stay_in_the_file(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_store(tmp_path) as store:
+            sandbox = make_sandbox(env={"TOKEN": "hunter2hunter2"})
+            await store.add(sandbox)
+            await store.remove(sandbox.id)
+
+    anyio.run(main)
+    assert b"hunter2" not in (tmp_path / "warren.db").read_bytes()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0:

@@ -38,6 +38,7 @@ class Database:
 
     def __init__(self, data_dir: str, lock_wait_s: float) -> None:
         self._lock_wait_s = lock_wait_s
+        self._identity: tuple[int, int] | None = None
         self.path = os.path.join(data_dir, DATABASE)
         self._secret_path = os.path.join(data_dir, SECRET)
 
@@ -58,6 +59,7 @@ class Database:
                     executions.bound(connection, kept_executions)
                 secret = self._load_secret(connection)
                 audit.begin(connection, secret)
+            self._identity = self._identify()
         return secret
 
     def writer(self) -> sqlite3.Connection:
@@ -66,11 +68,24 @@ class Database:
             connection = self._connect(self._lock_wait_s)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
+            # WHY: variables of a sandbox may be secrets, and should not stay in the file after it.
+            connection.execute("PRAGMA secure_delete = FAST")
             # WHY: `Checkpoints` does this beside, so that a write does not wait for it; here only what it never catches
             # up with, because somebody always writes.
             connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {16 * MIB}")
             return connection
+
+    def check_in_place(self) -> None:
+        """Raise StoreError when the file is not the one that was opened: what is written would go nowhere."""
+        if self._identity != self._identify():
+            raise StoreError(f"{self.path} was moved, removed or replaced while it was in use: restart the service")
+
+    def _identify(self) -> tuple[int, int] | None:
+        with contextlib.suppress(OSError):
+            found = os.stat(self.path)
+            return found.st_dev, found.st_ino
+        return None
 
     def reader(self) -> sqlite3.Connection:
         """Open a connection that only reads."""

@@ -42,6 +42,12 @@ def explain(error: sqlite3.Error, path: str) -> StoreError:
     return StoreError(f"{path}: {error}")
 
 
+def is_locked(error: Exception) -> bool:
+    """Whether another process has held the file for longer than one is ready to wait."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
 def damaged(path: str, what: str) -> StoreError:
     """Build the StoreError for content that nothing of ours has written."""
     return StoreError(f"{path} is damaged ({what}): restore a backup of it, or move it away to start empty")

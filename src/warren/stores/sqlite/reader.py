@@ -42,7 +42,10 @@ class Reader:
         self._check_open()
 
         def work() -> T:
-            connection = self._idle.pop() if self._idle else self._database.reader()
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._database.reader()
             try:
                 return self._read(connection, read, *args, **kwargs)
             finally:

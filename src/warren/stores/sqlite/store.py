@@ -86,8 +86,9 @@ class SqliteStore:
             await parts.writer.close()
 
     async def ping(self) -> None:
-        """Write, and read what was written."""
-        await self._write(_ping, in_steps=False)
+        """Write. The one write that is not waited for when its caller is cancelled: it asks how long one would take."""
+        self._database.check_in_place()
+        await self._parts.writer.ask(_ping, in_steps=False)
 
     async def add(self, sandbox: Sandbox, *, own: Holding | None = None, everybody: Holding | None = None) -> None:
         """Keep a new sandbox."""
@@ -129,7 +130,8 @@ class SqliteStore:
 
     async def execution(self, execution_id: str) -> Execution | None:
         """Return an execution."""
-        return self._reader.look_up(executions.get, execution_id)
+        # WHY: not by its caller's thread, though it is one row: pictures and tables make some megabytes.
+        return await self._reader.scan(executions.get, execution_id)
 
     async def executions(self, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
         """Return a page of a sandbox's executions."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from warren.errors import Error, StoreError
-from warren.stores.sqlite.failure import damaged, explain
+from warren.stores.sqlite.failure import damaged, explain, is_locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,24 +60,32 @@ class Writer:
     ) -> T:
         """Perform an operation wholly or not at all, `in_steps` unless it is a single statement.
 
-        With `flushed` it, and all before it, survives a power failure too.
-        Once it is asked for, it is waited for: nobody is left in doubt about a write by a cancellation.
+        With `flushed` it, and all before it, survives a power failure too. Once it is asked for, it is waited for:
+        nobody is left in doubt about a write by a cancellation.
         """
+        future = self.ask(operation, in_steps=in_steps, flushed=flushed)
+        with anyio.CancelScope(shield=True):
+            await future
+        return future.result()
+
+    def ask(
+        self, operation: Callable[[sqlite3.Connection], T], *, in_steps: bool, flushed: bool = False
+    ) -> asyncio.Future[T]:
+        """Put an operation behind those that wait, as `do` does, and return at once."""
         if not self._is_open:
             raise StoreError("the store is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._queue.put(_Job(operation, future, loop, in_steps, flushed))
-        with anyio.CancelScope(shield=True):
-            await future
-        return future.result()
+        return future
 
     async def close(self) -> None:
         """Perform what was asked for, and close the connection."""
         if self._is_open:
             self._is_open = False
             self._queue.put(None)
-        await anyio.to_thread.run_sync(self._thread.join)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._thread.join)
 
     def _run(self) -> None:
         is_last = False
@@ -107,12 +115,13 @@ class Writer:
         try:
             self._commit(batch)
         except Exception as exc:  # noqa: BLE001 - whatever it is, somebody waits for the answer, and the thread goes on
-            if len(batch) > 1:
-                # WHY: a full disk undoes the whole transaction, also what would have fitted.
+            if len(batch) == 1 or is_locked(exc):
                 for job in batch:
-                    self._perform([job])
-            else:
-                batch[0].fail(self._explain(exc))
+                    job.fail(self._explain(exc))
+                return
+            # WHY: a full disk undoes the whole transaction, also what would have fitted.
+            for job in batch:
+                self._perform([job])
 
     def _commit(self, batch: Sequence[_Job]) -> None:
         flushed = any(job.flushed for job in batch)
