@@ -118,18 +118,24 @@ class Creation:
         """Have the store keep the record, or return the place of whoever was first."""
         # Before its id is in the store: whoever finds it there waits here for the rest.
         self._lives.places[place.id] = place
-        other, is_kept = None, False
         try:
-            other = await self._tie(place.sandbox, new)
-            if other is None:
-                other = await self._add(place.sandbox, new)
-                is_kept = other is None
-        finally:
-            if not is_kept:
-                self._lives.forget(place)
-                if pooled is not None:
-                    self._pool.release(pooled)
+            other = await self._tie(place.sandbox, new) or await self._add(place.sandbox, new)
+        except Error:
+            self._give_back(place, pooled)
+            raise
+        except BaseException:
+            # WHY: a task's own `cancel()` goes through every shield, and nobody knows how far the store has come.
+            await self._undo(place, new)
+            await self._engine.destroy(place.handle)
+            raise
+        if other is not None:
+            self._give_back(place, pooled)
         return other
+
+    def _give_back(self, place: Place, pooled: Pooled | None) -> None:
+        self._lives.forget(place)
+        if pooled is not None:
+            self._pool.release(pooled)
 
     async def _tie(self, sandbox: Sandbox, new: NewSandbox) -> Place | None:
         """Tie the idempotency key to this sandbox, or return the one that it is tied to."""

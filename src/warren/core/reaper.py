@@ -72,6 +72,7 @@ class Reaper:
         places = tuple(self._lives.places.values())
         due = [place for place in places if self._is_free(place, now) and self._judge(place, now, today) is not None]
         used = [place for place in places if (now if place.is_busy else place.used_at) - place.touched_at >= TOUCH_S]
+        self._not_before = {each: when for each, when in self._not_before.items() if when > now}
         if not due and not used:
             return
         self._reaping.update(place.id for place in due)
@@ -106,7 +107,6 @@ class Reaper:
                 fate = None if place.is_gone else self._judge(place, time.monotonic(), time.time())
                 if fate is not None:
                     await self._carry_out(place, fate)
-            self._not_before.pop(place.id, None)
         except Error as error:
             self._not_before[place.id] = time.monotonic() + _BACK_OFF_S
             _log.warning("sandbox %s could not be ended: %s", place.id, error)

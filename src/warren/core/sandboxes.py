@@ -256,7 +256,7 @@ class Sandboxes:
                 try:
                     await self.lives.reach(place)
                 except Error as error:
-                    _log.warning("sandbox %s was lost: %s", sandbox_id, error)
+                    _log.warning("sandbox %s: %s", sandbox_id, error)
 
     async def _render(self, place: Place) -> Sandbox:
         """Return a sandbox as the store has it: that counts the executions."""

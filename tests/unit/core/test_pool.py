@@ -7,14 +7,20 @@ import anyio
 import pytest
 
 from unit.core.estate import ANN, BOB, EPHEMERAL, Estate, wait_until
+from unit.local.forked import needs_root
+from warren.core.policy import Policy
 from warren.core.sandboxes import NewSandbox
-from warren.domain import GIB, MIB, Limits
+from warren.domain import GIB, MIB, Cause, Limits
+from warren.engines.local.engine import LocalEngine
 from warren.errors import QuotaExceeded
 from warren.lifecycle import Status
 from warren.records import Holding
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from warren.domain import Image
 
 FULL = {"python/persistent": 1, "python/ephemeral": 1}
 
@@ -136,6 +142,28 @@ def test_a_burst_is_served_and_the_pool_fills_again_after_it(serve: Callable[...
             assert len(await estate.handles()) == 10
 
     serve(scenario, pool_size=1)
+
+
+@pytest.mark.root
+@needs_root
+def test_limits_of_a_claim_are_applied_to_the_sandbox_that_waited(
+    tmp_path: Path, images_dir: str, python_image: Image
+) -> None:
+    async def go() -> None:
+        engine = LocalEngine(str(tmp_path))
+        estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name, pool_size=1), engine)
+        try:
+            async with estate.open(), filled(estate) as waiting:
+                sandbox = await estate.create(limits=Limits(memory_bytes=96 * MIB, checkpoint_bytes=0))
+
+                assert sandbox.id in waiting
+                result = await estate.cell(sandbox.id, "x = bytearray(200 << 20)")
+                assert result.cause is Cause.OOM
+                await estate.sandboxes.delete(ANN, sandbox.id)
+        finally:
+            await engine.retire()
+
+    anyio.run(go)
 
 
 def test_draining_leaves_nothing(serve: Callable[..., None]) -> None:

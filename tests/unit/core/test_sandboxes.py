@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import time
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from anyio import lowlevel
 
 from unit.core.estate import ADMIN, ANN, BOB, EPHEMERAL, READER, Estate, wait_until
 from warren.core.sandboxes import NewSandbox, SandboxChanges
@@ -242,6 +244,23 @@ def test_a_create_that_is_cancelled_leaves_nothing_behind(serve: Callable[..., N
         assert (await estate.rows(), await estate.handles(), estate.lives.places) == ({}, set(), {})
         assert await estate.audited("sandbox.create") == ["cancelled"]
         assert (await estate.create(idempotency_key="k", session_key="s")).status is Status.RUNNING
+
+    serve(scenario)
+
+
+def test_a_create_whose_task_is_cancelled_leaves_nothing_behind(serve: Callable[..., None]) -> None:
+    """Not through a scope: such a cancellation is held back by no shield."""
+
+    async def scenario(estate: Estate) -> None:
+        for steps in (1, 3, 10):
+            task = asyncio.ensure_future(estate.create(session_key="s"))
+            for _ in range(steps):
+                await lowlevel.checkpoint()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await estate.rows(), await estate.handles(), estate.lives.places) == ({}, set(), {})
+        assert (await estate.create(session_key="s")).status is Status.RUNNING
 
     serve(scenario)
 
