@@ -34,6 +34,7 @@ NAMES = (
     "http_create",
     "http_run",
     "http_idle",
+    "http_files",
 )
 
 
