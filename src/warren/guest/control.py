@@ -91,12 +91,19 @@ class Control:
             self._write(data)
 
     def _write(self, data: bytes, fds: Sequence[int] = ()) -> None:
-        with self._lock, _Uninterrupted() if len(data) > _ATOMIC // 2 else contextlib.nullcontext():
+        with self._lock:
             # Threads of user code send too, and whoever is next takes it along.
             data, self._held = self._held + data, b""
-            sent = socket.send_fds(self._socket, [data], fds) if fds else self._socket.send(data)
-            if sent < len(data):
-                self._socket.sendall(memoryview(data)[sent:])
+            if len(data) <= _ATOMIC:
+                self._write_all(data, fds)
+            else:
+                with _Uninterrupted():
+                    self._write_all(data, fds)
+
+    def _write_all(self, data: bytes, fds: Sequence[int]) -> None:
+        sent = socket.send_fds(self._socket, [data], fds) if fds else self._socket.send(data)
+        if sent < len(data):
+            self._socket.sendall(memoryview(data)[sent:])
 
     def _read(self, size: int) -> bytes | None:
         parts: list[bytes] = []

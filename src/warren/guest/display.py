@@ -34,6 +34,8 @@ _METHODS = {
 
 Bundle = dict[str, str]
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str, allow_nan=False)
+
 
 class Screen:
     """Where displays go: to the agent during a cell, nowhere otherwise."""
@@ -156,7 +158,7 @@ def _to_text(form: object) -> str | None:
 
 def _encode(bundle: Bundle, metadata: Mapping[str, Any]) -> bytes:
     try:
-        text = json.dumps({"data": bundle, "metadata": metadata}, ensure_ascii=False, default=str, allow_nan=False)
+        text = _ENCODER.encode({"data": bundle, "metadata": metadata})
     except (TypeError, ValueError, RecursionError):
         text = json.dumps({"data": bundle, "metadata": {}}, ensure_ascii=False)
     # A lone surrogate becomes its JSON escape.

@@ -18,6 +18,9 @@ class Executor(Protocol):
     def run(self, code: str, echo: str) -> Outcome:
         """Run one cell; `echo` says what becomes of its last expression: display, stdout or none."""
 
+    def settle(self) -> None:
+        """Note how things are before any kernel is forked; called when all is imported and installed."""
+
     def warm(self) -> None:
         """Do what an empty cell does, to touch the memory that the next cell will write to."""
 

@@ -24,7 +24,7 @@ from warren.guest import figures, stdio
 from warren.guest.display import screen
 from warren.guest.executor import conclude
 from warren.guest.failure import Outcome, describe
-from warren.guest.plain_cells import PlainCells
+from warren.guest.plain_cells import PlainCells, PlainText
 from warren.guest.plain_executor import cell_name, ends_quietly, leave
 
 _THEIRS = ("IPython.", "matplotlib.")
@@ -48,6 +48,7 @@ class IPythonExecutor:
         # Kernels leave by os._exit; in a script process this would run at exit and expect a terminal session.
         atexit.unregister(self._shell.atexit_operations)
         self._plain_cells = PlainCells(self._shell)
+        self._shell.displayhook.plain_text = PlainText(self._shell.display_formatter)
         self._rehearse()
 
     def _rehearse(self) -> None:
@@ -57,7 +58,13 @@ class IPythonExecutor:
         for value in (0, 0.5, "", [0], {"": 0}, self):
             self._shell.display_formatter.format(value)
             self._shell.display_formatter.format(value, include=("text/plain",))
+        self._run("0")
         self._shell.cells = 0
+        self.settle()
+
+    def settle(self) -> None:
+        """Take what is registered with the shell by now for what every kernel has."""
+        self._plain_cells.settle()
 
     def run(self, code: str, echo: str) -> Outcome:
         """Run one cell."""
@@ -75,9 +82,9 @@ class IPythonExecutor:
         return conclude(error, shell.explain(error))
 
     def _run(self, code: str) -> BaseException | None:
-        tree = self._plain_cells.parse(code)
-        if tree is not None:
-            self._plain_cells.run(code, tree)
+        parsed = self._plain_cells.parse(code)
+        if parsed is not None:
+            self._plain_cells.run(code, parsed)
             return None
         result = self._shell.run_cell(code, store_history=False)
         error: BaseException | None = result.error_before_exec or result.error_in_exec
@@ -89,8 +96,8 @@ class IPythonExecutor:
         called = [callback for name in ("pre_execute", "post_execute") for callback in callbacks.get(name, ())]
         if all(getattr(callback, "__module__", "").startswith(_THEIRS) for callback in called):
             cells = self._shell.cells
-            self._run("pass")
-            self._shell.display_formatter.format(0, include=("text/plain",))
+            self._run("None")
+            self._shell.displayhook.plain_text.of(0)
             self._shell.cells = cells
 
 
@@ -100,12 +107,32 @@ class _Compiler(CachingCompiler):  # type: ignore[misc]  # IPython is not typed 
         shell.cells += 1
         return cell_name(shell.cells)
 
+    def name_next(self) -> str:
+        """Say what the next cell will be called."""
+        return cell_name(_Shell.instance().cells + 1)
+
 
 class _DisplayHook(DisplayHook):  # type: ignore[misc]
     """Takes the value of the last expression; no prompt, no numbered output cache that would hold memory."""
 
     _: Any
     __: Any
+    plain_text: PlainText
+
+    def __call__(self, result: object = None) -> None:
+        """Show a value: what is a number or a string here, everything else in IPython's way."""
+        text = self.plain_text.of(result)
+        if text is None:
+            super().__call__(result)
+            return
+        shell = _Shell.instance()
+        self.check_for_underscore()
+        if ends_quietly(shell.code):
+            return
+        self.update_user_ns(result)
+        self.fill_exec_result(result)
+        if shell.echo != "none":
+            self.write_format_data({"text/plain": text})
 
     def quiet(self) -> bool:
         return ends_quietly(self.shell.code)
@@ -130,13 +157,14 @@ class _DisplayHook(DisplayHook):  # type: ignore[misc]
         )
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
-        if self.shell.echo == "stdout":
+        shell = _Shell.instance()
+        if shell.echo == "stdout":
             print(format_dict.get("text/plain", ""))
         else:
-            screen.show("result", format_dict, md_dict, is_last=self.shell.at_end)
+            screen.show("result", format_dict, md_dict, is_last=shell.at_end)
 
     def update_user_ns(self, result: object) -> None:
-        names = self.shell.user_ns
+        names = _Shell.instance().user_ns
         # Somebody's own `_` (gettext's, a loop variable) is theirs.
         if names.get("_", self._) is self._:
             self._, self.__, self.___ = result, self._, self.__

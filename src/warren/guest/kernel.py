@@ -6,6 +6,7 @@ What it tells the agent is a claim: user code shares this process.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` wraps it, and makes enumeration members all the time
 import contextlib
 import functools
 import os
@@ -21,11 +22,10 @@ from warren.guest.failure import Outcome
 from warren.guest.wire import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from warren.guest.wire import Header
 
 _SPARE_FDS = 16
+_SIGINT = int(signal.SIGINT)
 
 
 @functools.cache
@@ -33,6 +33,7 @@ def prepare() -> Executor:
     """Build, once, what every kernel needs, in the process they will be forked from. Call it after preloading."""
     executor = build_executor()
     figures.install()
+    executor.settle()
     reseed.prepare()
     return executor
 
@@ -120,13 +121,13 @@ class CellLoop:
         outcome, error = Outcome("ok"), None
         try:
             try:
-                with _surroundings(header, self._workspace), _spare_descriptors():
-                    signal.signal(signal.SIGINT, self._on_interrupt)
+                with _Surroundings(header, self._workspace):
+                    _signal.signal(_SIGINT, self._on_interrupt)
                     outcome = self._executor.run(payload.decode("utf-8", "replace"), header.get("echo", "display"))
                     figures.show()
             except BaseException as raised:  # a folder that is not there, a figure that cannot be drawn
                 error = raised
-            handler: Any = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            handler: Any = _signal.signal(_SIGINT, _signal.SIG_IGN)
         except KeyboardInterrupt as late:
             handler, error = _ignore_interrupts(), late
         self._on_interrupt = handler if callable(handler) else signal.default_int_handler
@@ -170,51 +171,65 @@ class CellLoop:
             os._exit(status)
 
 
-@contextlib.contextmanager
-def _surroundings(header: Header, workspace: str) -> Iterator[None]:
-    """Set the environment and the folder that were asked for, for the time of the cell."""
-    env, cwd = header.get("env") or {}, header.get("cwd")
-    before = {name: os.environ.get(name) for name in env}
-    came_from = os.getcwd() if cwd else ""
-    if cwd:
-        os.chdir(os.path.join(workspace, cwd))
-    went_to = os.getcwd() if cwd else ""
-    os.environ.update(env)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
+class _Surroundings:
+    """The environment and the folder that were asked for, for the time of a cell, and some descriptors kept from it.
+
+    Not a generator: every line that runs in each cell is a page that is copied after each checkpoint.
+    """
+
+    __slots__ = ("_before", "_came_from", "_env", "_folder", "_limit", "_went_to")
+
+    def __init__(self, header: Header, workspace: str) -> None:
+        cwd = header.get("cwd")
+        self._env: dict[str, str] = header.get("env") or {}
+        self._folder = os.path.join(workspace, cwd) if cwd else ""
+        self._came_from = self._went_to = ""
+        self._before: dict[str, str | None] = {}
+        self._limit = (0, 0)
+
+    def __enter__(self) -> None:
+        if self._folder:
+            self._came_from = os.getcwd()
+            os.chdir(self._folder)
+            self._went_to = os.getcwd()
+        for name, value in self._env.items():
+            self._before[name] = os.environ.get(name)
+            os.environ[name] = value
+        # The next cell's three arrive as new ones, even if this one used up the rest.
+        self._limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        _limit_files(self._limit[0] - _SPARE_FDS, self._limit[1])
+
+    def __exit__(self, *_: object) -> None:
+        soft, hard = self._limit
+        # User code may have chosen a limit of its own.
+        if resource.getrlimit(resource.RLIMIT_NOFILE) == (soft - _SPARE_FDS, hard):
+            _limit_files(soft, hard)
+        for name, value in self._before.items():
+            if value is not None:
                 os.environ[name] = value
+            elif name in os.environ:
+                del os.environ[name]
+        if self._folder:
+            self._leave_folder()
+
+    def _leave_folder(self) -> None:
         with contextlib.suppress(OSError):
             # A cell that went elsewhere by itself stays there.
-            if cwd and os.getcwd() == went_to:
-                os.chdir(came_from)
+            if os.getcwd() == self._went_to:
+                os.chdir(self._came_from)
 
 
-@contextlib.contextmanager
-def _spare_descriptors() -> Iterator[None]:
-    """Keep some descriptors from user code: the next cell's three arrive as new ones, even if it used up the rest."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowered = soft - _SPARE_FDS
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowered, hard))
+def _limit_files(soft: int, hard: int) -> None:
     try:
-        yield
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            now = resource.getrlimit(resource.RLIMIT_NOFILE)
-            # User code may have chosen a limit of its own.
-            if now == (lowered, hard):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    except (OSError, ValueError):
+        return
 
 
 def _ignore_interrupts() -> Any:
     while True:
         try:
-            return signal.signal(signal.SIGINT, signal.SIG_IGN)
+            return _signal.signal(_SIGINT, _signal.SIG_IGN)
         except KeyboardInterrupt:
             # One that arrived before this call: the cell it was meant for is over.
             continue

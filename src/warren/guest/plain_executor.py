@@ -46,6 +46,9 @@ class PlainExecutor:
             return conclude(error)
         return Outcome("ok")
 
+    def settle(self) -> None:
+        """Do nothing: there is nothing to note."""
+
     def warm(self) -> None:
         """Compile and run nothing."""
         self._run_code(compile(ast.parse("pass"), "<warm>", "exec", flags=_FLAGS))

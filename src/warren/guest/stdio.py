@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import sys
@@ -28,13 +27,15 @@ def attach(fds: Sequence[int]) -> None:
 def detach() -> None:
     """Flush, then point 0, 1 and 2 at nothing, so that the pipes of a finished cell are held by nobody here."""
     flush()
-    with contextlib.suppress(OSError):
+    try:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for target in range(3):
             os.dup2(null, target, inheritable=True)
         # It is one of the three when user code had closed that.
         if null > 2:
             os.close(null)
+    except OSError:
+        pass  # No descriptor is free: then the pipes stay until the next cell brings others.
     # What could not be written (descriptor 1 was closed, its reader gone) must not turn up in the next cell.
     flush()
 
