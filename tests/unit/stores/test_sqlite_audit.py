@@ -30,8 +30,6 @@ COPY = (
     "INSERT INTO audit SELECT {}, at, action, outcome, tenant, subject, key_id, request_id, address, sandbox_id, "
     "execution_id, details, {}, hash FROM audit WHERE seq = {}"
 )
-ADD_A_KEY = "INSERT INTO api_keys VALUES (1, 'i', 'n', 'h', 't', 's', 'run', 1, NULL, NULL)"
-"""A file without a head that holds nothing else either counts as one that is just being made."""
 TAMPERINGS = {
     "an edited action": (["UPDATE audit SET action = 'x' WHERE seq = 5"], "row 5 .* was edited"),
     "an edited time": (["UPDATE audit SET at = at + 0.001 WHERE seq = 600"], "row 600 .* was edited"),
@@ -100,8 +98,6 @@ async def verify(folder: Path) -> tuple[int, str]:
 @pytest.mark.parametrize("what", TAMPERINGS)
 def test_verify_names_the_first_row_that_is_wrong(copy: Path, what: str) -> None:
     statements, message = TAMPERINGS[what]
-    if what == "everything gone with its head":
-        statements = [*statements, ADD_A_KEY]
     tamper(copy, *statements)
 
     with pytest.raises(Conflict, match=message):
@@ -116,7 +112,7 @@ def test_an_untouched_chain_verifies(copy: Path) -> None:
     "statements",
     [
         ["DELETE FROM audit WHERE seq > 1190", SET_BACK],
-        [ADD_A_KEY, "DELETE FROM audit", "DELETE FROM audit_head"],
+        ["DELETE FROM audit", "DELETE FROM audit_head"],
         [COPY.format(1201, "hash", 1200)],
     ],
 )

@@ -34,14 +34,21 @@ _SEALED = b"head"
 """No entry is this, as each is a JSON object."""
 
 
-def begin(connection: sqlite3.Connection, secret: bytes) -> None:
-    """Make the head of an empty chain, in a file that holds nothing yet: a head that was removed is not made again."""
+def begin(connection: sqlite3.Connection, secret: bytes) -> bool:
+    """Seal the head of a chain without rows; say whether it has none."""
+    if connection.execute("SELECT 1 FROM audit UNION ALL SELECT 1 FROM audit_head WHERE seq <> 0").fetchone():
+        return False
     connection.execute(
-        "INSERT INTO audit_head SELECT 1, 0, ?, ? WHERE NOT EXISTS (SELECT 1 FROM audit_head) "
-        "AND NOT EXISTS (SELECT 1 FROM audit) AND NOT EXISTS (SELECT 1 FROM api_keys) "
-        "AND NOT EXISTS (SELECT 1 FROM sandboxes)",
+        "INSERT INTO audit_head VALUES (1, 0, ?, ?) ON CONFLICT (one) DO UPDATE SET seal = excluded.seal",
         (FIRST_HASH, chain_hash(secret, 0, FIRST_HASH, _SEALED)),
     )
+    return True
+
+
+def is_sealed(connection: sqlite3.Connection, secret: bytes) -> bool:
+    """Whether the head is as a store with this secret left it."""
+    head = _head(connection)
+    return head is not None and _is_seal(secret, head)
 
 
 class Appender:
@@ -86,7 +93,7 @@ class Appender:
 
     def _sealed_head(self, connection: sqlite3.Connection) -> tuple[int, str, str]:
         head = _head(connection)
-        if head is None or not _is_sealed(self._secret, head):
+        if head is None or not _is_seal(self._secret, head):
             raise StoreError(
                 "the audit record was changed from outside, or audit.key was: nothing is added to it until a backup "
                 "of both is restored; `warren audit verify` says more"
@@ -115,7 +122,7 @@ def _head(connection: sqlite3.Connection) -> tuple[Any, Any, Any] | None:
     return head
 
 
-def _is_sealed(secret: bytes, head: tuple[Any, Any, Any]) -> bool:
+def _is_seal(secret: bytes, head: tuple[Any, Any, Any]) -> bool:
     seq, last, seal = head
     if not (isinstance(seq, int) and isinstance(last, str) and isinstance(seal, str) and last.isascii()):
         return False
@@ -219,7 +226,7 @@ class Verification:
         if self._head is None:
             raise Conflict("the head of the audit record is missing, so rows may have been cut off at its end")
         seq, hashed, _ = self._head
-        if not _is_sealed(self._secret, self._head):
+        if not _is_seal(self._secret, self._head):
             raise Conflict("the head of the audit record was edited, so rows may have been cut off at its end")
         if self.seq < seq:
             raise Conflict(

@@ -3,7 +3,7 @@
 <data_dir>/warren.db     everything; readable by its owner alone (beside it SQLite's own warren.db-wal and -shm)
 <data_dir>/audit.key     the secret of the audit chain, so that who can write to the file alone cannot forge a row
 
-Order on a first start: schema, secret, head of the chain. So a secret without a schema means that the file was lost.
+Order on a first start: schema, head of the chain, secret. So a secret without them means that the file was changed.
 """
 
 from __future__ import annotations
@@ -52,13 +52,12 @@ class Database:
             with contextlib.closing(self._connect(self._lock_wait_s)) as connection:
                 self._check(connection)
                 connection.execute("PRAGMA journal_mode = WAL")
-                # WHY: once, at the start, it may cost a flush to know that the schema is there before the secret is.
+                # WHY: once, at the start, it may cost a flush to know that all else is there before the secret is.
                 connection.execute("PRAGMA synchronous = FULL")
                 schema.migrate(connection, self.path)
                 if kept_executions is not None:
                     executions.bound(connection, kept_executions)
                 secret = self._load_secret(connection)
-                audit.begin(connection, secret)
             self._identity = self._identify()
         return secret
 
@@ -121,19 +120,40 @@ class Database:
                 raise damaged(self.path, " ".join(verdict.split()))
 
     def _load_secret(self, connection: sqlite3.Connection) -> bytes:
-        if not os.path.exists(self._secret_path):
-            (rows,) = connection.execute("SELECT count(*) FROM (SELECT 1 FROM audit LIMIT 1)").fetchone()
-            if rows:
-                raise StoreError(
-                    f"{self._secret_path} is missing, so the audit record can be neither checked nor continued: "
-                    f"restore a backup of it"
-                )
-            _make_file(self._secret_path, secrets.token_bytes(SECRET_BYTES))
+        while not os.path.exists(self._secret_path):
+            self._make_secret(connection)
         with open(self._secret_path, "rb") as file:
             secret = file.read(SECRET_BYTES + 1)
         if len(secret) != SECRET_BYTES:
             raise StoreError(f"{self._secret_path} is damaged, it is not {SECRET_BYTES} bytes: restore a backup of it")
         return secret
+
+    def _make_secret(self, connection: sqlite3.Connection) -> None:
+        """Seal the head of an empty chain, and then, unless another process has done so since, keep the secret."""
+        secret = secrets.token_bytes(SECRET_BYTES)
+        with _alone(connection):
+            if os.path.exists(self._secret_path):
+                return
+            if not audit.begin(connection, secret):
+                raise StoreError(
+                    f"{self._secret_path} is missing, so the audit record can be neither checked nor continued: "
+                    f"restore a backup of it"
+                )
+        with _alone(connection):
+            if audit.is_sealed(connection, secret):
+                _make_file(self._secret_path, secret)
+
+
+@contextlib.contextmanager
+def _alone(connection: sqlite3.Connection) -> Iterator[None]:
+    """Keep every other process from writing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _make_file(path: str, content: bytes) -> None:
