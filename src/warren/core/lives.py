@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from warren.engines.base import Engine
     from warren.records import Sandbox
     from warren.stores.base import Store
+
+
+_FULL = "the disk is full where the sandboxes are: make room, or delete some"
 
 
 async def _nothing(_sandbox_id: str) -> None:
@@ -188,9 +192,14 @@ def explained() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        why = "the disk is full: make room, or delete sandboxes" if full else f"{error.strerror or error}"
-        raise StartFailed(f"this host could not do what the sandbox needs: {why}") from error
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        why = f"this host could not do what the sandbox needs: {error.strerror or error}"
+        raise StartFailed(_FULL if is_full else why) from error
+    except StartFailed as error:
+        # An engine in another process has only words for it, and paths of the host in them.
+        if os.strerror(errno.ENOSPC) in str(error):
+            raise StartFailed(_FULL) from error
+        raise
 
 
 def build_spec(sandbox: Sandbox, image: Image) -> SandboxSpec:

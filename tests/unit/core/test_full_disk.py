@@ -1,0 +1,77 @@
+"""When the disk of the sandboxes is full: said in a sentence, nothing left behind, nobody else disturbed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from unit.core.estate import ANN, Estate
+from unit.local.forked import needs_root
+from warren.core.policy import Policy
+from warren.domain import Storage
+from warren.engines.bare import BareEngine
+from warren.engines.local.engine import LocalEngine
+from warren.errors import StartFailed
+from warren.lifecycle import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from warren.domain import Image
+    from warren.engines.base import Engine
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[str]:
+    path = str(tmp_path / "disk")
+    os.mkdir(path)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", path], check=True)
+    yield path
+    # Lazily: a sandbox that ended a moment ago may still be on its way out.
+    subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@contextlib.contextmanager
+def filled(disk: str) -> Iterator[None]:
+    path = os.path.join(disk, "filling")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    with contextlib.suppress(OSError):
+        while True:
+            os.write(fd, bytes(4096))
+    os.close(fd)
+    yield
+    os.unlink(path)
+
+
+@pytest.mark.root
+@needs_root
+@pytest.mark.parametrize("kind", ["bare", "local"])
+def test_a_full_disk_refuses_new_sandboxes_and_leaves_the_others_alone(
+    tmp_path: Path, small_disk: str, images_dir: str, python_image: Image, kind: str
+) -> None:
+    engine: Engine = BareEngine(small_disk, allow=True) if kind == "bare" else LocalEngine(small_disk)
+
+    async def go() -> None:
+        estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name), engine)
+        async with estate.open():
+            first = await estate.create()
+            with filled(small_disk):
+                for storage in Storage:
+                    with pytest.raises(StartFailed, match="the disk is full"):
+                        await estate.create(storage=storage)
+                assert set(await estate.rows()) == await estate.handles() == {first.id}
+                assert (await estate.shell(first.id, "echo here")).stdout == b"here\n"
+            again = await estate.create()
+            assert again.status is Status.RUNNING
+            for sandbox in (first, again):
+                await estate.sandboxes.delete(ANN, sandbox.id)
+        if isinstance(engine, LocalEngine):
+            await engine.retire()
+
+    anyio.run(go)
