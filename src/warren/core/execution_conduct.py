@@ -39,7 +39,7 @@ class Conductor:
     def admit(self, running: Running, *, is_recorded: bool = False) -> None:
         """Take in an execution that is about to begin, and write that down."""
         self.running[running.execution.id] = running
-        if not is_recorded:
+        if running.is_kept and not is_recorded:
             running.start = self.writer.start(running.execution)
 
     async def conduct(self, running: Running, wait: Callable[[], Awaitable[ExecResult]]) -> None:
@@ -80,6 +80,7 @@ class Conductor:
                 # What runs in the background stays with the agent, which has all of its events.
                 link=None if execution.background else running.link,
                 is_audited=running.is_audited,
+                is_kept=running.is_kept,
             )
         )
         self.running.pop(execution.id, None)

@@ -93,6 +93,8 @@ class Running:
         if place is None:
             self.finished.set()
         self.is_audited = False
+        self.is_kept = True
+        """Whether there is a record of it; otherwise only an audit entry."""
         self.error: Error | None = None
         """Why it never ran, when the agent refused it."""
         self.scope = anyio.CancelScope()

@@ -62,6 +62,7 @@ class Finish:
     link: Link | None
     """Whose agent may forget it, once it is written."""
     is_audited: bool = False
+    is_kept: bool = True
 
 
 class ExecutionWriter:
@@ -145,9 +146,12 @@ class ExecutionWriter:
                 finish.is_audited = True
                 self._note(finish)
         await self._audit.flush()
+        for finish in batch:
+            if not finish.is_kept:
+                self._finishes.pop(finish.execution.id, None)
         failures: list[StoreError] = []
         async with anyio.create_task_group() as tasks:
-            for finish in batch:
+            for finish in filter(lambda one: one.is_kept, batch):
                 tasks.start_soon(self._write_finish, finish, failures)
         if failures:
             raise failures[0]

@@ -87,10 +87,13 @@ class Executions:
         """How many executions are under way."""
         return len(self._conductor.running)
 
-    async def run(self, caller: Caller, sandbox_id: str, new: NewExecution) -> Execution:
-        """Run something and return it with its result. If the caller is cancelled it is ended, and recorded."""
+    async def run(self, caller: Caller, sandbox_id: str, new: NewExecution, *, is_kept: bool = True) -> Execution:
+        """Run something and return it with its result. If the caller is cancelled it is ended, and recorded.
+
+        Of one that is not kept there is only the audit entry: for a sandbox whose record goes with it anyway.
+        """
         if new.idempotency_key is None:
-            running = await self._run(caller, sandbox_id, new, new_id("exe"))
+            running = await self._run(caller, sandbox_id, new, new_id("exe"), is_kept=is_kept)
         else:
             running = await self._once.run(
                 caller, sandbox_id, new, lambda ours: self._run(caller, sandbox_id, new, ours)
@@ -167,12 +170,14 @@ class Executions:
         """Wait until everything that has finished, in one sandbox or in all, is on disk. Raises StoreError."""
         await self._writer.flush(sandbox_id)
 
-    async def _run(self, caller: Caller, sandbox_id: str, new: NewExecution, execution_id: str) -> Running:
+    async def _run(
+        self, caller: Caller, sandbox_id: str, new: NewExecution, execution_id: str, *, is_kept: bool = True
+    ) -> Running:
         """Run in the caller's own task, with nobody listening: the least that one execution can cost."""
         request = build_request(new, execution_id, self._policy, stream=False)
         self._audit.check_writable()
         async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as place:
-            running = self._admit(caller, place, new, execution_id)
+            running = self._admit(caller, place, new, execution_id, is_kept=is_kept)
             await self._conductor.conduct(running, lambda: place.link.run(request, stdin=new.stdin))
         await self._check_start(running)
         running.check_refused()
@@ -213,17 +218,21 @@ class Executions:
                     running, lambda: place.link.run(request, stdin=stdin, on_event=running.keep_partial)
                 )
 
-    def _admit(self, caller: Caller, place: Place, new: NewExecution, execution_id: str) -> Running:
+    def _admit(
+        self, caller: Caller, place: Place, new: NewExecution, execution_id: str, *, is_kept: bool = True
+    ) -> Running:
         if place.link.lost is not None:
             raise SandboxLost(str(place.link.lost))
         execution = build_started(caller, place.sandbox, new, execution_id, self._policy)
         running = Running(execution, caller, place, grace_s=new.grace_s)
+        running.is_kept = is_kept
         self._conductor.admit(running)
         return running
 
     async def _check_start(self, running: Running) -> None:
         """Wait until its start is on disk; where it cannot be, its finish will do. Raises StoreError."""
-        assert running.start is not None
+        if running.start is None:
+            return
         try:
             await running.start.wait()
         except StoreError:

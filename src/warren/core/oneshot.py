@@ -114,7 +114,7 @@ class OneShots:
         try:
             async with self._sandboxes.use(caller, sandbox.id) as place:
                 await _put_files(place.link, shot.files)
-                execution = await self._executions.run(caller, sandbox.id, shot.request)
+                execution = await self._executions.run(caller, sandbox.id, shot.request, is_kept=False)
                 assert execution.result is not None
                 files, complete = await _get_files(place.link, execution.result, shot)
             return OneShotResult(execution, files, complete)
