@@ -46,7 +46,7 @@ def make_settings(
     return make
 
 
-@pytest.fixture(scope="session", params=["bare", pytest.param("local", marks=pytest.mark.root)])
+@pytest.fixture(scope="package", params=["bare", pytest.param("local", marks=pytest.mark.root)])
 def served(request: pytest.FixtureRequest, make_settings: Callable[..., Settings]) -> Iterator[Served]:
     """A service for the whole run, on each engine."""
     if request.param == "local" and ROOTLESS:
@@ -60,7 +60,7 @@ def served(request: pytest.FixtureRequest, make_settings: Callable[..., Settings
     served.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bare(make_settings: Callable[..., Settings]) -> Iterator[Served]:
     """A service on the bare engine alone, for what is the same on every engine."""
     served = Served(make_settings("bare"))
@@ -85,7 +85,7 @@ def sandbox(ann: httpx.Client) -> Iterator[str]:
     ann.delete(f"/sandboxes/{made.json()['id']}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared(served: Served) -> Iterator[str]:
     """A sandbox of ann's that many tests use, so none may rely on what is in it."""
     with served.client("ann") as ann:

@@ -149,6 +149,7 @@ NAMES = {
     "percent": ("100%25", "100%"),
     "encoded slash": ("folder%2Ffile", "folder/file"),
     "quotes": ("a%22b'c", "a\"b'c"),
+    "line feed": ("a%0Ab%0A", "a\nb\n"),
     "question": ("what%3F%23", "what?#"),
 }
 

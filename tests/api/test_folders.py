@@ -170,6 +170,9 @@ def test_a_folder_goes_down_and_up_as_an_archive(ann: httpx.Client, home: str, k
     packed = ann.get(f"{home}/archive", params={"path": "in", "format": kind})
     unpacked = ann.put(f"{home}/archive", params={"path": "out", "format": kind}, content=packed.content)
 
+    described = ann.head(f"{home}/archive", params={"path": "in", "format": kind})
+    assert (described.status_code, described.content) == (200, b"")
+    assert described.headers["content-type"] == packed.headers["content-type"]
     assert packed.headers["content-disposition"] == f'attachment; filename="in.{kind}"'
     if kind == "zip":
         names = zipfile.ZipFile(io.BytesIO(packed.content)).namelist()
@@ -183,6 +186,7 @@ def test_a_folder_goes_down_and_up_as_an_archive(ann: httpx.Client, home: str, k
 
 def test_an_archive_of_nothing_is_not_found(ann: httpx.Client, home: str) -> None:
     assert code(ann.get(f"{home}/archive", params={"path": "nothing"})) == (404, "not_found")
+    assert ann.head(f"{home}/archive", params={"path": "nothing"}).status_code == 404
     assert ann.get(f"{home}/archive", params={"format": "rar"}).status_code == 422
 
 

@@ -216,4 +216,5 @@ def test_the_log_holds_nothing_of_a_users(service: Process, sandbox: str) -> Non
     assert CANARY not in written
     assert service.key not in written
     finished = [line for line in lines if line["event"] == "request.finished"]
-    assert {"time", "level", "request_id", "route", "status", "duration_ms"} <= set(finished[-1])
+    assert {"time", "level", "request_id", "route", "status", "duration_ms", "subject"} <= set(finished[-1])
+    assert sandbox in {line.get("sandbox_id") for line in finished}

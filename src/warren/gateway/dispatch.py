@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
@@ -15,7 +16,6 @@ from warren.gateway.problems import rate_headers
 from warren.records import Caller
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -97,7 +97,8 @@ def _build_table(operations: Iterable[Operation]) -> list[tuple[re.Pattern[str],
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
-    return [(compile_path(PREFIX + path)[0], methods) for path, methods in by_path.items()]
+    # WHY: the name of a file may hold a line feed, which a dot does not match otherwise.
+    return [(re.compile(compile_path(PREFIX + path)[0].pattern, re.DOTALL), m) for path, m in by_path.items()]
 
 
 def _choose(methods: dict[str, Operation], method: str) -> Operation:

@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 MAX_PATH_BYTES = 8192
 MAX_HEAD_BYTES = 32 * 1024
 MAX_HEADERS = 100
-EXPOSED_HEADERS = ("X-Request-ID", "Location", "ETag", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining")
+EXPOSED_HEADERS = (
+    *("X-Request-ID", "Location", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining"),
+    *("ETag", "Last-Modified", "Accept-Ranges", "Content-Range", "Content-Disposition", "Warren-Complete"),
+)
 
 _log = logging.getLogger("warren.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_SANDBOX_ID = re.compile(r"sbx_[a-z0-9]{8,40}")
 _SAFE = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -119,4 +123,7 @@ def _write_line(scope: Scope, request_id: str, status: int, seconds: float) -> N
         "duration_ms": round(seconds * 1000, 3),
         "subject": state.get("subject", "-"),
     }
+    sandbox_id = scope.get("path_params", {}).get("sandbox_id", "")
+    if _SANDBOX_ID.fullmatch(sandbox_id):
+        fields["sandbox_id"] = sandbox_id
     _log.info("request.finished", extra=fields)

@@ -124,6 +124,11 @@ async def search_files(call: Call) -> ASGIApp:
 async def get_archive(call: Call) -> ASGIApp:
     """Answer with a folder as an archive."""
     query = call.query(Archive)
+    name = posixpath.basename(posixpath.normpath(query.path)).strip(".") or "workspace"
+    headers = [(b"content-type", _TYPES[query.format].encode()), *attachment_headers(f"{name}.{query.format}")]
+    if call.scope["method"] == "HEAD":
+        await call.service.files.stat(call.caller, sandbox_id(call), query.path)
+        return Streamed(_after(b""), contextlib.AsyncExitStack(), headers=headers)
     async with contextlib.AsyncExitStack() as held:
         archive = await held.enter_async_context(
             call.service.files.pack(call.caller, sandbox_id(call), query.path, query.format)
@@ -131,19 +136,15 @@ async def get_archive(call: Call) -> ASGIApp:
         pieces = aiter(archive)
         # What cannot be packed at all is said before the first byte, and so with a status of its own.
         first = await anext(pieces, b"")
-        name = posixpath.basename(posixpath.normpath(query.path)).strip(".") or "workspace"
-        headers = [
-            (b"content-type", _TYPES[query.format].encode()),
-            *attachment_headers(f"{name}.{query.format}"),
-        ]
         return Streamed(_after(first, pieces), held.pop_all(), headers=headers)
     raise AssertionError
 
 
-async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _after(first: bytes, rest: AsyncIterator[bytes] | None = None) -> AsyncIterator[bytes]:
     yield first
-    async for piece in rest:
-        yield piece
+    if rest is not None:
+        async for piece in rest:
+            yield piece
 
 
 async def put_archive(call: Call) -> ASGIApp:
