@@ -53,6 +53,7 @@ class Once:
             if first in self._under_way:
                 await self._under_way[first].wait()
             elif (found := await self._find(first)) is not None:
+                found.hold()
                 return found
             else:
                 # Whoever had it ended before it could run anything.

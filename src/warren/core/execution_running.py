@@ -99,6 +99,7 @@ class Running:
         """Why it never ran, when the agent refused it."""
         self.scope = anyio.CancelScope()
         """What `release` cancels: the wait for the result, not the cleaning up after it."""
+        self._holders = 1
         self._output: dict[str, HeadTail] = {}
 
     async def __aenter__(self) -> Self:
@@ -109,9 +110,14 @@ class Running:
     ) -> None:
         self.release()
 
+    def hold(self) -> None:
+        """Have one more caller wait for it: who asked for the same under the same idempotency key."""
+        self._holders += 1
+
     def release(self) -> None:
-        """Lose interest: what is not in the background is ended, and recorded. Safe to call twice."""
-        if not self.execution.background and not self.finished.is_set():
+        """Lose interest: when the last who waited for it does, what is not in the background is ended, and recorded."""
+        self._holders -= 1
+        if self._holders <= 0 and not self.execution.background and not self.finished.is_set():
             self.scope.cancel()
 
     @property

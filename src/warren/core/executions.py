@@ -193,6 +193,10 @@ class Executions:
                 await running.open_link.ping()
             await self._check_start(running)
             await lowlevel.checkpoint()
+        except StoreError:
+            # Nobody will know of it, so it must not go on.
+            running.scope.cancel()
+            raise
         except BaseException:
             running.release()
             raise

@@ -197,3 +197,21 @@ def test_a_background_execution_runs_on_when_its_follower_leaves(tell: Tell) -> 
         assert done.result.stdout == b"on\ndone\n"
 
     tell(story)
+
+
+def test_an_execution_that_two_follow_under_one_key_ends_with_the_second(tell: Tell) -> None:
+    async def story(shop: Workshop) -> None:
+        sandbox = await shop.create()
+        new = command("echo on; exec sleep 100", idempotency_key="k")
+        first = await shop.executions.begin(ANN, sandbox.id, new)
+        second = await shop.executions.begin(ANN, sandbox.id, new)
+        assert second.execution.id == first.execution.id
+        first.release()
+        assert (await first_output(shop, sandbox.id, second.execution.id)).data == b"on\n"
+        assert not second.finished.is_set()
+        second.release()
+        done = await shop.finished(second.execution.id)
+        assert done.result is not None
+        assert done.result.cause is Cause.INTERRUPTED
+
+    tell(story)

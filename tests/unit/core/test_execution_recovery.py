@@ -243,3 +243,24 @@ def test_an_idempotency_key_waits_for_what_an_earlier_service_began(crash: Crash
             assert (await shop.run(crash.sandboxes[0], "echo > gate", kind=SHELL)).ok
 
     crash.recover(after)
+
+
+def test_a_service_that_closes_leaves_the_background_to_the_next(tmp_path: Path, images_dir: str) -> None:
+    async def tell() -> None:
+        first = Workshop(str(tmp_path), images_dir, Policy(image="python"))
+        async with first.working():
+            sandbox = await first.create()
+            assert (await first.run(sandbox.id, "mkfifo gate", kind=SHELL)).ok
+            execution = await first.executions.start(ANN, sandbox.id, NewExecution(kind=SHELL, code=WAITS))
+        second = Workshop(str(tmp_path), images_dir, Policy(image="python"))
+        try:
+            async with second.working():
+                assert second.executions.running_count == 1
+                assert (await second.run(sandbox.id, "echo > gate", kind=SHELL)).ok
+                done = await second.finished(execution.id)
+                assert done.result is not None
+                assert done.result.stdout == b"began\nended\n"
+        finally:
+            await second.clean()
+
+    anyio.run(tell)

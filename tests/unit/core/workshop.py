@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 
     from warren.engines.base import Engine
     from warren.records import AuditEntry, Caller, Execution
+    from warren.stores.base import Store
 
 
 class Workshop(Estate):
     """Everything that executions need, over one data folder."""
 
-    def __init__(self, data_dir: str, images_dir: str, policy: Policy, engine: Engine | None = None) -> None:
+    def __init__(
+        self, data_dir: str, images_dir: str, policy: Policy, engine: Engine | None = None, store: Store | None = None
+    ) -> None:
         super().__init__(data_dir, images_dir, policy, engine)
         self.executions = Executions(
-            store=self.store,
+            store=store or self.store,
             sandboxes=self.sandboxes,
             links=self.links,
             admission=Admission(self.store, policy),

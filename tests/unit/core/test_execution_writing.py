@@ -1,0 +1,99 @@
+"""Writing executions down when the store does not take them: nothing hangs, nothing is answered that is not kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from unit.core.estate import ANN, wait_until
+from unit.core.workshop import SHELL, Workshop, command
+from warren.core.policy import Policy
+from warren.errors import StoreError
+from warren.stores.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from warren.records import Execution
+
+
+class FullStore(SqliteStore):
+    """A store over the same file whose disk is full at times."""
+
+    def __init__(self, data_dir: str) -> None:
+        super().__init__(data_dir)
+        self.refuses_starts = False
+        self.refuses_finishes = False
+
+    async def record(self, execution: Execution) -> None:
+        refuses = self.refuses_starts if execution.result is None else self.refuses_finishes
+        if refuses:
+            raise StoreError("the disk is full")
+        await super().record(execution)
+
+
+def tell(tmp_path: Path, images_dir: str, story: Callable[[Workshop, FullStore], Awaitable[None]]) -> None:
+    async def told() -> None:
+        store = FullStore(str(tmp_path))
+        shop = Workshop(str(tmp_path), images_dir, Policy(image="python"), store=store)
+        await store.open()
+        try:
+            with anyio.fail_after(40):
+                async with shop.working():
+                    await story(shop, store)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await shop.clean()
+                await store.close()
+
+    anyio.run(told)
+
+
+def test_a_start_that_is_not_written_is_made_good_by_its_finish(tmp_path: Path, images_dir: str) -> None:
+    async def story(shop: Workshop, store: FullStore) -> None:
+        sandbox = await shop.create()
+        store.refuses_starts = True
+        execution = await shop.executions.run(ANN, sandbox.id, command("echo x"))
+        assert (await shop.finished(execution.id)).result == execution.result
+        with pytest.raises(StoreError, match="disk is full"):
+            await shop.executions.start(ANN, sandbox.id, command("exec sleep 100"))
+        await wait_until(lambda: not shop.executions.running_count)
+
+    tell(tmp_path, images_dir, story)
+
+
+def test_without_a_record_there_is_no_answer_and_later_there_is_one(tmp_path: Path, images_dir: str) -> None:
+    async def story(shop: Workshop, store: FullStore) -> None:
+        sandbox = await shop.create()
+        store.refuses_starts = store.refuses_finishes = True
+        with pytest.raises(StoreError):
+            await shop.executions.run(ANN, sandbox.id, command("echo x"))
+        with pytest.raises(StoreError):
+            await shop.executions.flush(sandbox.id)
+        store.refuses_starts = store.refuses_finishes = False
+        await shop.executions.flush(sandbox.id)
+        (execution,) = (await shop.executions.list(ANN, sandbox.id)).items
+        assert execution.result is not None
+        assert execution.result.stdout == b"x\n"
+        assert len(await shop.finishes(execution.id)) == 1
+        assert (await shop.run(sandbox.id, "echo y", kind=SHELL)).ok
+
+    tell(tmp_path, images_dir, story)
+
+
+def test_a_finish_that_waits_is_seen_by_whoever_looks(tmp_path: Path, images_dir: str) -> None:
+    async def story(shop: Workshop, store: FullStore) -> None:
+        sandbox = await shop.create()
+        store.refuses_finishes = True
+        execution = await shop.executions.run(ANN, sandbox.id, command("echo x"))
+        assert await shop.executions.get(ANN, sandbox.id, execution.id) == execution
+        assert (await shop.executions.list(ANN, sandbox.id)).items == (execution,)
+        events = [event async for event in await shop.executions.events(ANN, sandbox.id, execution.id)]
+        assert events[-1].result == execution.result
+        store.refuses_finishes = False
+        assert await shop.finished(execution.id) == execution
+
+    tell(tmp_path, images_dir, story)
