@@ -1,7 +1,7 @@
 """From one status to the next: each step is written down, done by the engine, and written down again.
 
-Everything here wants the lock of the place it changes, and a scope that is shielded from cancellation: a step that
-was begun is finished. What fails in the middle keeps its -ing status, and `settle` finishes it later.
+Everything here, but `lost`, wants the lock of the place it changes, and a scope that is shielded from cancellation: a
+step that was begun is finished. What fails in the middle keeps its -ing status, and `settle` finishes it later.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import logging
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
 
     from warren.core.audit import Audit
     from warren.core.image_cache import ImageCache
+    from warren.core.link import Link
     from warren.core.links import Links
     from warren.core.policy import Policy
     from warren.engines.base import Engine
     from warren.records import Sandbox
     from warren.stores.base import Store
 
+_log = logging.getLogger(__name__)
 
 _FULL = "the disk is full where the sandboxes are: make room, or delete some"
 
@@ -52,6 +55,7 @@ class Lives:
         self._images = images
         self._audit = audit
         self._policy = policy
+        links.on_lost = self.lost
 
     async def find(self, sandbox_id: str) -> Place | None:
         """Return the place of a sandbox; also of one that only the store knows of."""
@@ -116,6 +120,15 @@ class Lives:
         elif place.sandbox.status is Status.CREATING:
             await self.destroy(place)
 
+    async def have_running(self, place: Place) -> None:
+        """Start a sandbox that is stopped, and reach one that should be running. Raises SandboxLost."""
+        if place.is_gone:
+            return
+        if place.sandbox.status is Status.RUNNING and not place.is_ready:
+            await self.reach(place)
+        if place.sandbox.status is Status.STOPPED:
+            await self.start(place)
+
     async def reach(self, place: Place) -> None:
         """Connect again to a sandbox that should be running; one that cannot be reached is stopped or destroyed.
 
@@ -142,6 +155,18 @@ class Lives:
             await self.destroy(place)
         if place.is_gone:
             raise SandboxLost(f"sandbox {place.id} is gone, with its workspace: {reason}")
+
+    async def lost(self, sandbox_id: str, link: Link) -> None:
+        """Find out what became of a sandbox whose link broke without anybody having asked it for anything."""
+        place = self.places.get(sandbox_id)
+        if place is None:
+            return
+        async with place.held():
+            if place.lost_link is link and place.sandbox.status is Status.RUNNING:
+                try:
+                    await self.reach(place)
+                except Error as error:
+                    _log.warning("sandbox %s: %s", sandbox_id, error)
 
     async def write_off(self, place: Place, reason: str) -> None:
         """Remove the record of a sandbox of which nothing is left."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 from typing import TYPE_CHECKING, Any
 
 from warren.core.creation import Creation, NewSandbox, choose_time
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from warren.core.admission import Admission
     from warren.core.audit import Audit
     from warren.core.image_cache import ImageCache
-    from warren.core.link import Link
     from warren.core.links import Links
     from warren.core.policy import Policy
     from warren.core.pool import Pool
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from warren.stores.base import Store
 
 __all__ = ["NewSandbox", "Place", "SandboxChanges", "Sandboxes"]
-
-_log = logging.getLogger(__name__)
 
 _NOTHING = Usage(memory_bytes=0, memory_peak_bytes=None, cpu_us=None, pids=0, disk_bytes=None, disk_inodes=None)
 
@@ -83,7 +79,6 @@ class Sandboxes:
             policy=policy,
             observer=observer or Observer(),
         )
-        links.on_lost = self._lost
 
     async def create(self, caller: Caller, new: NewSandbox) -> tuple[Sandbox, bool]:
         """Make a sandbox, or find the one of that session or idempotency key, and have it running; True when it is new.
@@ -164,7 +159,7 @@ class Sandboxes:
         """Run a stopped sandbox again, with its workspace; one that runs already goes on."""
         with self._audited(caller, "sandbox.start", sandbox_id=sandbox_id):
             async with self._hold(caller, sandbox_id, Scope.RUN) as place:
-                await self._have_running(place)
+                await self.lives.have_running(place)
                 return await self._render(place)
 
     async def delete(self, caller: Caller, sandbox_id: str) -> None:
@@ -192,7 +187,7 @@ class Sandboxes:
         # Whoever holds the lock may be about to end it.
         if place is None or not is_owner or not place.is_ready or place.lock.locked():
             async with self._hold(caller, sandbox_id, scope) as place:
-                await self._have_running(place)
+                await self.lives.have_running(place)
         with place.busy():
             yield place
 
@@ -223,19 +218,11 @@ class Sandboxes:
         async with place.held():
             try:
                 await self.lives.settle(place)
-                await self._have_running(place)
+                await self.lives.have_running(place)
             except SandboxLost:
                 if not place.is_gone:
                     raise
         return not place.is_gone
-
-    async def _have_running(self, place: Place) -> None:
-        if place.is_gone:
-            return
-        if place.sandbox.status is Status.RUNNING and not place.is_ready:
-            await self.lives.reach(place)
-        if place.sandbox.status is Status.STOPPED:
-            await self.lives.start(place)
 
     async def _resize(self, place: Place, before: Limits) -> None:
         limits = place.sandbox.limits
@@ -245,18 +232,6 @@ class Sandboxes:
         except Error:
             await self.lives.write(place, Status.RUNNING, limits=before)
             raise
-
-    async def _lost(self, sandbox_id: str, link: Link) -> None:
-        """Find out what became of a sandbox whose link broke without anybody having asked it for anything."""
-        place = self.lives.places.get(sandbox_id)
-        if place is None:
-            return
-        async with place.held():
-            if place.lost_link is link and place.sandbox.status is Status.RUNNING:
-                try:
-                    await self.lives.reach(place)
-                except Error as error:
-                    _log.warning("sandbox %s: %s", sandbox_id, error)
 
     async def _render(self, place: Place) -> Sandbox:
         """Return a sandbox as the store has it: that counts the executions."""
