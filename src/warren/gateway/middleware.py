@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MAX_PATH_BYTES = 8192
+MAX_PATH_BYTES = 16 * 1024
 MAX_HEAD_BYTES = 32 * 1024
 MAX_HEADERS = 100
 EXPOSED_HEADERS = (

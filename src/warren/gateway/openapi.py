@@ -28,6 +28,14 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "kernel": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
     "path": {"type": "string", "minLength": 1, "maxLength": 4096, "example": "data.csv"},
 }
+_BINARY = {"type": "string", "format": "binary"}
+_FORM = {"type": "object", "properties": {"file": _BINARY}, "required": ["file"]}
+_EVENT = {
+    "type": "object",
+    "description": "One event of the stream; `data` is JSON.",
+    "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["event", "data"],
+}
 _REQUEST_ID = {
     "X-Request-ID": {"description": "Names this request in logs and the audit record.", "schema": {"type": "string"}}
 }
@@ -101,12 +109,8 @@ def _suffix(operation: Operation) -> str:
 
 def _request_body(operation: Operation, refs: dict[Any, Any]) -> dict[str, Any] | None:
     if operation.raw_body is not None:
-        kind = (
-            {"type": "object"}
-            if operation.raw_body.startswith("multipart/")
-            else {"type": "string", "format": "binary"}
-        )
-        return {"required": False, "content": {operation.raw_body: {"schema": kind}}}
+        is_form = operation.raw_body.startswith("multipart/")
+        return {"required": is_form, "content": {operation.raw_body: {"schema": _FORM if is_form else _BINARY}}}
     if operation.body is None:
         return None
     content: dict[str, Any] = {"schema": refs[operation.body]}
@@ -148,7 +152,7 @@ def _responses(operation: Operation, refs: dict[Any, Any]) -> Iterator[tuple[str
         response["headers"] |= {
             name: {"description": text, "schema": {"type": "string"}} for name, text in answer.headers.items()
         }
-        if answer.status not in {204, 304}:
+        if answer.status not in {204, 304} and operation.method != "HEAD":
             response["content"][answer.content_type] = _content(answer, refs)
     for response in by_status.values():
         if not response["content"]:
@@ -160,15 +164,17 @@ def _responses(operation: Operation, refs: dict[Any, Any]) -> Iterator[tuple[str
 
 def _content(answer: Answer, refs: dict[Any, Any]) -> dict[str, Any]:
     element = _element(answer.model)
-    if element is None:
-        schema: Any = {"type": "string"}
+    if answer.content_type == "text/event-stream":
+        schema: Any = _EVENT
+    elif element is None:
+        schema = {"type": "string"}
     else:
         schema = refs[element] if element is answer.model else {"type": "array", "items": refs[element]}
     return {"schema": schema} | ({} if answer.example is None else {"example": answer.example})
 
 
 def _problems(operation: Operation) -> set[int]:
-    found = {400, 401, 403, 429, 500, 503, *operation.errors}
+    found = {400, 401, 403, 414, 429, 431, 500, 503, *operation.errors}
     if operation.body is not None:
         found |= {413, 415, 422}
     if operation.raw_body is not None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints
 
 from warren.domain import Echo, Storage
 from warren.gateway.bodies import REPEATED
@@ -18,28 +17,52 @@ SANDBOX_ID = re.compile(r"sbx_[a-z0-9]{8,40}")
 EXECUTION_ID = re.compile(r"exe_[a-z0-9]{8,40}")
 KERNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
+_NO_OTHERS: dict[str, JsonValue] = {"additionalProperties": False}
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
-def _decode(text: str) -> str:
-    """Refuse what only looks like base64: the last letter may carry bits that belong to no byte."""
-    base64.b64decode(text, validate=True)
-    return text
+def _whole(value: object) -> object:
+    """Take 3.0 for 3, as JSON does."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+def _refuse_network(wanted: bool) -> bool:
+    if wanted:
+        raise ValueError("a sandbox has no network")
+    return wanted
+
+
+def _check_program(argv: list[str]) -> list[str]:
+    if not argv[0]:
+        raise ValueError("the first word must name a program")
+    return argv
 
 
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 """Text without NUL, which neither a command line nor Python source can hold."""
-Base64 = Annotated[str, StringConstraints(pattern=_BASE64), AfterValidator(_decode)]
+Base64 = Annotated[str, StringConstraints(pattern=_BASE64)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+MemoryMb = Annotated[int, Field(ge=64, le=1 << 20), BeforeValidator(_whole)]
+Pids = Annotated[int, Field(ge=16, le=32_768), BeforeValidator(_whole)]
+DiskMb = Annotated[int, Field(ge=16, le=1 << 22), BeforeValidator(_whole)]
+CheckpointMb = Annotated[int, Field(ge=0, le=65_536), BeforeValidator(_whole)]
+Checkpoints = Annotated[int, Field(ge=0, le=8), BeforeValidator(_whole)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 EnvValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=32_768)]
-Env = Annotated[dict[EnvName, EnvValue], Field(max_length=256)]
+Env = Annotated[dict[EnvName, EnvValue], Field(max_length=256, json_schema_extra=dict(_NO_OTHERS))]
 MetadataName = Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,128}$")]
 MetadataValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=1024)]
-Metadata = Annotated[dict[MetadataName, MetadataValue], Field(max_length=64)]
+Metadata = Annotated[dict[MetadataName, MetadataValue], Field(max_length=64, json_schema_extra=dict(_NO_OTHERS))]
 SessionKey = Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,256}$")]
 ImageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$")]
 KernelName = Annotated[str, StringConstraints(pattern=f"^{KERNEL_NAME.pattern}$")]
 Path = Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,4096}$")]
+NoNetwork = Annotated[bool, AfterValidator(_refuse_network), Field(json_schema_extra={"const": False})]
+Argv = Annotated[
+    list[Text],
+    Field(min_length=1, max_length=1024, json_schema_extra={"prefixItems": [{"type": "string", "minLength": 1}]}),
+    AfterValidator(_check_program),
+]
 Seconds = Annotated[float, Field(ge=0, le=YEAR_S)]
 
 
@@ -58,23 +81,21 @@ class Query(BaseModel):
 class LimitFields(Body):
     """The limits of a sandbox that a caller may choose. What is absent is as the operator decided."""
 
-    memory_mb: int | None = Field(default=None, ge=64, le=1 << 20, description="Memory, in MiB.")
+    memory_mb: MemoryMb | None = Field(default=None, description="Memory, in MiB.")
     cpu: float | None = Field(default=None, ge=0.05, le=1024, description="Processors; parts of one are fine.")
-    pids: int | None = Field(default=None, ge=16, le=32_768, description="Processes and threads.")
-    checkpoint_mb: int | None = Field(
+    pids: Pids | None = Field(default=None, description="Processes and threads.")
+    checkpoint_mb: CheckpointMb | None = Field(
         default=None,
-        ge=0,
-        le=65_536,
         description="A kernel with more private memory than this is not checkpointed; 0 turns checkpoints off.",
     )
-    checkpoints: int | None = Field(default=None, ge=0, le=8, description="Cells that a rollback can reach back.")
+    checkpoints: Checkpoints | None = Field(default=None, description="Cells that a rollback can reach back.")
 
 
 class CreateSandbox(LimitFields):
     """A sandbox to make. Everything is optional."""
 
     image: ImageName | None = Field(default=None, description="What it is made from; `GET /images` lists them.")
-    disk_mb: int | None = Field(default=None, ge=16, le=1 << 22, description="Size of the workspace, in MiB.")
+    disk_mb: DiskMb | None = Field(default=None, description="Size of the workspace, in MiB.")
     storage: Storage = Field(
         default=Storage.PERSISTENT,
         description="`persistent`: the workspace survives a stop. `ephemeral`: it is gone then.",
@@ -90,9 +111,7 @@ class CreateSandbox(LimitFields):
     )
     env: Env = Field(default_factory=dict, description="Environment of everything that runs in it. Never shown again.")
     metadata: Metadata = Field(default_factory=dict, description="Your own labels; lists can be filtered by them.")
-    network_enabled: Literal[False] = Field(
-        default=False, description="A sandbox has no network; only false is possible."
-    )
+    network_enabled: NoNetwork = Field(default=False, description="A sandbox has no network; only false is possible.")
 
 
 class UpdateSandbox(LimitFields):
@@ -172,9 +191,7 @@ class RunFields(Body):
 
     command: Text = Field(default="", min_length=1, description="A line for bash.")
     code: Text = Field(default="", description="Source in `language`.")
-    argv: list[Text] = Field(
-        default_factory=list, min_length=1, max_length=1024, description="A program and its arguments, without a shell."
-    )
+    argv: Argv = Field(default_factory=list, description="A program and its arguments, without a shell.")
     language: Literal["python", "bash"] = Field(default="python", description="Of `code`.")
     stdin: str = Field(default="", description="Standard input, as text.")
     stdin_base64: Base64 = Field(default="", description="Standard input, as base64.")
@@ -191,10 +208,10 @@ class RunFields(Body):
         default=Echo.DISPLAY,
         description="What becomes of the value of the last expression of Python in a kernel.",
     )
-    output_bytes: int = Field(
+    output_bytes: Whole = Field(
         default=1 << 20, ge=0, le=MAX_OUTPUT_BYTES, description="Kept of stdout and of stderr: head and tail."
     )
-    output_max_bytes: int = Field(
+    output_max_bytes: Whole = Field(
         default=256 << 20, ge=1, le=1 << 40, description="A program that writes more in all is ended."
     )
     kill_leftovers: bool = Field(default=False, description="End the processes that a command leaves behind.")
@@ -231,17 +248,17 @@ class Run(RunFields):
     """Something to run in a sandbox of its own, which is gone afterwards."""
 
     image: ImageName | None = Field(default=None, description="What the sandbox is made from.")
-    memory_mb: int | None = Field(default=None, ge=64, le=1 << 20, description="Memory, in MiB.")
+    memory_mb: MemoryMb | None = Field(default=None, description="Memory, in MiB.")
     cpu: float | None = Field(default=None, ge=0.05, le=1024, description="Processors; parts of one are fine.")
-    pids: int | None = Field(default=None, ge=16, le=32_768, description="Processes and threads.")
-    disk_mb: int | None = Field(default=None, ge=16, le=1 << 22, description="Size of the workspace, in MiB.")
+    pids: Pids | None = Field(default=None, description="Processes and threads.")
+    disk_mb: DiskMb | None = Field(default=None, description="Size of the workspace, in MiB.")
     files: list[InputFile] = Field(default_factory=list, max_length=1000, description="Put into the workspace first.")
     fresh: bool = Field(
         default=True,
         description="Run Python as a script, whose exit code is true; false: as a cell, whose last value is shown.",
     )
-    max_files: int = Field(default=100, ge=0, le=1000, description="Changed files to return with their content.")
-    max_bytes: int = Field(default=16 << 20, ge=0, le=64 << 20, description="Of all of them together.")
+    max_files: Whole = Field(default=100, ge=0, le=1000, description="Changed files to return with their content.")
+    max_bytes: Whole = Field(default=16 << 20, ge=0, le=64 << 20, description="Of all of them together.")
 
 
 class CreateKernel(Body):
@@ -259,7 +276,7 @@ class ForkKernel(Body):
 class RollbackKernel(Body):
     """How far to go back."""
 
-    cells: int = Field(default=1, ge=1, le=8, description="How many cells to undo.")
+    cells: Whole = Field(default=1, ge=1, le=8, description="How many cells to undo.")
 
 
 class ListAudit(Paging):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from warren.gateway.dialects.native.schemas import Body, Path, Query
+from warren.gateway.dialects.native.schemas import Body, Path, Query, Whole
 from warren.gateway.dialects.native.schemas_answers import Shown
 
 MAX_LISTED = 100_000
@@ -77,7 +77,7 @@ class Search(Body):
     )
     text: Pattern = Field(default="", description="Lines that contain this.")
     regex: Pattern = Field(default="", description="Lines in which this regular expression is found.")
-    limit: int = Field(default=1000, ge=1, le=MAX_LISTED, description="How many matches at most.")
+    limit: Whole = Field(default=1000, ge=1, le=MAX_LISTED, description="How many matches at most.")
 
     @model_validator(mode="after")
     def _check_one_question(self) -> Search:
