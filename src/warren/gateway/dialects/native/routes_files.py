@@ -193,7 +193,7 @@ OPERATIONS = (
             ),
             _UNCHANGED,
         ),
-        errors=(404, 409, 412, 416, 502),
+        errors=(404, 409, 414, 412, 416, 502),
     ),
     Operation(
         method="HEAD",
@@ -204,7 +204,7 @@ OPERATIONS = (
         summary="Describe a file",
         headers=_READ_CONDITIONS,
         answers=(Answer(description="The headers of a read.", headers=_CONTENT), _UNCHANGED),
-        errors=(404, 409, 412, 502),
+        errors=(404, 409, 414, 412, 502),
     ),
     Operation(
         method="PUT",
@@ -218,7 +218,7 @@ OPERATIONS = (
         query=WriteFile,
         headers=_WRITE_CONDITIONS,
         answers=(Answer(status=204, description="It is written.", headers=_STATE),),
-        errors=(404, 409, 412, 413, 502),
+        errors=(404, 409, 414, 412, 413, 502),
     ),
     Operation(
         method="DELETE",
@@ -230,6 +230,6 @@ OPERATIONS = (
         query=DeleteFile,
         headers=_WRITE_CONDITIONS,
         answers=(Answer(status=204, description="It is gone."),),
-        errors=(404, 409, 412, 502),
+        errors=(404, 409, 414, 412, 502),
     ),
 )

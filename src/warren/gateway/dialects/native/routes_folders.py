@@ -172,7 +172,7 @@ OPERATIONS = (
                 headers={COMPLETE: "`false` when there is more than was listed."},
             ),
         ),
-        errors=(404, 409, 502),
+        errors=(404, 409, 414, 502),
     ),
     Operation(
         method="POST",
@@ -186,7 +186,7 @@ OPERATIONS = (
         raw_body="multipart/form-data",
         query=UploadFiles,
         answers=(Answer(status=201, description="All are written.", model=list[EntryShown]),),
-        errors=(404, 409, 413, 502),
+        errors=(404, 409, 414, 413, 502),
     ),
     Operation(
         method="POST",
@@ -235,7 +235,7 @@ OPERATIONS = (
         description="Made while it is sent. One that fails half-way closes the connection.",
         query=Archive,
         answers=(Answer(description="The archive.", content_type="*/*"),),
-        errors=(404, 409, 502),
+        errors=(404, 409, 414, 502),
     ),
     Operation(
         method="PUT",
@@ -248,6 +248,6 @@ OPERATIONS = (
         raw_body="application/octet-stream",
         query=Archive,
         answers=(Answer(description="How much came out of it.", model=Unpacked),),
-        errors=(404, 409, 413, 502),
+        errors=(404, 409, 414, 413, 502),
     ),
 )
