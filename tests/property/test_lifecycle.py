@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
 from hypothesis import HealthCheck, settings
@@ -26,17 +28,20 @@ from unit.core.estate import ANN, BOB, Estate
 from warren.core.policy import Policy
 from warren.core.sandboxes import NewSandbox, SandboxChanges
 from warren.domain import Storage
-from warren.errors import Conflict, NotFound, QuotaExceeded
+from warren.errors import Conflict, NotFound, QuotaExceeded, SandboxLost
 from warren.lifecycle import ACTIVE, NEXT, Status
 from warren.records import Holding
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from warren.domain import Image
     from warren.records import Caller, Sandbox
 
 QUOTA = Holding(sandboxes=3, active=2)
 CALLERS = st.sampled_from([ANN, BOB])
+RACERS = ["create", "stop", "start", "delete", "run", "reap"]
 KEYS = st.sampled_from([None, "chat"])
 
 
@@ -180,6 +185,42 @@ class Lifecycle(RuleBasedStateMachine):
             self._call(self.estate.settle)
             if self.known[sandbox_id][1] is Storage.EPHEMERAL:
                 del self.known[sandbox_id]
+
+    @rule(sandbox_id=sandboxes, what=st.lists(st.sampled_from(RACERS), min_size=2, max_size=5))
+    def race(self, sandbox_id: str, what: list[str]) -> None:
+        """Do several things to one sandbox, and for one session key, in the same moment."""
+        caller = self._caller(sandbox_id)
+        self._call(self._race, caller, sandbox_id, what)
+        self._call(self.estate.settle)
+        rows = self._call(self.estate.rows)
+        self.known = {each: known for each, known in self.known.items() if each in rows}
+        for each in rows.keys() - self.known.keys():
+            self.known[each] = (caller, rows[each].storage, rows[each].session_key)
+
+    async def _race(self, caller: Caller, sandbox_id: str, what: list[str]) -> None:
+        sandboxes = self.estate.sandboxes
+        found: set[str] = set()
+
+        async def create() -> None:
+            found.add((await sandboxes.create(caller, NewSandbox(session_key="race")))[0].id)
+
+        racers: dict[str, Callable[[], Awaitable[object]]] = {
+            "create": create,
+            "stop": lambda: sandboxes.stop(caller, sandbox_id),
+            "start": lambda: sandboxes.start(caller, sandbox_id),
+            "delete": lambda: sandboxes.delete(caller, sandbox_id),
+            "run": lambda: self.estate.shell(sandbox_id, "true", caller),
+            "reap": self.estate.reaper.tick,
+        }
+
+        async def attempt(name: str) -> None:
+            with contextlib.suppress(NotFound, Conflict, QuotaExceeded, SandboxLost):
+                await racers[name]()
+
+        async with anyio.create_task_group() as tasks:
+            for name in what:
+                tasks.start_soon(attempt, name)
+        assert len(found) <= 1
 
     @rule()
     def restart(self) -> None:
