@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from warren.core.observer import Observer
+from warren.core.transfers import Transfers
 from warren.errors import Error
 from warren.records import Scope
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 WORKSPACE = "/workspace"
 _MAX_NOTED = 1024
+_TRANSFERS = frozenset({"read", "write", "pack", "unpack"})
 
 
 class Files:
@@ -35,6 +37,7 @@ class Files:
         self._sandboxes = sandboxes
         self._audit = audit
         self._observer = observer or Observer()
+        self.transfers = Transfers(self._observer)
 
     async def stat(self, caller: Caller, sandbox_id: str, path: str, *, follow: bool = True) -> Entry:
         """Describe a file or folder, or with `follow=False` a link itself."""
@@ -174,11 +177,14 @@ class Files:
     async def _doing(
         self, verb: str, caller: Caller, sandbox_id: str, scope: Scope, **noted: Any
     ) -> AsyncIterator[tuple[Link, dict[str, Any]]]:
-        """Hold the sandbox while something is done in it, and note how that went; what is noted may be added to."""
+        """Hold the sandbox while something is done in it, and write down how that went, before anybody is told."""
         self._audit.check_writable()
         outcome = "abandoned"
         try:
-            async with self._sandboxes.use(caller, sandbox_id, scope) as place:
+            async with contextlib.AsyncExitStack() as held:
+                if verb in _TRANSFERS:
+                    await held.enter_async_context(self.transfers.one(caller.principal.owner))
+                place = await held.enter_async_context(self._sandboxes.use(caller, sandbox_id, scope))
                 yield place.link, noted
             outcome = "ok"
         except Error as error:
@@ -187,6 +193,7 @@ class Files:
         finally:
             details = {key: _printable(value) if isinstance(value, str) else value for key, value in noted.items()}
             self._audit.note(caller, f"file.{verb}", outcome=outcome, sandbox_id=sandbox_id, **details)
+            await self._audit.settle()
 
 
 class _Counted:

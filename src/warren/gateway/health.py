@@ -132,7 +132,11 @@ class Health:
         reasons = await self.reasons()
         held = await service.store.holding(None)
         last = await service.audit.list(caller, AuditQuery(limit=1))
-        gates = {"creates": service.admission.creates, "executions": service.admission.executions}
+        gates = {
+            "creates": service.admission.creates,
+            "executions": service.admission.executions,
+            "transfers": service.files.transfers.everybody,
+        }
         details: dict[str, Any] = {
             "status": "unhealthy" if reasons else "healthy",
             "reasons": reasons,

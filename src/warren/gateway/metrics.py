@@ -125,7 +125,11 @@ class _Core(Collector):
         yield _gauge("warren_sandboxes", "By status.", ("status",), {(s.value,): n for s, n in self._sandboxes.items()})
         sizes = {tuple(name.rsplit("/", 1)): size for name, size in service.pool.sizes().items()}
         yield _gauge("warren_pool_sandboxes", "That wait for an owner.", ("image", "storage"), sizes)
-        lines = {"create": service.admission.creates, "execution": service.admission.executions}
+        lines = {
+            "create": service.admission.creates,
+            "execution": service.admission.executions,
+            "transfer": service.files.transfers.everybody,
+        }
         yield _gauge(
             "warren_waiting", "Requests that wait for a place.", ("line",), {(k,): g.waiting for k, g in lines.items()}
         )
@@ -133,7 +137,9 @@ class _Core(Collector):
             "warren_under_way", "Places that are taken.", ("line",), {(k,): g.inside for k, g in lines.items()}
         )
         yield _gauge("warren_audit_backlog", "Audit entries that are not on disk yet.", (), {(): service.audit.backlog})
-        yield _counter("warren_executions", "That ended.", ("kind", "cause"), observer.executions)
+        yield _counter(
+            "warren_executions", "That ended.", ("kind", "cause"), {tuple(k): n for k, n in observer.executions.items()}
+        )
         yield _counter("warren_rejected", "By reason.", ("reason",), {(k,): n for k, n in observer.rejections.items()})
         yield _counter(
             "warren_file_bytes",
