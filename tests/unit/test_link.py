@@ -13,6 +13,7 @@ import pytest
 from unit.guest.agent_client import running_agent
 from unit.guest.linked import Place
 from warren.core.link import Link
+from warren.core.link_streams import MAX_LINK_QUEUED
 from warren.domain import Cause, Display, Event, ExecKind, ExecRequest, State, new_id
 from warren.engines.unix_channel import connect
 from warren.errors import Conflict, InvalidRequest, NotFound, SandboxLost
@@ -143,6 +144,28 @@ def test_a_cancelled_call_runs_on_and_is_found_again(here: Place) -> None:
             await second.ack(running.id)
             with pytest.raises(NotFound):
                 await anext(second.attach(running.id))
+
+    here.do(story)
+
+
+def test_readers_that_do_not_read_are_dropped_and_the_link_stays(here: Place) -> None:
+    async def story(link: Link) -> None:
+        shown = request("'d' * 3_900_000")
+        assert len((await link.run(shown)).displays[0].data["text/plain"]) > 3_900_000
+        unread = [await link.request("attach", {"exec": shown.id}) for _ in range(40)]
+        with anyio.fail_after(20):
+            while not all(stream.answered for stream in unread):  # noqa: ASYNC110 - there is no event for all of them
+                await anyio.sleep(0.01)
+        assert link.lost is None
+        assert link.queued <= MAX_LINK_QUEUED
+        dropped = 0
+        for stream in unread:
+            try:
+                await stream.answer()
+            except Conflict:
+                dropped += 1
+        assert 0 < dropped < 40
+        assert (await link.run(request("print(1)"))).stdout == b"1\n"
 
     here.do(story)
 

@@ -62,6 +62,8 @@ class Connection:
         self._own_tasks: TaskGroup | None = None
         self.queued = 0
         """Bytes of events that have arrived and not been read, on all streams."""
+        self.unread: set[LinkStream] = set()
+        """Streams with events that have not been read; also answered ones."""
         self.waiting: set[LinkStream] = set()
         """Streams that wait for the writer to have less to do."""
         self.lost: SandboxLost | None = None
@@ -185,6 +187,10 @@ class Connection:
         stream.answered = True
         self.waiting.discard(stream)
         stream.wake()
+
+    def drop_slowest(self) -> None:
+        """Make room: no agent is to blame for readers of ours that do not read."""
+        max(self.unread, key=lambda stream: stream.buffered).drop()
 
     def feed(self, stream: LinkStream, source: bytes | AsyncIterable[bytes]) -> None:
         """Send a source on a stream from a task of the connection's own; it ends with the stream."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.link_values import parse_error
+from warren.errors import Conflict
 from warren.guest.wire import CHUNK, EVENT_COST, WINDOW, Header, ProtocolError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ MAX_OUTPUT_QUEUED = 8 << 20
 MAX_QUEUED = 48 << 20
 MAX_LINK_OUTPUT_QUEUED = 32 << 20
 MAX_LINK_QUEUED = 128 << 20
-"""The same bounds for all streams of a link together."""
+"""The same bounds for all streams of a link together; past the last, whoever reads least is dropped."""
 _OUTPUTS = ("stdout", "stderr")
 
 
@@ -136,6 +137,16 @@ class LinkStream:
         self._count(-self._buffered)
         self._items.clear()
 
+    @property
+    def buffered(self) -> int:
+        """Bytes of events that have arrived and not been read."""
+        return self._buffered
+
+    def drop(self) -> None:
+        """Give up on whoever should read this: what has arrived is thrown away."""
+        self.close()
+        self.fail(Conflict("what happened was not read for so long that it could not be kept: follow it again"))
+
     def fail(self, error: Exception) -> None:
         """Make whoever reads it, after what has arrived, raise `error`."""
         self._failure = error
@@ -160,8 +171,10 @@ class LinkStream:
             self._count(len(payload) + EVENT_COST)
             if self.is_paced and is_output:
                 self.window -= len(payload) + EVENT_COST
-            if self._buffered > MAX_QUEUED or self._connection.queued > MAX_LINK_QUEUED:
+            if self._buffered > MAX_QUEUED:
                 raise ProtocolError("more events than an execution may have")
+            if self._connection.queued > MAX_LINK_QUEUED:
+                self._connection.drop_slowest()
         self._items.append((header, payload))
         if kind in {"ok", "err"}:
             self.answered = True
@@ -186,6 +199,10 @@ class LinkStream:
     def _count(self, size: int) -> None:
         self._buffered += size
         self._connection.queued += size
+        if self._buffered:
+            self._connection.unread.add(self)
+        else:
+            self._connection.unread.discard(self)
 
     def _consume(self, size: int) -> None:
         self._unacknowledged += size
