@@ -1,0 +1,163 @@
+"""HTTP on the socket, for clients that nobody knows yet: what a connection may take before its request is understood.
+
+uvicorn and its parser bound neither the head of a request nor how long it takes to come, and wait for ever for a
+client that stopped sending in the middle of a body, or that does not read its answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"content-length: 29\r\nconnection: close\r\n\r\nThe request's head is too big"
+)
+
+
+@dataclass(slots=True)
+class Guard:
+    """The limits of all connections, and those of them that have asked for nothing yet, longest waiting first."""
+
+    head_bytes: int = 64 << 10
+    """Of a request that are no content in a row: its head, or what stands between the chunks of its body."""
+    head_s: float = 20.0
+    """From the first byte of a request, or from connecting, to the end of its head."""
+    still_s: float = 60.0
+    """Without a byte of a body that is awaited, or with none taken of an answer."""
+    connections: int = 4096
+    """More than these, and whoever has waited longest without asking for anything has to go."""
+    waiting: dict[GuardedProtocol, None] = field(default_factory=dict)
+
+
+def build_protocol(guard: Guard) -> type[GuardedProtocol]:
+    """Build the class that a server makes one of for each connection."""
+    return type("Protocol", (GuardedProtocol,), {"guard": guard})
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection. A request that comes in one piece, on one that was used before, costs no timer."""
+
+    guard: Guard
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._passed = 0
+        self._has_head = False
+        self._heard_at = 0.0
+        self._unread = 0
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Begin to wait for a request, and make room where there are too many who do."""
+        super().connection_made(transport)
+        self._await_head()
+        if len(self.connections) > self.guard.connections:
+            next(iter(self.guard.waiting)).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything."""
+        self.guard.waiting.pop(self, None)
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, as long as they lead somewhere."""
+        self._passed += len(data)
+        self._heard_at = self.loop.time()
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._passed > self.guard.head_bytes:
+            self.transport.write(TOO_LARGE)
+            self.transport.close()
+        elif self.cycle is None or self.cycle.response_complete:
+            self._await_head()
+        elif self.cycle.more_body:
+            self._start("body", self.guard.still_s, self._check_sender)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._has_head = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        # What follows a body is no header: the request has been understood without it, and may be under way.
+        if not self._has_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Take a request whose head is complete."""
+        self._passed = 0
+        self._has_head = True
+        self.guard.waiting.pop(self, None)
+        self._stop("head")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        self._passed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Take the end of a request."""
+        self._passed = 0
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Begin to watch a client that does not read as fast as it is answered."""
+        super().pause_writing()
+        self._unread = self.transport.get_write_buffer_size()
+        self._start("answer", self.guard.still_s, self._check_reader)
+
+    def resume_writing(self) -> None:
+        """Go on: it has read most of it."""
+        self._stop("answer")
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which nothing is asked for; what it was answered may still be read for a while."""
+        super().timeout_keep_alive_handler()
+        self._start("end", self.guard.still_s, self.transport.abort)
+
+    def _await_head(self) -> None:
+        """Give the client so long for its next request; more bytes of it do not give it longer."""
+        self.guard.waiting.setdefault(self)
+        self._start("head", self.guard.head_s, self.timeout_keep_alive_handler)
+
+    def _check_sender(self) -> None:
+        """Look whether a body is still coming; when it is us who do not read, it need not."""
+        del self._timers["body"]
+        if self.cycle.response_complete or not self.cycle.more_body:
+            return
+        left_s = self.guard.still_s - (0 if self.flow.read_paused else self.loop.time() - self._heard_at)
+        if left_s <= 0:
+            self.transport.abort()
+        else:
+            self._start("body", left_s, self._check_sender)
+
+    def _check_reader(self) -> None:
+        """Look whether an answer is still being read."""
+        del self._timers["answer"]
+        left = self.transport.get_write_buffer_size()
+        if left >= self._unread:
+            self.transport.abort()
+        else:
+            self._unread = left
+            self._start("answer", self.guard.still_s, self._check_reader)
+
+    def _start(self, what: str, after_s: float, act: Any) -> None:
+        if what not in self._timers:
+            self._timers[what] = self.loop.call_later(after_s, act)
+
+    def _stop(self, what: str) -> None:
+        if (timer := self._timers.pop(what, None)) is not None:
+            timer.cancel()
