@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,7 @@ from warren.core.observer import SECONDS, Histogram, Observer
 if TYPE_CHECKING:
     from warren.domain import Image
 
+PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs", "reference", "metrics.md")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -86,6 +89,19 @@ REQUESTS = "warren_http_requests_total"
 
 def labels(method: str, route: str, status: int) -> frozenset[tuple[str, str]]:
     return frozenset({("method", method), ("route", route), ("status", str(status))})
+
+
+def test_every_number_is_on_its_page(images_dir: str) -> None:
+    with open(PAGE, encoding="utf-8") as file:
+        page = file.read()
+
+    async def story(whole: Whole) -> None:
+        text = (await whole.client.get("/metrics")).text
+        families = re.findall(r"^# TYPE (warren_\w+)", text, re.MULTILINE)
+        named = set(re.findall(r"`(warren_\w+)`", page))
+        assert {name for name in families if not name.endswith("_created")} == named
+
+    tell(images_dir, story)
 
 
 def test_two_services_in_one_process_count_for_themselves(images_dir: str) -> None:
