@@ -132,6 +132,12 @@ class Audit:
                 if self._written < wanted:
                     await self._write_batch()
 
+    async def settle(self) -> None:
+        """Have on disk what was noted so far, before anybody is told; what cannot be written now stays in line."""
+        if self._written < self._noted:
+            with contextlib.suppress(StoreError):
+                await self.flush()
+
     async def close(self) -> None:
         """Write the last of it. Raises StoreError when something is lost."""
         self._collect_refusals(now=True)

@@ -141,6 +141,7 @@ class Executions:
         running = await self._find_to_change(caller, sandbox_id, execution_id)
         if not running.finished.is_set():
             self._audit.note(caller, "execution.interrupt", sandbox_id=sandbox_id, execution_id=execution_id)
+            await self._audit.settle()
             with contextlib.suppress(NotFound):
                 await running.open_link.interrupt(execution_id)
 
@@ -149,6 +150,7 @@ class Executions:
         running = await self._find_to_change(caller, sandbox_id, execution_id)
         if not running.finished.is_set():
             self._audit.note(caller, "execution.kill", sandbox_id=sandbox_id, execution_id=execution_id)
+            await self._audit.settle()
             with contextlib.suppress(NotFound):
                 await running.open_link.kill(execution_id)
 

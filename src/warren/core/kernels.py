@@ -84,6 +84,7 @@ class Kernels:
             raise
         finally:
             self._audit.note(caller, f"kernel.{verb}", outcome=outcome, sandbox_id=sandbox_id, kernel=kernel, **details)
+            await self._audit.settle()
 
 
 async def _find(link: Link, name: str) -> Kernel:

@@ -16,7 +16,7 @@ from warren.lifecycle import Status
 from warren.records import Page, Sandbox, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from warren.core.admission import Admission
     from warren.core.audit import Audit
@@ -85,7 +85,7 @@ class Sandboxes:
 
         Raises NotFound for an image that is not there, QuotaExceeded, Overloaded, or what the engine said.
         """
-        with self._audited(caller, "sandbox.create", image=new.image, storage=new.storage) as noted:
+        async with self._audited(caller, "sandbox.create", image=new.image, storage=new.storage) as noted:
             _check_may(caller, Scope.RUN)
             self._audit.check_writable()
             while True:
@@ -122,51 +122,59 @@ class Sandboxes:
 
         Raises Conflict for another size of the disk, Unsupported where the engine cannot resize, or QuotaExceeded.
         """
-        with self._audited(caller, "sandbox.update", sandbox_id=sandbox_id):
-            async with self._hold(caller, sandbox_id, Scope.RUN) as place:
-                if place.sandbox.status is Status.RUNNING and not place.is_ready:
-                    await self.lives.reach(place)
-                before = place.sandbox
-                fields = {
-                    "metadata": before.metadata if changes.metadata is None else dict(changes.metadata),
-                    "idle_timeout_s": choose_time(changes.idle_timeout_s, before.idle_timeout_s),
-                    "max_lifetime_s": choose_time(changes.max_lifetime_s, before.max_lifetime_s),
-                }
-                limits = changes.limits or before.limits
-                _check_disk(before.limits, limits)
-                is_resized = limits != before.limits
-                await self.lives.write(place, before.status, check_quota=is_resized, limits=limits, **fields)
-                if is_resized and before.status is Status.RUNNING:
-                    await self._resize(place, before.limits)
-                return await self._render(place)
+        async with (
+            self._audited(caller, "sandbox.update", sandbox_id=sandbox_id),
+            self._hold(caller, sandbox_id, Scope.RUN) as place,
+        ):
+            if place.sandbox.status is Status.RUNNING and not place.is_ready:
+                await self.lives.reach(place)
+            before = place.sandbox
+            fields = {
+                "metadata": before.metadata if changes.metadata is None else dict(changes.metadata),
+                "idle_timeout_s": choose_time(changes.idle_timeout_s, before.idle_timeout_s),
+                "max_lifetime_s": choose_time(changes.max_lifetime_s, before.max_lifetime_s),
+            }
+            limits = changes.limits or before.limits
+            _check_disk(before.limits, limits)
+            is_resized = limits != before.limits
+            await self.lives.write(place, before.status, check_quota=is_resized, limits=limits, **fields)
+            if is_resized and before.status is Status.RUNNING:
+                await self._resize(place, before.limits)
+            return await self._render(place)
 
     async def stop(self, caller: Caller, sandbox_id: str) -> Sandbox:
         """End its processes and free its memory; the workspace stays. One that is stopped already stays so.
 
         Raises Conflict for an ephemeral one: its workspace would go too, and whoever wants that deletes it.
         """
-        with self._audited(caller, "sandbox.stop", sandbox_id=sandbox_id):
-            async with self._hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place:
-                if place.sandbox.storage is not Storage.PERSISTENT:
-                    raise Conflict(
-                        f"sandbox {sandbox_id} is ephemeral: stopping would lose its workspace, so delete it instead"
-                    )
-                if place.sandbox.status is Status.RUNNING:
-                    await self.lives.stop(place)
-                return await self._render(place)
+        async with (
+            self._audited(caller, "sandbox.stop", sandbox_id=sandbox_id),
+            self._hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place,
+        ):
+            if place.sandbox.storage is not Storage.PERSISTENT:
+                raise Conflict(
+                    f"sandbox {sandbox_id} is ephemeral: stopping would lose its workspace, so delete it instead"
+                )
+            if place.sandbox.status is Status.RUNNING:
+                await self.lives.stop(place)
+            return await self._render(place)
 
     async def start(self, caller: Caller, sandbox_id: str) -> Sandbox:
         """Run a stopped sandbox again, with its workspace; one that runs already goes on."""
-        with self._audited(caller, "sandbox.start", sandbox_id=sandbox_id):
-            async with self._hold(caller, sandbox_id, Scope.RUN) as place:
-                await self.lives.have_running(place)
-                return await self._render(place)
+        async with (
+            self._audited(caller, "sandbox.start", sandbox_id=sandbox_id),
+            self._hold(caller, sandbox_id, Scope.RUN) as place,
+        ):
+            await self.lives.have_running(place)
+            return await self._render(place)
 
     async def delete(self, caller: Caller, sandbox_id: str) -> None:
         """Remove it, workspace and all, whatever it is doing."""
-        with self._audited(caller, "sandbox.delete", sandbox_id=sandbox_id):
-            async with self._hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place:
-                await self.lives.destroy(place)
+        async with (
+            self._audited(caller, "sandbox.delete", sandbox_id=sandbox_id),
+            self._hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place,
+        ):
+            await self.lives.destroy(place)
 
     async def usage(self, caller: Caller, sandbox_id: str) -> Usage:
         """Measure a sandbox from outside. A stopped one uses nothing but its disk, which nobody can measure then."""
@@ -243,11 +251,11 @@ class Sandboxes:
         active_at = sandbox.active_at if place is None else max(sandbox.active_at, place.active_at)
         return dataclasses.replace(sandbox, active_at=active_at)
 
-    @contextlib.contextmanager
-    def _audited(
+    @contextlib.asynccontextmanager
+    async def _audited(
         self, caller: Caller, action: str, *, sandbox_id: str = "", **details: object
-    ) -> Iterator[dict[str, Any]]:
-        """Note what becomes of an operation; the body may add details."""
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Write down what becomes of an operation, before anybody is told; the body may add details."""
         noted: dict[str, Any] = dict(details)
         outcome = "cancelled"
         try:
@@ -261,6 +269,7 @@ class Sandboxes:
             self._audit.note(
                 caller, action, outcome=outcome, sandbox_id=str(noted.pop("sandbox_id", sandbox_id)), **noted
             )
+            await self._audit.settle()
 
 
 def _check_may(caller: Caller, scope: Scope) -> None:
