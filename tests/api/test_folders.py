@@ -65,6 +65,17 @@ def test_a_list_can_go_deep_leave_out_and_end_early(ann: httpx.Client, home: str
     assert (len(cut.json()), cut.headers["warren-complete"]) == (2, "false")
 
 
+def test_a_long_list_is_whole_and_in_order(ann: httpx.Client, home: str) -> None:
+    ann.post(f"{home}/exec", json={"command": "mkdir many; cd many; touch $(seq -f 'a file %05g' 3000 | tr ' ' _)"})
+
+    listed = ann.get(f"{home}/files", params={"path": "many"})
+    found = ann.post(f"{home}/search", json={"path": "many", "limit": 5000})
+
+    names = [f"a_file_{number:05}" for number in range(1, 3001)]
+    assert [entry["name"] for entry in listed.json()] == names
+    assert [match["path"] for match in found.json()["items"]] == [f"many/{name}" for name in names]
+
+
 def test_a_list_of_what_is_no_folder_says_so(ann: httpx.Client, home: str) -> None:
     fill(ann, home, "a")
 

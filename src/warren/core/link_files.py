@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from anyio import to_thread
 
 from warren.core.link_connection import Connection
 from warren.core.link_values import (
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from warren.core.link_streams import LinkStream
     from warren.domain import Entry, FileChange
     from warren.guest.wire import Header
+
+T = TypeVar("T")
+
+_QUICK = 128 << 10
+"""A list of at most this many bytes is parsed at once: about a thousand files."""
 
 
 class Content:
@@ -72,8 +79,7 @@ class FileLink(Connection):
         header, payload = await self.call(
             "fs.list", {"path": path, "recursive": recursive, "limit": limit, "hidden": hidden}
         )
-        entries = self.checked(lambda: tuple(parse_entry(one) for one in parse_list(payload)))
-        return entries, self.checked(get_bool, header, "complete")
+        return await self._parse_all(parse_entry, payload), self.checked(get_bool, header, "complete")
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> AsyncGenerator[bytes, None]:
         """Yield a file's content, or a part of it. Close it if you leave early."""
@@ -147,8 +153,7 @@ class FileLink(Connection):
         header, payload = await self.call(
             "fs.search", {key: value for key, value in asked.items() if value is not None}
         )
-        matches = self.checked(lambda: tuple(parse_match(one) for one in parse_list(payload)))
-        return matches, self.checked(get_bool, header, "complete")
+        return await self._parse_all(parse_match, payload), self.checked(get_bool, header, "complete")
 
     def pack(self, path: str = ".", format: str = "tar") -> AsyncGenerator[bytes, None]:  # noqa: A002 - the wire's word
         """Yield an archive of a folder: tar, tar.gz or zip. Close it if you leave early."""
@@ -169,6 +174,19 @@ class FileLink(Connection):
         header, payload = await self.call("fs.changes")
         changed = self.checked(lambda: parse_changes(parse_list(payload)))
         return changed, self.checked(get_bool, header, "complete")
+
+    async def _parse_all(self, parse: Callable[[dict[str, Any]], T], payload: bytes) -> tuple[T, ...]:
+        """Parse a list; a long one in a thread, because everybody else's calls would wait for it."""
+
+        def work() -> tuple[T, ...]:
+            return tuple(parse(one) for one in parse_list(payload))
+
+        if len(payload) <= _QUICK:
+            return self.checked(work)
+        try:
+            return await to_thread.run_sync(work)
+        except ProtocolError as error:
+            raise self.break_off(error) from error
 
     async def _entry(self, op: str, **parameters: Any) -> Entry:
         header, _ = await self.call(op, parameters)

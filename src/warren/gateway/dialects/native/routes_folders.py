@@ -20,7 +20,7 @@ from warren.gateway.dialects.native.schemas_files import (
     Unpacked,
     UploadFiles,
 )
-from warren.gateway.dialects.native.translate_files import attachment_headers, render_entry, render_match
+from warren.gateway.dialects.native.translate_files import attachment_headers, render_all, render_entry, render_match
 from warren.gateway.operations import Answer, Operation, json_reply
 from warren.gateway.transfers import Streamed, receive_pieces
 from warren.records import Scope
@@ -51,7 +51,7 @@ async def list_files(call: Call) -> ASGIApp:
         hidden=query.hidden,
     )
     header = (COMPLETE.lower().encode(), b"true" if complete else b"false")
-    return json_reply([render_entry(entry) for entry in entries], 200, header)
+    return json_reply(await render_all(render_entry, entries), 200, header)
 
 
 async def upload_files(call: Call) -> ASGIApp:
@@ -118,7 +118,7 @@ async def search_files(call: Call) -> ASGIApp:
         regex=body.regex or None,
         limit=body.limit,
     )
-    return json_reply({"items": [render_match(match) for match in matches], "complete": complete})
+    return json_reply({"items": await render_all(render_match, matches), "complete": complete})
 
 
 async def get_archive(call: Call) -> ASGIApp:

@@ -6,20 +6,29 @@ import functools
 import mimetypes
 import os
 import posixpath
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote_to_bytes
+
+from anyio import to_thread
 
 from warren.errors import NotFound
 from warren.gateway.dialects.native.ranges import etag, last_modified
 from warren.gateway.dialects.native.translate import render_time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from starlette.types import Scope
 
     from warren.core.link_values import Match
     from warren.domain import Entry
 
+T = TypeVar("T")
+
 _LAST_SECOND = 253_402_300_799
+_QUICK = 1000
+_PLAIN = re.compile(r"[A-Za-z0-9_.~/-]*")
 _MORE_TYPES = {
     ".gz": "application/gzip",
     ".ipynb": "application/x-ipynb+json",
@@ -44,19 +53,26 @@ def parse_path(scope: Scope) -> str:
     return os.fsdecode(unquote_to_bytes(path))
 
 
+async def render_all(render: Callable[[T], dict[str, Any]], items: Sequence[T]) -> list[dict[str, Any]]:
+    """Write a list; a long one in a thread, because everybody else's requests would wait for it."""
+    if len(items) <= _QUICK:
+        return [render(item) for item in items]
+    return await to_thread.run_sync(lambda: [render(item) for item in items])
+
+
 def render_entry(entry: Entry) -> dict[str, Any]:
     """Write a file, folder or link."""
     seconds = min(max(entry.mtime_ns / 1e9, 0), _LAST_SECOND)
     path = printable(entry.path)
     return {
-        "name": posixpath.basename(path),
+        "name": path.rpartition("/")[2],
         "type": entry.type,
         "size": entry.size,
         "path": path,
         "modified_at": render_time(seconds),
         "mode": f"{entry.mode & 0o777:03o}",
         "target": None if entry.target is None else printable(entry.target),
-        "encoded_path": quote(_bytes_of(entry.path)),
+        "encoded_path": path if _PLAIN.fullmatch(path) else quote(_bytes_of(entry.path)),
     }
 
 
