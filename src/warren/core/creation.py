@@ -206,8 +206,8 @@ class Creation:
         try:
             await self._untie(place.sandbox, new)
             await self._lives.destroy(place)
-        except Error as error:
-            _log.warning("sandbox %s was not made, and what is left of it is removed later: %s", place.id, error)
+        except Error:
+            _log.warning("sandbox.unremoved", extra={"sandbox_id": place.id}, exc_info=True)
 
     async def _untie(self, sandbox: Sandbox, new: NewSandbox) -> None:
         if new.idempotency_key is not None:

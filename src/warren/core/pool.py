@@ -136,8 +136,8 @@ class Pool:
                     await self._add(*missing)
                     failures = 0
                     continue
-            except Error as error:
-                _log.warning("the pool cannot be filled: %s", error)
+            except Exception as error:  # noqa: BLE001 - without a pool everything works, only slower
+                _log.warning("pool.unfilled", extra={"reason": str(error)}, exc_info=not isinstance(error, Error))
                 await anyio.sleep(_BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)])
                 failures += 1
                 continue
@@ -153,7 +153,8 @@ class Pool:
             try:
                 await self._bury()
             except Error as error:
-                _log.warning("the pool could not be emptied, the next start does it: %s", error)
+                # The next start finds what is left.
+                _log.warning("pool.undrained", extra={"reason": str(error)})
 
     def _fits(self, limits: Limits) -> bool:
         ours = self._policy.limits

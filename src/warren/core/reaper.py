@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.domain import Storage
-from warren.errors import Error, StoreError
+from warren.errors import StoreError
 from warren.lifecycle import Status
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ class Reaper:
                 fate = None if place.is_gone else self._judge(place, time.monotonic(), time.time())
                 if fate is not None:
                     await self._carry_out(place, fate)
-        except Error as error:
+        except Exception:  # noqa: BLE001 - whatever is wrong with one must not keep us from the others
             self._not_before[place.id] = time.monotonic() + _BACK_OFF_S
-            _log.warning("sandbox %s could not be ended: %s", place.id, error)
+            _log.warning("sandbox.unended", extra={"sandbox_id": place.id}, exc_info=True)
         finally:
             self._reaping.discard(place.id)
 
@@ -128,5 +128,5 @@ class Reaper:
         place.touched_at = time.monotonic()
         try:
             await self._store.touch(place.id, place.active_at)
-        except StoreError as error:
-            _log.warning("the last use of sandbox %s could not be noted: %s", place.id, error)
+        except StoreError:
+            _log.warning("sandbox.untouched", extra={"sandbox_id": place.id}, exc_info=True)

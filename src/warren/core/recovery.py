@@ -76,8 +76,8 @@ class _Recovery:
                     await self._adopt(place)
             except SandboxLost:
                 pass  # It is gone, and the audit record says so.
-            except Error as error:
-                _log.warning("sandbox %s could not be recovered: %s", place.id, error)
+            except Error:
+                _log.warning("sandbox.unrecovered", extra={"sandbox_id": place.id}, exc_info=True)
                 self.counts["failed"] += 1
                 return
         self.counts["removed" if place.is_gone else place.sandbox.status.value] += 1
@@ -88,8 +88,8 @@ class _Recovery:
             try:
                 await self._engine.destroy(handle)
                 self.counts["strays"] += 1
-            except Error as error:
-                _log.warning("sandbox %s, which nobody has, could not be removed: %s", handle.sandbox_id, error)
+            except Error:
+                _log.warning("sandbox.unremoved", extra={"sandbox_id": handle.sandbox_id}, exc_info=True)
                 self.counts["failed"] += 1
 
     async def _make_true(self, place: Place, is_there: bool) -> None:
