@@ -11,6 +11,7 @@ Rules for whoever changes this file:
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` wraps it, and makes enumeration members all the time
+import _socket
 import contextlib
 import gc
 import os
@@ -36,6 +37,8 @@ from warren.guest.streams import Connection, Stream
 from warren.guest.wire import PROTOCOL_VERSION, Header, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warren.guest.boot import Boot
     from warren.guest.execution import Execution
     from warren.guest.run import Run
@@ -99,6 +102,12 @@ class Agent:
         self._listener.setblocking(False)
         self.loop.watch(boot.listener_fd, READ, self._accept)
 
+    def be(self, boot: Boot) -> None:
+        """Take on the name, the environment and the limits of a sandbox; everything else is as it was made with."""
+        self.boot = boot
+        self.env = dict(boot.env)
+        self.limits = dict(boot.limits)
+
     def finished(self, execution: Execution) -> None:
         """Note that an execution has its result."""
         self.runs.pop(execution.id, None)
@@ -159,21 +168,21 @@ class Agent:
 def main(boot: Boot) -> NoReturn:
     """Become the agent of the sandbox that this process was made for; its imports are loaded."""
     _get_ready(boot.workspace)
-    serve(boot, None)
-
-
-def get_ready_ahead(workspace: str) -> tuple[socket.socket, int] | None:
-    """Do all that needs no name; `serve` takes what this returns, once there is a sandbox to serve."""
-    _get_ready(workspace)
-    return _start_nursery(workspace)
-
-
-def serve(boot: Boot, running: tuple[socket.socket, int] | None) -> NoReturn:
-    """Wait for the first gateway, and serve; the nursery may be running already."""
     first = _await_connection(boot)
     # Before all that is not needed for it: what was written before the fork, and is written again, is there twice.
-    agent = Agent(boot, running or _start_nursery(boot.workspace))
+    agent = Agent(boot, _start_nursery(boot.workspace))
     agent.connect(first)
+    agent.run_forever()
+
+
+def main_ahead(unnamed: Boot, wait_for_name: Callable[[], Boot]) -> NoReturn:
+    """Become the agent of a sandbox that there is none of yet: all that needs no name is done before it has one."""
+    _get_ready(unnamed.workspace)
+    agent = Agent(unnamed, None)
+    # Last: what was written before the fork, and is not written again, is there once for all processes.
+    agent.nursery.start()
+    agent.be(wait_for_name())
+    agent.connect(_await_connection(agent.boot))
     agent.run_forever()
 
 
@@ -192,15 +201,17 @@ def _await_connection(boot: Boot) -> socket.socket:
     """Wait for the first gateway and greet it: while it takes that in, we set ourselves up."""
     listening = select.poll()
     listening.register(boot.listener_fd, select.POLLIN)
-    with socket.socket(fileno=os.dup(boot.listener_fd)) as listener:
-        while True:
-            listening.poll()
-            try:
-                sock, _ = listener.accept()
-                sock.sendall(b"".join(encode(_greeting(boot, [], []))))
-            except OSError:
-                continue  # It is gone already.
-            return sock
+    # Not by `socket`, whose `accept` makes members of enumerations: 30 pages.
+    listener = _socket.socket(fileno=os.dup(boot.listener_fd))
+    while True:
+        listening.poll()
+        try:
+            sock = socket.socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]  # noqa: SLF001
+            sock.sendall(b"".join(encode(_greeting(boot, [], []))))
+        except OSError:
+            continue  # It is gone already.
+        listener.close()
+        return sock
 
 
 def _greeting(boot: Boot, executions: list[dict[str, Any]], kernels: list[dict[str, Any]]) -> Header:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import struct
@@ -49,12 +48,6 @@ class Control:
     def wait(self) -> None:
         """Wait until there is something to receive, or the agent is gone. Raises OSError."""
         self._socket.recv(1, socket.MSG_PEEK)
-
-    def is_waited_for(self) -> bool:
-        """Whether the agent has something for us already, or is gone."""
-        ready = select.poll()
-        ready.register(self._socket, select.POLLIN)
-        return bool(ready.poll(0))
 
     def receive(self) -> Frame | None:
         """Wait for a frame, and read nothing past it; None when the agent is gone. Raises OSError and ProtocolError."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warren.guest.output import HeadTail
@@ -122,7 +121,7 @@ class Execution:
         self.finished = True
         self.output.clear()
         # It may be kept for long, and nobody asks for what it ran.
-        self.request = replace(self.request, code="", argv=[], env={})
+        self.request = self.request.without_content()
         self._emit({"kind": "result", "parts": [len(part) for part in parts]}, b"".join(parts), None)
 
     def attach(self, stream: Stream, after: int = 0) -> None:

@@ -21,9 +21,6 @@ class Executor(Protocol):
     def settle(self) -> None:
         """Note how things are before any kernel is forked; called when all is imported and installed."""
 
-    def warm(self) -> None:
-        """Do what an empty cell does, to touch the memory that the next cell will write to."""
-
 
 def build_executor() -> Executor:
     """Make the best executor this interpreter can have."""

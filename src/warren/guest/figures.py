@@ -40,7 +40,7 @@ def uninstall(backend: str) -> None:
 def show(*_: object, **__: object) -> None:
     """Show every open figure and close it; nothing when another backend is in use."""
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
-    if pyplot is None or not pyplot.get_fignums() or sys.modules["matplotlib"].get_backend() != BACKEND:
+    if pyplot is None or not is_any_open() or sys.modules["matplotlib"].get_backend() != BACKEND:
         return
     try:
         for number in pyplot.get_fignums():
@@ -50,6 +50,12 @@ def show(*_: object, **__: object) -> None:
                 screen.show("display", _render(figure))
     finally:
         pyplot.close("all")
+
+
+def is_any_open() -> bool:
+    """Whether there is a figure that nobody has closed; asked after each cell, so without asking pyplot."""
+    helpers = sys.modules.get("matplotlib._pylab_helpers")
+    return helpers is not None and bool(helpers.Gcf.figs)
 
 
 def __getattr__(name: str) -> Any:

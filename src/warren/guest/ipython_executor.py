@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import linecache
 import os
 import subprocess
 import sys
@@ -27,8 +28,6 @@ from warren.guest.failure import Outcome, describe
 from warren.guest.plain_cells import PlainCells, PlainText
 from warren.guest.plain_executor import cell_name, ends_quietly, leave
 
-_THEIRS = ("IPython.", "matplotlib.")
-"""Whose callbacks do not mind an empty cell."""
 _HIDDEN = (os.path.dirname(IPython.__file__) + os.sep,)
 _NOTEBOOK_BACKENDS = (None, "auto", "inline", "notebook", "nbagg", "widget", "ipympl")
 
@@ -44,7 +43,7 @@ class IPythonExecutor:
         config.HistoryManager.enabled = False
         config.HistoryManager.hist_file = ":memory:"
         config.InteractiveShell.colors = "nocolor"
-        self._shell = _Shell.instance(config=config)
+        self._shell = _Shell.the_one = _Shell.instance(config=config)
         # Kernels leave by os._exit; in a script process this would run at exit and expect a terminal session.
         atexit.unregister(self._shell.atexit_operations)
         self._plain_cells = PlainCells(self._shell)
@@ -90,26 +89,25 @@ class IPythonExecutor:
         error: BaseException | None = result.error_before_exec or result.error_in_exec
         return error
 
-    def warm(self) -> None:
-        """Run an empty cell, unless user code would notice."""
-        callbacks = self._shell.events.callbacks
-        called = [callback for name in ("pre_execute", "post_execute") for callback in callbacks.get(name, ())]
-        if all(getattr(callback, "__module__", "").startswith(_THEIRS) for callback in called):
-            cells = self._shell.cells
-            self._run("None")
-            self._shell.displayhook.plain_text.of(0)
-            self._shell.cells = cells
-
 
 class _Compiler(CachingCompiler):  # type: ignore[misc]  # IPython is not typed here
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:  # noqa: ARG002 - IPython's
-        shell = _Shell.instance()
+        shell = _Shell.the_one
         shell.cells += 1
         return cell_name(shell.cells)
 
     def name_next(self) -> str:
         """Say what the next cell will be called."""
-        return cell_name(_Shell.instance().cells + 1)
+        return cell_name(_Shell.the_one.cells + 1)
+
+    def remember(self, code: str) -> str:
+        """Do what `cache` does, for a cell that is run as it was written; returns its name."""
+        shell = _Shell.the_one
+        shell.cells += 1
+        name = cell_name(shell.cells)
+        self._filename_map[name] = 0
+        linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+        return name
 
 
 class _DisplayHook(DisplayHook):  # type: ignore[misc]
@@ -125,7 +123,7 @@ class _DisplayHook(DisplayHook):  # type: ignore[misc]
         if text is None:
             super().__call__(result)
             return
-        shell = _Shell.instance()
+        shell = _Shell.the_one
         self.check_for_underscore()
         if ends_quietly(shell.code):
             return
@@ -157,14 +155,14 @@ class _DisplayHook(DisplayHook):  # type: ignore[misc]
         )
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
-        shell = _Shell.instance()
+        shell = _Shell.the_one
         if shell.echo == "stdout":
             print(format_dict.get("text/plain", ""))
         else:
             screen.show("result", format_dict, md_dict, is_last=shell.at_end)
 
     def update_user_ns(self, result: object) -> None:
-        names = _Shell.instance().user_ns
+        names = _Shell.the_one.user_ns
         # Somebody's own `_` (gettext's, a loop variable) is theirs.
         if names.get("_", self._) is self._:
             self._, self.__, self.___ = result, self._, self.__
@@ -195,6 +193,8 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
     cells = 0
     code = ""
     echo = "none"
+    the_one: Any = None
+    """The instance: asking IPython's way goes through every class above this one."""
     at_end = False
     """Whether the value that is shown is that of a cell's last expression: code may show others by itself."""
     shown: BaseException | None = None

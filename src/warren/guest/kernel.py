@@ -154,10 +154,6 @@ class CellLoop:
         elif wake is not None:
             self._pid = os.getpid()
             self._control.send({"t": "up", "executor": self._executor.name, "woken": True})
-        elif not self._control.is_waited_for():
-            # WHY: each page that the next cell writes to has to be copied now; better while nobody waits.
-            stdio.attach(range(3))
-            self._executor.warm()
 
     def _forked(self) -> None:
         """Take the control socket away from a child that user code forks: it must not speak for the kernel."""

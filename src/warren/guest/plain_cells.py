@@ -15,6 +15,8 @@ import sys
 from types import CodeType
 from typing import Any
 
+from warren.guest import figures
+
 _FIRST_NAME = re.compile(r"\s*([^\W\d]\w*)")
 _NO_EXPRESSION = re.compile(r"[\n;=]")
 _THEIRS = ("IPython.", "matplotlib.")
@@ -78,13 +80,13 @@ class PlainCells:
         else:
             shell.events.trigger("pre_execute")
         try:
-            name = shell.compile.cache(code, 0, raw_code=code)
+            name = shell.compile.remember(code)
             if isinstance(parsed, CodeType):
                 self._show(parsed)
             else:
                 self._run(parsed, name)
         finally:
-            if not self._is_usual("post_execute") or _has_figures():
+            if not self._is_usual("post_execute") or figures.is_any_open():
                 shell.events.trigger("post_execute")
 
     def _run(self, tree: ast.Module, name: str) -> None:
@@ -147,18 +149,16 @@ class PlainText:
     def of(self, value: object) -> str | None:
         """Return it, or None when that is not certain."""
         kind = type(value)
-        if kind not in self._usual or any(self._printers.get(other) is not its for other, its in self._usual.items()):
+        if kind not in self._usual or self._printers.get(kind) is not self._usual[kind]:
+            return None
+        if kind is bool and self._printers.get(int) is not self._usual[int]:
             return None
         if not (self._settings.get("pprint", True) and self._settings.get("enabled", True)):
             return None
-        if any(forms and not forms.keys().isdisjoint(kind.__mro__) for forms in self._other_forms):
-            return None
+        for forms in self._other_forms:
+            if forms and not forms.keys().isdisjoint(kind.__mro__):
+                return None
         try:
             return repr(value)
         except ValueError:
             return None  # A number with more digits than Python likes to write.
-
-
-def _has_figures() -> bool:
-    helpers = sys.modules.get("matplotlib._pylab_helpers")
-    return helpers is not None and bool(helpers.Gcf.figs)

@@ -49,10 +49,6 @@ class PlainExecutor:
     def settle(self) -> None:
         """Do nothing: there is nothing to note."""
 
-    def warm(self) -> None:
-        """Compile and run nothing."""
-        self._run_code(compile(ast.parse("pass"), "<warm>", "exec", flags=_FLAGS))
-
     def _evaluate(self, code: str) -> object:
         name = self._remember(code)
         try:

@@ -50,6 +50,10 @@ class RunRequest:
     kill_leftovers: bool = False
     scan_changes: bool = True
 
+    def without_content(self) -> RunRequest:
+        """Return what is worth keeping of it once it has been run."""
+        return RunRequest(id=self.id, kind=self.kind, kernel=self.kernel, stream=self.stream, paced=self.paced)
+
 
 def parse_run(header: Header, payload: bytes) -> RunRequest:
     """Read a `run` request. Raises Refused."""

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from warren.guest import sysv
 from warren.guest.deadline import Deadline
-from warren.guest.explain import Ending, explain
+from warren.guest.explain import Ending, Explanation, explain
 from warren.guest.pipes import Pipes
 
 if TYPE_CHECKING:
     from warren.guest.agent import Agent
     from warren.guest.execution import Execution
     from warren.guest.facts import Counts
+
+_WELL = Explanation("exited")
 
 
 class Run:
@@ -76,7 +78,8 @@ class Run:
         """Send the result. The pipes have been read, and the process has ended or the cell is done."""
         self.deadline.cancel()
         duration_ms = (time.monotonic() - self.started) * 1000
-        found = explain(self._complete(ending, duration_ms))
+        # Most end well, and nothing needs to be found out about those.
+        found = _WELL if self._ended_well(ending) else explain(self._complete(ending, duration_ms))
         changed, complete = self.agent.changes.scan() if self.request.scan_changes else ([], True)
         self.execution.finish(
             {
@@ -99,6 +102,15 @@ class Run:
             }
         )
         self.agent.finished(self.execution)
+
+    def _ended_well(self, ending: Ending) -> bool:
+        return (
+            ending.exit_code == 0
+            and self.deadline.asked is None
+            and not self.deadline.interrupted
+            and not (ending.died and self.request.kind == "cell")
+            and ending.status not in ("error", "interrupted")
+        )
 
     def _complete(self, ending: Ending, duration_ms: float) -> Ending:
         """Add to how it ended what we asked for, measured and counted."""

@@ -37,7 +37,7 @@ class NurseryLink:
         running: tuple[socket.socket, int] | None = None,
     ) -> None:
         self._loop = loop
-        self._start = start
+        self._fork = start
         self._started = -RESTART_PAUSE_S
         self._requests: deque[_Request] = deque()
         self._asked: _Request | None = None
@@ -46,6 +46,11 @@ class NurseryLink:
         self._timer = loop.call_later(0, _nothing)
         if running is not None:
             self._adopt(*running)
+
+    def start(self) -> None:
+        """Have it running before anything is asked of it; without room for a process, the first request tries again."""
+        with contextlib.suppress(OSError):
+            self._adopt(*self._fork())
 
     def spawn(self, header: dict[str, Any], payload: bytes, fds: list[int], done: Spawned) -> None:
         """Ask for a process with these descriptors, which are closed here; `done` is called later, once."""
@@ -114,9 +119,7 @@ class NurseryLink:
         now = time.monotonic()
         if now - self._started >= RESTART_PAUSE_S:
             self._started = now
-            # Without room for a process there is none; the next request tries again.
-            with contextlib.suppress(OSError):
-                self._adopt(*self._start())
+            self.start()
 
 
 class _Request:

@@ -18,8 +18,9 @@ def attach(fds: Sequence[int]) -> None:
     for fd in fds:
         if fd > 2:
             os.close(fd)
-    # A new file each time: the old one remembers an end of file, and bytes read ahead of the program.
-    sys.stdin = sys.__stdin__ = _open_input()  # type: ignore[misc]
+    # One that was read from remembers an end of file, and bytes read ahead of the program.
+    if sys.stdin is not sys.__stdin__ or not _is_unread(sys.stdin):
+        sys.stdin = sys.__stdin__ = _open_input()  # type: ignore[misc]
     for name in ("stdout", "stderr"):
         _revive(name)
 
@@ -89,8 +90,34 @@ def _is_closed(stream: Any) -> bool:
         return True
 
 
+class _Input(io.FileIO):
+    """Standard input, which notes whether anybody wanted to read it."""
+
+    is_unread = True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        self.is_unread = False
+        return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        self.is_unread = False
+        return super().readall()
+
+    def read(self, size: int | None = -1, /) -> Any:
+        self.is_unread = False
+        return super().read(size)
+
+
+def _is_unread(stream: Any) -> bool:
+    try:
+        return not stream.closed and type(stream.buffer.raw) is _Input and stream.buffer.raw.is_unread
+    except (AttributeError, ValueError):
+        return False
+
+
 def _open_input() -> io.TextIOWrapper:
-    return open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    raw = io.BufferedReader(_Input(0, "r", closefd=False))
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
 
 
 def _open_output(name: str) -> io.TextIOWrapper:

@@ -40,7 +40,7 @@ class ProtocolError(Exception):
 
 def encode(header: Header, payload: bytes | bytearray | memoryview = b"") -> list[bytes | bytearray | memoryview]:
     """Build the buffers of one frame, ready for `sendmsg`; the payload is not copied."""
-    head = _ENCODER.encode(header).encode("utf-8", "surrogatepass")
+    head = "".join(_encode_json(header, 0)).encode("utf-8", "surrogatepass")
     if len(head) > MAX_HEADER or len(payload) > MAX_PAYLOAD:
         message = f"frame too large: header {len(head)}, payload {len(payload)} bytes"
         raise ValueError(message)
@@ -80,8 +80,11 @@ class Decoder:
 
 def _parse_header(head: bytes) -> Header:
     try:
-        header = _DECODER.decode(head.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError) as error:
+        text = head.decode("utf-8", "surrogatepass")
+        header, end = _DECODER.scan_once(text, 0)  # type: ignore[attr-defined]  # it has, and always had
+        if end != len(text):
+            _refuse("header is not JSON")
+    except (ValueError, RecursionError, StopIteration) as error:
         message = "header is not JSON"
         raise ProtocolError(message) from error
     if not isinstance(header, dict) or not isinstance(header.get("t"), str):
@@ -96,6 +99,9 @@ def _refuse(what: str) -> NoReturn:
     raise ProtocolError(what)
 
 
-# Made once: with these options the module's own functions would make a new one for every frame.
+# Made once, and called without the methods around them: those make a new one for every frame, or look for spaces.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
+_encode_json = json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # what `iterencode` makes each time
+    None, _ENCODER.default, json.encoder.encode_basestring, None, ":", ",", False, False, True
+)

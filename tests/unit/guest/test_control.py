@@ -66,12 +66,3 @@ def test_frames_of_several_threads_arrive_whole_and_in_each_ones_order(ends: tup
     for who in range(4):
         order = [(header["n"], header["t"]) for header in heard if header["who"] == who]
         assert order == [(number, kind) for number in range(200) for kind in ("first", "then")]
-
-
-def test_whether_something_waits_is_seen_without_waiting(ends: tuple[Control, socket.socket]) -> None:
-    control, agent = ends
-
-    before = control.is_waited_for()
-    agent.sendall(b"x")
-
-    assert (before, control.is_waited_for()) == (False, True)

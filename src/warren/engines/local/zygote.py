@@ -148,15 +148,10 @@ def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
         os.close(mapped)
         receiver = fds.Receiver(sock)
         descriptors, ahead = _contain(receiver, program)
-        nursery = agent.get_ready_ahead(plan.WORKSPACE) if ahead else None
-        fds.send(sock, {"t": "ready"})
-        # Which sandbox we are is told last, and to one that was made ahead only when there is one.
-        named = receiver.receive()
-        receiver.close()
-        boot = Boot.from_json({**named["boot"], **descriptors})
         if ahead:
-            agent.serve(boot, nursery)
-        agent.main(boot)
+            unnamed = Boot(sandbox_id="", workspace=plan.WORKSPACE, **descriptors)
+            agent.main_ahead(unnamed, lambda: _be_named(sock, receiver, descriptors))
+        agent.main(_be_named(sock, receiver, descriptors))
     except BaseException as error:  # noqa: BLE001  (process 1 must not go on half-contained)
         with contextlib.suppress(OSError):
             if sock is not None and sock.fileno() >= 0:
@@ -165,6 +160,14 @@ def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
             traceback.print_exc()
     finally:
         os._exit(1)
+
+
+def _be_named(sock: socket.socket, receiver: fds.Receiver, descriptors: dict[str, Any]) -> Boot:
+    """Say that we are contained, and wait to be told which sandbox we are: until there is one, if we are early."""
+    fds.send(sock, {"t": "ready"})
+    named = receiver.receive()
+    receiver.close()
+    return Boot.from_json({**named["boot"], **descriptors})
 
 
 def _contain(receiver: fds.Receiver, program: bytes) -> tuple[dict[str, Any], bool]:
