@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import anyio
+
 from warren.core.execution_ending import find_result
 from warren.core.execution_record import build_adopted, build_caller, build_lost
 from warren.core.execution_running import Running
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from warren.records import Execution
     from warren.stores.base import Store
 
+_ANSWER_S = 10.0
 _ID = re.compile(r"exe_[a-z0-9]{8,40}")
 
 
@@ -45,7 +48,9 @@ class Adoption:
                 if running is not None and one.running:
                     tasks.start_soon(self._follow, place, running)
                 elif running is not None:
-                    await self._follow(place, running)
+                    # An agent that said it has the result, and does not give it, is not waited for for ever.
+                    with anyio.move_on_after(_ANSWER_S):
+                        await self._follow(place, running)
 
     async def lose_rest(self) -> None:
         """Report as lost whatever is recorded as running and belongs to no sandbox that was adopted."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from warren.stores.base import Store
 
 _BATCH = 256
-_BACKLOG = 4096
+_BACKLOG = 1024
 _GATHER_S = 0.02
 _RETRY_S = 0.1
 _FLUSH_S = 5.0
@@ -63,6 +63,8 @@ class Finish:
     """Whose agent may forget it, once it is written."""
     is_audited: bool = False
     is_kept: bool = True
+    details: dict[str, object] | None = None
+    """Of its audit entry, when they were built already."""
 
 
 class ExecutionWriter:
@@ -96,6 +98,11 @@ class ExecutionWriter:
             dropped = next(iter(self._finishes))
             del self._finishes[dropped]
             _log.error("execution.unwritten", extra={"execution_id": dropped})
+        kept = build_kept(finish.execution, self._policy)
+        if kept is not finish.execution:
+            # What is too large to be kept must not wait in memory either.
+            finish.details = build_details(finish.execution, self._policy)
+            finish.execution = kept
         self._finishes[finish.execution.id] = finish
         self._wake.set()
 
@@ -103,10 +110,6 @@ class ExecutionWriter:
         """Return a finished execution that is not on disk yet."""
         finish = self._finishes.get(execution_id)
         return None if finish is None else finish.execution
-
-    def unwritten(self, sandbox_id: str) -> list[Execution]:
-        """Return the finished executions of a sandbox that are not on disk yet."""
-        return [one.execution for one in self._finishes.values() if one.execution.sandbox_id == sandbox_id]
 
     async def flush(self, sandbox_id: str | None = None) -> None:
         """Have what has finished so far on disk. Raises StoreError when that cannot be."""
@@ -161,15 +164,21 @@ class ExecutionWriter:
             await self._store.record(execution)
         except StoreError as error:
             start.failure = error
+        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for the answer
+            _log_unwritable(execution, error)
+            start.failure = StoreError("the start of the execution could not be written down")
         finally:
             start.done.set()
 
     async def _write_finish(self, finish: Finish, failures: list[StoreError]) -> None:
         try:
-            await self._store.record(build_kept(finish.execution, self._policy))
+            await self._store.record(finish.execution)
         except StoreError as error:
             failures.append(error)
             return
+        except Exception as error:  # noqa: BLE001 - one that can never be written must not hold up the others
+            _log_unwritable(finish.execution, error)
+            finish.link = None
         self._finishes.pop(finish.execution.id, None)
         if finish.link is not None:
             finish.link.ack_soon(finish.execution.id)
@@ -182,5 +191,10 @@ class ExecutionWriter:
             outcome=finish.outcome,
             sandbox_id=execution.sandbox_id,
             execution_id=execution.id,
-            **build_details(execution, self._policy),
+            **(finish.details or build_details(execution, self._policy)),
         )
+
+
+def _log_unwritable(execution: Execution, error: Exception) -> None:
+    # Not its message: that may hold what was run, or what it said.
+    _log.error("execution.unwritable", extra={"execution_id": execution.id, "error": type(error).__name__})

@@ -125,7 +125,10 @@ class Executions:
     async def events(
         self, caller: Caller, sandbox_id: str, execution_id: str, after: int = 0
     ) -> AsyncGenerator[Event, None]:
-        """Return the events after number `after`, live ones too: await this, then iterate. Raises NotFound."""
+        """Return the events after number `after`, live ones too: await this, then iterate. Raises NotFound.
+
+        The result, always the last, holds the whole output; what ran without a follower has said nothing before it.
+        """
         return (await self._find(caller, sandbox_id, execution_id)).events(after)
 
     async def write_stdin(self, caller: Caller, sandbox_id: str, execution_id: str, data: bytes) -> None:
