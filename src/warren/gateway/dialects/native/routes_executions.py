@@ -219,7 +219,7 @@ OPERATIONS = (
         headers={
             "Last-Event-ID": {
                 "description": "The last event that you have seen, as browsers send it; wins over `after`.",
-                "schema": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+                "schema": {"type": "string", "pattern": "^[0-9]{0,15}$"},
             }
         },
         answers=(_STREAM,),
