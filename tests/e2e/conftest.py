@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from e2e.serving import PROGRAM, RunningService
 from e2e.story import Story, left_of
 from warren.errors import EngineUnavailable
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from warren.domain import Image
 
 STORY_DEADLINE_S = 60
-PROGRAM = (sys.executable, "-c", "from warren.cli.main import main; main()")
-
 ROOTLESS = os.geteuid() != 0
 """An ordinary user has no control group of its own here, so memory and processor time are not bounded."""
 
@@ -112,3 +110,20 @@ def tell(tmp_path: Path, python_image: Image) -> Callable[[Callable[[Story], Awa
         assert left_of(tmp_path) == []
 
     return lambda story_of: anyio.run(play, story_of)
+
+
+@pytest.fixture
+def serve(tmp_path: Path, images_dir: str, python_image: Image) -> Iterator[Callable[..., RunningService]]:
+    """Starts services on folders of their own; what they made is cleared away, and nothing may be left of it."""
+    assert python_image.name == "python"
+    services: list[RunningService] = []
+
+    def prepare(engine: str = "local", **settings: object) -> RunningService:
+        if engine == "local" and ROOTLESS:
+            pytest.skip("the service is tested on the local engine as root: it keeps workspaces on disks of their own")
+        services.append(RunningService(tmp_path / f"data{len(services)}", images_dir, engine, **settings))
+        return services[-1]
+
+    yield prepare
+    for service in services:
+        service.clear()

@@ -46,16 +46,17 @@ class Story:
         return int(json.loads(record.read_text())["pid"])
 
     async def next_one(self) -> dict[str, Any]:
-        """Wait for the process that is ready to be the next sandbox; returns its record, and its folder's inode."""
+        """Wait for the process that is ready to be the next sandbox; returns its record."""
         while True:
             for path in (self.folder / "local" / "births").glob("next-*/record.json"):
                 with contextlib.suppress(OSError):
-                    return {**json.loads(path.read_text()), "inode": path.parent.stat().st_ino}
+                    return dict(json.loads(path.read_text()))
             await anyio.sleep(0.01)
 
-    def inode(self, handle: Handle) -> int:
-        """Tell which folder a sandbox has, whatever it is called."""
-        return (self.folder / "local" / "sandboxes" / handle.sandbox_id).stat().st_ino
+    def pid(self, handle: Handle) -> int:
+        """Tell which process a sandbox has."""
+        record = self.folder / "local" / "sandboxes" / handle.sandbox_id / "record.json"
+        return int(json.loads(record.read_text())["pid"])
 
     async def clean(self) -> None:
         async for handle in self.engine.handles():
@@ -65,7 +66,8 @@ class Story:
 
 def left_of(folder: Path) -> list[str]:
     """Name what the engine of this data folder left on the host: processes, mounts, loop devices, control groups."""
-    name = f"warren-{(folder / 'local').stat().st_ino:x}"
+    local = folder / "local"
+    name = f"warren-{local.stat().st_ino:x}" if local.exists() else ""
     left = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
