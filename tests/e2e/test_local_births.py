@@ -36,7 +36,7 @@ def test_the_next_sandbox_of_an_image_is_ready_before_anybody_asks_and_is_no_san
         said = await run(s.engine, second, "import os; print(os.environ['COLOUR'], os.getcwd(), os.getpid() > 1)")
 
         assert listed == [first]
-        assert s.inode(second) == ready["inode"]
+        assert s.pid(second) == ready["pid"]
         assert said.stdout == b"red /workspace True\n"
         assert (await s.engine.usage(second)).disk_bytes is not None
 
@@ -69,7 +69,7 @@ def test_whoever_it_does_not_fit_gets_another(tell: Any) -> None:
         small = await s.engine.create(s.spec(limits=Limits(open_files=200)))
         said = await run(s.engine, small, "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[1])")
 
-        assert s.inode(small) != ready["inode"]
+        assert s.pid(small) != ready["pid"]
         assert said.stdout == b"200\n"
 
     tell(story)
@@ -83,8 +83,8 @@ def test_a_workspace_that_stays_is_never_one_that_was_ready(tell: Any) -> None:
         ready = await s.next_one()
         kept = await s.engine.create(s.spec(storage=Storage.PERSISTENT))
 
-        assert s.inode(kept) != ready["inode"]
-        assert (await s.next_one())["inode"] == ready["inode"]
+        assert s.pid(kept) != ready["pid"]
+        assert (await s.next_one())["pid"] == ready["pid"]
 
     tell(story)
 
@@ -104,7 +104,7 @@ def test_of_many_that_ask_at_once_one_gets_it_and_none_shares_anything(tell: Any
         code = "import os, random, uuid; open('mine', 'x'); print(random.random(), uuid.uuid4())"
         said = {(await run(s.engine, handle, code)).stdout for handle in made}
 
-        assert [s.inode(handle) for handle in made].count(ready["inode"]) == 1
+        assert [s.pid(handle) for handle in made].count(ready["pid"]) == 1
         assert len(said) == 4
 
     tell(story)
@@ -133,7 +133,7 @@ def test_it_ends_with_its_zygote(tell: Any) -> None:
         await until(has_ended(ready))
         handle = await s.engine.create(s.spec())
 
-        assert s.inode(handle) != ready["inode"]
+        assert s.pid(handle) != ready["pid"]
         assert (await run(s.engine, handle, "print(1)")).stdout == b"1\n"
 
     tell(story)
@@ -157,13 +157,14 @@ def test_one_that_died_is_noticed_and_another_is_made(tell: Any) -> None:
         await s.engine.create(s.spec())
         ready = await s.next_one()
         os.kill(ready["pid"], signal.SIGKILL)
+        await until(has_ended(ready))
         handle = await s.engine.create(s.spec())
         said = await run(s.engine, handle, "print(1)")
         await until(lambda: not os.path.exists(s.folder / "local" / "births" / ready["id"]))
         again = await s.next_one()
 
         assert said.stdout == b"1\n"
-        assert s.inode(handle) != ready["inode"]
+        assert s.pid(handle) != ready["pid"]
         assert again["pid"] != ready["pid"]
 
     tell(story)
@@ -178,6 +179,6 @@ def test_a_name_that_is_taken_is_refused_and_costs_it_nothing(tell: Any) -> None
             await s.engine.create(spec)
         handle = await s.engine.create(s.spec())
 
-        assert s.inode(handle) == ready["inode"]
+        assert s.pid(handle) == ready["pid"]
 
     tell(story)

@@ -151,9 +151,10 @@ class PlainText:
         kind = type(value)
         if kind not in self._usual or self._printers.get(kind) is not self._usual[kind]:
             return None
-        if kind is bool and self._printers.get(int) is not self._usual[int]:
+        settings = self._settings
+        if not (settings.get("pprint", True) and settings.get("enabled", True)):
             return None
-        if not (self._settings.get("pprint", True) and self._settings.get("enabled", True)):
+        if kind is float and settings.get("float_format", "%r") not in ("", "%r"):
             return None
         for forms in self._other_forms:
             if forms and not forms.keys().isdisjoint(kind.__mro__):

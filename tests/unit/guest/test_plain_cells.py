@@ -83,3 +83,52 @@ def test_callbacks_that_want_the_cell_get_it(kernel: Kernel) -> None:
     kernel.run("6 * 7")
 
     assert kernel.run("seen[-1]").texts == ["42"]
+
+
+def test_numbers_and_strings_are_shown_as_ipython_would(kernel: Kernel) -> None:
+    shown = [kernel.run(code).texts for code in ("7", "True", "0.1 + 0.2", "'a\\nb'", "print('x') or None")]
+
+    assert shown == [["7"], ["True"], ["0.30000000000000004"], [repr("a\nb")], []]
+
+
+def test_a_precision_that_was_chosen_holds_for_numbers(kernel: Kernel) -> None:
+    kernel.run("%precision 3")
+
+    assert kernel.run("1 / 3").texts == ["0.333"]
+
+
+def test_a_form_registered_for_a_plain_type_is_shown(kernel: Kernel) -> None:
+    kernel.run("get_ipython().display_formatter.formatters['text/html'].for_type(int, lambda n: f'<b>{n}</b>')")
+    ran = kernel.run("5")
+
+    assert ran.displays[0]["data"] == {"text/plain": "5", "text/html": "<b>5</b>"}
+
+
+def test_a_way_to_print_integers_holds_for_them_and_not_for_what_prints_itself(kernel: Kernel) -> None:
+    kernel.run("get_ipython().display_formatter.formatters['text/plain'].for_type(int, lambda n, p, c: p.text('n'))")
+
+    assert [kernel.run(code).texts for code in ("5", "True")] == [["n"], ["True"]]
+
+
+def test_a_number_too_long_to_write_does_not_end_the_kernel(kernel: Kernel) -> None:
+    kernel.run("10 ** 6000")
+
+    assert kernel.run("1").texts == ["1"]
+
+
+def test_a_value_that_code_shows_by_itself_is_sent_at_once_and_in_order(kernel: Kernel) -> None:
+    ran = kernel.run("import sys\nsys.displayhook(1)\ndisplay(2)\n3")
+
+    assert ran.texts == ["1", "2", "3"]
+
+
+def test_a_display_hook_that_code_replaced_is_the_shells_again_in_the_next_cell(kernel: Kernel) -> None:
+    kernel.run("import sys; sys.displayhook = print")
+
+    assert kernel.run("4").texts == ["4"]
+
+
+def test_input_that_was_read_in_one_cell_is_new_in_the_next(kernel: Kernel) -> None:
+    read = "import sys\nprint(repr(sys.stdin.read()))"
+
+    assert [kernel.run(read, stdin=text).stdout for text in (b"a", b"b")] == ["'a'\n", "'b'\n"]
