@@ -102,13 +102,15 @@ def _build_table(operations: Iterable[Operation]) -> list[tuple[re.Pattern[str],
 
 
 def _choose(methods: dict[str, Operation], method: str) -> Operation:
+    operation = methods.get(method)
+    if operation is not None:
+        return operation
     known = {**methods}
     if "GET" in methods and not methods["GET"].is_stream:
-        known.setdefault("HEAD", methods["GET"])
-    operation = methods.get(method) or known.get(method)
-    if operation is None:
+        known["HEAD"] = methods["GET"]
+    if method not in known:
         raise HTTPException(405, headers={"Allow": ", ".join(sorted(known))})
-    return operation
+    return known[method]
 
 
 def _check_is_json(scope: Scope) -> None:

@@ -82,9 +82,12 @@ class EventStream:
     go however it ends, also when the generator never ran.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None], held: contextlib.AsyncExitStack) -> None:
+    def __init__(
+        self, events: AsyncGenerator[bytes, None], held: contextlib.AsyncExitStack, *, heartbeat_s: float = HEARTBEAT_S
+    ) -> None:
         self._events = events
         self._held = held
+        self._heartbeat_s = heartbeat_s
         self._quiet_since = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,8 +116,8 @@ class EventStream:
     async def _beat(self, send: Send) -> None:
         self._quiet_since = anyio.current_time()
         while True:
-            await anyio.sleep_until(self._quiet_since + HEARTBEAT_S)
-            if anyio.current_time() >= self._quiet_since + HEARTBEAT_S:
+            await anyio.sleep_until(self._quiet_since + self._heartbeat_s)
+            if anyio.current_time() >= self._quiet_since + self._heartbeat_s:
                 self._quiet_since = anyio.current_time()
                 await send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
 
