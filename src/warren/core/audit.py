@@ -44,6 +44,8 @@ class Audit:
         self._writing = anyio.Lock(fast_acquire=True)
         self._wake = anyio.Event()
         self._refusals = Refusals()
+        self._failure: StoreError | None = None
+        """Why the last attempt to write failed."""
 
     def note(
         self,
@@ -95,7 +97,13 @@ class Audit:
         self._put(dataclasses.replace(entry, details={"reason": reason}), len(reason))
 
     def check_writable(self) -> None:
-        """Raise StoreError when so much waits to be written that nothing more may be done: it could not be recorded."""
+        """Raise StoreError when what is done now could not be recorded: the last attempt to write failed."""
+        if self._failure is not None:
+            raise StoreError(f"nothing is done that cannot be recorded: {self._failure}")
+        self.check_room()
+
+    def check_room(self) -> None:
+        """Raise StoreError when so much waits to be written that nobody may even look at anything."""
         if len(self._backlog) >= BACKLOG or self._backlog_bytes >= BACKLOG_BYTES:
             raise StoreError(
                 f"the audit record cannot be written and {len(self._backlog)} entries wait: "
@@ -183,8 +191,13 @@ class Audit:
     async def _write_batch(self) -> None:
         batch = [self._backlog[i] for i in range(min(_BATCH, len(self._backlog)))]
         # Done or not, never unknown: a write that was cancelled half-way would be written twice.
-        with anyio.CancelScope(shield=True):
-            await self._store.append(*(entry for entry, _ in batch))
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._store.append(*(entry for entry, _ in batch))
+        except StoreError as error:
+            self._failure = error
+            raise
+        self._failure = None
         for _, size in batch:
             self._backlog.popleft()
             self._backlog_bytes -= size

@@ -178,7 +178,10 @@ class Files:
         self, verb: str, caller: Caller, sandbox_id: str, scope: Scope, **noted: Any
     ) -> AsyncIterator[tuple[Link, dict[str, Any]]]:
         """Hold the sandbox while something is done in it, and write down how that went, before anybody is told."""
-        self._audit.check_writable()
+        if scope is Scope.READ:
+            self._audit.check_room()
+        else:
+            self._audit.check_writable()
         outcome = "abandoned"
         try:
             async with contextlib.AsyncExitStack() as held:

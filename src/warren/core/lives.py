@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.places import Place
 from warren.domain import Image, SandboxSpec, Storage
-from warren.errors import Conflict, Error, SandboxLost, StartFailed
+from warren.errors import Conflict, Error, SandboxLost, StartFailed, StoreError
 from warren.lifecycle import Status, check_next
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class Lives:
 
     async def destroy(self, place: Place) -> None:
         """Remove it, workspace, record and all."""
-        await self.before_end(place.id)
+        # What is not written about it goes with it; and where the disk is full, this makes room.
+        with contextlib.suppress(StoreError):
+            await self.before_end(place.id)
         await self.become(place, Status.DESTROYING)
         await self._finish_destroy(place)
 

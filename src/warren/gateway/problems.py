@@ -32,7 +32,10 @@ TYPE = "/docs/reference/errors.md#"
 _log = logging.getLogger(__name__)
 _FIELDS_SHOWN = 20
 _UNEXPECTED = "something went wrong inside the service; its log has more under this request's id"
-_STORE = "what the service must write down cannot be written now; nothing was done, so try again"
+_STORE = (
+    "the service cannot write down now what it must, perhaps because its disk is full: see whether this was done, "
+    "and try again"
+)
 
 
 HTTP_CODES: dict[str, int] = {
