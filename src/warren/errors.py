@@ -185,10 +185,13 @@ class ConfigError(Exception):
 def suggest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
     """Return the end of a sentence about an unknown word: the nearest known one, and all if they are few.
 
-    What all words begin with says nothing about which is meant, so it is not compared.
+    What all words begin with says nothing about which is meant, so it is not compared. A word that is like the end
+    of a known one means that: `PROT` is `SERVE_PORT`.
     """
+    asked = word.removeprefix(prefix)
     words = sorted(each.removeprefix(prefix) for each in known)
-    near = get_close_matches(word.removeprefix(prefix), words, n=1)
+    ends = {each.replace(".", "_").rpartition("_")[2]: each for each in words}
+    near = get_close_matches(asked, words, n=1) or [ends[end] for end in get_close_matches(asked, ends, n=1)]
     nearest = f": did you mean {prefix}{near[0]}?" if near else ":"
     listed = ", ".join(prefix + each for each in words) or "nothing"
     return f"{nearest} There is {listed}" if not near or len(words) <= 8 else nearest

@@ -27,6 +27,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
 _OURS_INSIDE = frozenset({"WARREN_SANDBOX", "WARREN_EXECUTION", "WARREN_PACKAGES"})
 """Set for programs in sandboxes, where a Warren may run too; they set nothing."""
+_CLIENTS = frozenset({"WARREN_URL", "WARREN_API_KEY"})
+"""Where a service is, and the key to it: of its clients, who may run commands of ours from the same shell."""
 _DEFAULTS = Limits()
 
 
@@ -200,7 +202,7 @@ class Settings(BaseModel):
         path = os.path.join(folder, FILE)
         values = _read_file(path)
         known = {variable_of(name): name for name in names()}
-        for variable in sorted(set(environ) - set(known) - _OURS_INSIDE):
+        for variable in sorted(set(environ) - set(known) - _OURS_INSIDE - _CLIENTS):
             if variable.startswith(PREFIX):
                 raise ConfigError(f"{variable} is not a setting{suggest(variable, known, prefix=PREFIX)}")
         for variable, name in known.items():

@@ -56,6 +56,7 @@ def test_a_size_is_a_number_and_a_unit_of_1024(text: str, size: int) -> None:
     ("environ", "file", "words"),
     [
         ({"WARREN_ENGIN": "local"}, "", ["WARREN_ENGIN ", "did you mean WARREN_ENGINE?"]),
+        ({"WARREN_PROT": "1"}, "", ["WARREN_PROT ", "did you mean WARREN_SERVE_PORT?"]),
         ({"WARREN_ZZZ": "1"}, "", ["WARREN_ZZZ ", "There is WARREN_ALLOW_BARE"]),
         ({"WARREN_ALLOW_BARE": "perhaps"}, "", ["WARREN_ALLOW_BARE", "perhaps", "boolean"]),
         ({"WARREN_LIMITS_MEMORY_BYTES": "lots"}, "", ["WARREN_LIMITS_MEMORY_BYTES", "lots", "512M"]),
@@ -83,6 +84,10 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(
 
 def test_the_variables_of_programs_in_sandboxes_are_no_settings_and_no_mistakes(tmp_path: Path) -> None:
     Settings.load({"WARREN_EXECUTION": "exe_1", "WARREN_SANDBOX": "sbx_1", "PATH": "/bin"}, str(tmp_path))
+
+
+def test_the_variables_of_the_tutorials_client_are_no_settings_and_no_mistakes(tmp_path: Path) -> None:
+    Settings.load({"WARREN_URL": "http://127.0.0.1:8000", "WARREN_API_KEY": "wrn_secret"}, str(tmp_path))
 
 
 def test_settings_cannot_be_changed_after_they_were_read(tmp_path: Path) -> None:
