@@ -104,6 +104,12 @@ def test_nothing_is_found_in_a_real_sandbox(small: Served, tmp_path: Path) -> No
     )
 
 
+@pytest.mark.timeout(600)
+def test_nothing_is_found_along_the_life_of_a_sandbox(small: Served, tmp_path: Path) -> None:
+    """Follows the ids in answers: what was made is used, and after its end it is gone."""
+    check(small, tmp_path, "--phases", "stateful", "-n", "4")
+
+
 def test_every_operation_is_described(document: dict[str, Any]) -> None:
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     served = {(each.method, "/api/v1" + each.path.replace("{path:path}", "{path}")) for each in OPERATIONS}
@@ -121,7 +127,9 @@ def test_every_operation_says_what_it_needs_and_what_can_go_wrong(document: dict
             problems = {status for status in operation["responses"] if status >= "400"}
             assert problems, path
             for status in problems - ({"503"} if path.startswith(("/readyz", "/healthz")) else set()):
-                assert list(operation["responses"][status]["content"]) == ["application/problem+json"], path
+                assert operation["responses"][status] == {"$ref": f"#/components/responses/Problem{status}"}, path
+    for response in document["components"]["responses"].values():
+        assert list(response["content"]) == ["application/problem+json"]
 
 
 def test_the_page_needs_nothing_from_elsewhere(small: Served, document: dict[str, Any]) -> None:

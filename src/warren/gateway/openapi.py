@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 import warren
 from warren.gateway.bodies import MAX_DEPTH
 from warren.gateway.dispatch import PREFIX
-from warren.gateway.openapi_problems import describe_problem, problem_schema
+from warren.gateway.openapi_problems import MEANINGS, describe_problem, problem_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,6 +28,16 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "kernel": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
     "path": {"type": "string", "minLength": 1, "maxLength": 4096, "example": "data.csv"},
 }
+_MADE: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
+    ("post", "/sandboxes", ("200", "201"), {"sandbox_id": "$response.body#/id"}),
+    (
+        "post",
+        "/sandboxes/{sandbox_id}/exec",
+        ("200", "202"),
+        {"sandbox_id": "$request.path.sandbox_id", "execution_id": "$response.body#/execution_id"},
+    ),
+)
+"""Operations whose answers hold ids, and under which names others take them."""
 _BINARY = {"type": "string", "format": "binary"}
 _FORM = {"type": "object", "properties": {"file": _BINARY}, "required": ["file"]}
 _EVENT = {
@@ -59,12 +69,14 @@ def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_path
     for operation in listed:
         path = _PARAMETER.sub(r"{\1}", PREFIX + operation.path)
         paths.setdefault(path, {})[operation.method.lower()] = _describe(operation, refs_by_model, schemas)
+    _add_links(listed, paths)
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Warren", "version": warren.__version__, "description": _ABOUT},
         "paths": paths | more_paths,
         "components": {
             "schemas": {**schemas, "Problem": problem_schema()},
+            "responses": {f"Problem{status}": describe_problem(status, _REQUEST_ID) for status in MEANINGS},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "`wrn_…`"},
                 "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -90,7 +102,7 @@ def _element(model: Any) -> Any:
 
 def _describe(operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "operationId": operation.handler.__name__.strip("_") + _suffix(operation),
+        "operationId": _name(operation),
         "tags": [operation.tag],
         "summary": operation.summary,
         "description": f"{operation.description} Needs the scope `{operation.grant}`.".strip(),
@@ -103,8 +115,20 @@ def _describe(operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any
     return described
 
 
-def _suffix(operation: Operation) -> str:
-    return "_again" if operation.path.endswith("/resume") else ""
+def _name(operation: Operation) -> str:
+    return operation.handler.__name__.strip("_") + ("_again" if operation.path.endswith("/resume") else "")
+
+
+def _add_links(operations: Iterable[Operation], paths: dict[str, Any]) -> None:
+    """Say where the ids in an answer lead to."""
+    for method, path, statuses, taken in _MADE:
+        found = {
+            _name(each): {"operationId": _name(each), "parameters": taken}
+            for each in operations
+            if set(_PARAMETER.findall(each.path)) == set(taken)
+        }
+        for status in statuses:
+            paths[PREFIX + path][method]["responses"][status]["links"] = found
 
 
 def _request_body(operation: Operation, refs: dict[Any, Any]) -> dict[str, Any] | None:
@@ -159,7 +183,7 @@ def _responses(operation: Operation, refs: dict[Any, Any]) -> Iterator[tuple[str
             del response["content"]
     yield from by_status.items()
     for status in sorted(_problems(operation) - {int(status) for status in by_status}):
-        yield str(status), describe_problem(status, _REQUEST_ID)
+        yield str(status), {"$ref": f"#/components/responses/Problem{status}"}
 
 
 def _content(answer: Answer, refs: dict[Any, Any]) -> dict[str, Any]:

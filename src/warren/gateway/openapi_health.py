@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren.gateway.openapi_problems import describe_problem
-
 _JSON, _TEXT, _HTML = "application/json", "text/plain", "text/html"
 _ADDRESSES: tuple[tuple[str, str, tuple[int, ...], str, bool], ...] = (
     ("/livez", "Whether the process answers", (200,), _JSON, False),
@@ -29,7 +27,11 @@ def describe_health(*, with_auth: bool) -> dict[str, Any]:
             str(status): {"description": summary + ".", "content": {kind: {"schema": schema}}} for status in statuses
         }
         refusals = (401, 403, 500, 503) if needs_key else (403, 500)
-        responses |= {str(each): describe_problem(each, {}) for each in refusals if str(each) not in responses}
+        responses |= {
+            str(each): {"$ref": f"#/components/responses/Problem{each}"}
+            for each in refusals
+            if str(each) not in responses
+        }
         operation: dict[str, Any] = {
             "operationId": path.strip("/").replace("/", "_").replace(".", "_"),
             "tags": ["Operation"],

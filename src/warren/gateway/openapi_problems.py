@@ -6,7 +6,7 @@ from typing import Any
 
 PROBLEM = "application/problem+json"
 
-_MEANINGS = {
+MEANINGS = {
     400: "The request makes no sense as it stands.",
     401: "No valid key came with the request.",
     403: "The key does not allow this.",
@@ -35,7 +35,7 @@ def describe_problem(status: int, headers: dict[str, Any]) -> dict[str, Any]:
     if status == 401:
         headers["WWW-Authenticate"] = {"description": "How to authenticate.", "schema": {"type": "string"}}
     return {
-        "description": _MEANINGS.get(status, "A problem."),
+        "description": MEANINGS[status],
         "headers": headers,
         "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }

@@ -51,7 +51,11 @@ def _operation(method: str, path: str, operation: dict[str, Any], document: dict
         for each in operation["parameters"]
     ]
     rows += [(name, field.get("description", "")) for name, field in _fields(operation, document).items()]
-    answers = [(status, response["description"]) for status, response in operation["responses"].items()]
+    shared = document["components"]["responses"]
+    answers = [
+        (status, response.get("description") or shared[response["$ref"].rpartition("/")[2]]["description"])
+        for status, response in operation["responses"].items()
+    ]
     return (
         f'<details><summary><span class="method">{method.upper()}</span> <code>{escape(path)}</code> '
         f"{escape(operation['summary'])}</summary><p>{_inline(operation['description'])}</p>"
