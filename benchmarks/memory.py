@@ -30,11 +30,13 @@ async def measure(bench: Bench) -> None:
     """Measure before anybody connects, and after one call and its checkpoint."""
     never: list[float] = []
     used: list[float] = []
+    never_frames: list[float] = []
     frames: list[float] = []
     for _ in range(bench.times(10, 3)):
         handle = await bench.engine.create(bench.spec())
         await anyio.sleep(SETTLE_S)
         never.append(_private_mb(bench, handle))
+        never_frames.append(_frames_mb(bench, handle))
         async with bench.link(handle) as link:
             await run(link, "x = 1 + 1")
             await anyio.sleep(SETTLE_S)
@@ -44,6 +46,7 @@ async def measure(bench: Bench) -> None:
                 raise RuntimeError("the kernel was not checkpointed, so its memory was not measured with one")
         await bench.engine.destroy(handle)
     bench.at_most("private memory of a never-used sandbox", median(never), 4, "MB")
+    bench.note("the same, with what its processes share only with each other", median(never_frames), "MB")
     bench.at_most("private memory after a call, with its checkpoint", median(used), 8, "MB")
     bench.note("the same, with what its processes share only with each other", median(frames), "MB")
 

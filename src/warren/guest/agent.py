@@ -201,12 +201,13 @@ def _await_connection(boot: Boot) -> socket.socket:
     """Wait for the first gateway and greet it: while it takes that in, we set ourselves up."""
     listening = select.poll()
     listening.register(boot.listener_fd, select.POLLIN)
-    # Not by `socket`, whose `accept` makes members of enumerations: 30 pages.
     listener = _socket.socket(fileno=os.dup(boot.listener_fd))
     while True:
         listening.poll()
         try:
-            sock = socket.socket(fileno=listener._accept()[0])  # type: ignore[attr-defined]  # noqa: SLF001
+            # Not by `accept`, which makes members of enumerations of what the socket is: 30 pages.
+            accepted, _address = listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - no public way
+            sock = socket.socket(fileno=accepted)
             sock.sendall(b"".join(encode(_greeting(boot, [], []))))
         except OSError:
             continue  # It is gone already.
