@@ -85,8 +85,8 @@ class Adoption:
         async def wait() -> ExecResult:
             return await find_result(place.link, running.execution.id)
 
-        with place.busy(), running.scope:
-            await self._conductor.conduct(running, wait)
+        with place.busy():
+            await self._conductor.conduct_apart(running, wait)
 
     async def _lose(self, execution: Execution, why: str) -> None:
         if execution.id in self._conductor.running or self._conductor.writer.get(execution.id) is not None:

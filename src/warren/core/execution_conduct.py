@@ -57,6 +57,11 @@ class Conductor:
             raise
         self.settle(running, result)
 
+    async def conduct_apart(self, running: Running, wait: Callable[[], Awaitable[ExecResult]]) -> None:
+        """As `conduct`, in a task of its own, which `running.end` ends."""
+        with running.scope or anyio.CancelScope() as running.scope:
+            await self.conduct(running, wait)
+
     async def end_all(self, sandbox_id: str) -> None:
         """Kill what runs in a sandbox, and wait a moment for the results: nothing is there to give them later."""
         ended = [one for one in self.running.values() if one.execution.sandbox_id == sandbox_id]

@@ -97,8 +97,8 @@ class Running:
         """Whether there is a record of it; otherwise only an audit entry."""
         self.error: Error | None = None
         """Why it never ran, when the agent refused it."""
-        self.scope = anyio.CancelScope()
-        """What `release` cancels: the wait for the result, not the cleaning up after it."""
+        self.scope: anyio.CancelScope | None = None
+        """What ends it: the wait for the result is in it. None where the caller's own task waits."""
         self._holders = 1
         self._output: dict[str, HeadTail] = {}
 
@@ -117,7 +117,12 @@ class Running:
     def release(self) -> None:
         """Lose interest: when the last who waited for it does, what is not in the background is ended, and recorded."""
         self._holders -= 1
-        if self._holders <= 0 and not self.execution.background and not self.finished.is_set():
+        if self._holders <= 0 and not self.execution.background:
+            self.end()
+
+    def end(self) -> None:
+        """Have it ended and recorded, if it still runs and a task of the service's waits for it."""
+        if self.scope is not None and not self.finished.is_set():
             self.scope.cancel()
 
     @property

@@ -152,10 +152,14 @@ class ExecutionWriter:
         for finish in batch:
             if not finish.is_kept:
                 self._finishes.pop(finish.execution.id, None)
+        kept = [finish for finish in batch if finish.is_kept]
         failures: list[StoreError] = []
-        async with anyio.create_task_group() as tasks:
-            for finish in filter(lambda one: one.is_kept, batch):
-                tasks.start_soon(self._write_finish, finish, failures)
+        if len(kept) == 1:
+            await self._write_finish(kept[0], failures)
+        elif kept:
+            async with anyio.create_task_group() as tasks:
+                for finish in kept:
+                    tasks.start_soon(self._write_finish, finish, failures)
         if failures:
             raise failures[0]
 

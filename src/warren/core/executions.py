@@ -200,7 +200,7 @@ class Executions:
             await lowlevel.checkpoint()
         except StoreError:
             # Nobody will know of it, so it must not go on.
-            running.scope.cancel()
+            running.end()
             raise
         except BaseException:
             running.release()
@@ -221,11 +221,11 @@ class Executions:
         async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as place:
             running = self._admit(caller, place, new, execution_id)
             stdin = running.open_stdin(new.stdin) if new.stdin_open else new.stdin
+            running.scope = anyio.CancelScope()
             task_status.started(running)
-            with running.scope:
-                await self._conductor.conduct(
-                    running, lambda: place.link.run(request, stdin=stdin, on_event=running.keep_partial)
-                )
+            await self._conductor.conduct_apart(
+                running, lambda: place.link.run(request, stdin=stdin, on_event=running.keep_partial)
+            )
 
     def _admit(
         self, caller: Caller, place: Place, new: NewExecution, execution_id: str, *, is_kept: bool = True
