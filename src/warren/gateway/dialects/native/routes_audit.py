@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.gateway.dialects.native import schemas, translate
+from warren.gateway.dialects.native import schemas, translate, translate_requests
 from warren.gateway.dialects.native.schemas_answers import AuditShown, ListOf
 from warren.gateway.operations import Answer, Operation, json_reply
 from warren.records import Scope
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 async def list_audit(call: Call) -> Reply:
     """List rows of the audit record."""
-    query = translate.parse_audit_query(call.query(schemas.ListAudit))
+    query = translate_requests.parse_audit_query(call.query(schemas.ListAudit))
     page = await call.service.audit.list(call.caller, query)
     return json_reply(translate.render_page(page, translate.render_audit))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from warren.errors import InvalidRequest
 from warren.gateway.bodies import read_body
-from warren.gateway.dialects.native import schemas, translate
+from warren.gateway.dialects.native import schemas, translate, translate_requests
 from warren.gateway.dialects.native.common import IDEMPOTENCY, execution_id, idempotency_key, sandbox_id
 from warren.gateway.dialects.native.events import EVENTS, EventWriter
 from warren.gateway.dialects.native.schemas_answers import ExecutionShown, ListOf, RecordedExecution
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 async def run_execution(call: Call) -> ASGIApp:
     """Run something: to its end, followed, or in the background."""
     body = call.body(schemas.Exec)
-    new = translate.parse_execution(
+    new = translate_requests.parse_execution(
         body,
         idempotency_key(call),
         kernel=body.kernel,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.gateway.dialects.native import schemas, translate
+from warren.gateway.dialects.native import schemas, translate, translate_requests
 from warren.gateway.dialects.native.schemas_answers import RunShown
 from warren.gateway.operations import Answer, Operation, json_reply
 from warren.gateway.streaming import finish_unless_left
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 async def run_once(call: Call) -> Reply:
     """Run something in a sandbox of its own."""
     body = call.body(schemas.Run)
-    shot = translate.parse_one_shot(body, call.settings.limits.build())
+    shot = translate_requests.parse_one_shot(body, call.settings.limits.build())
     result = await finish_unless_left(call.receive, call.service.oneshots.run(call.caller, shot))
     return json_reply(translate.render_one_shot(result, body.encoding))
 

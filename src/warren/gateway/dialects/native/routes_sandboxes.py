@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from warren.errors import Forbidden
-from warren.gateway.dialects.native import schemas, translate
+from warren.gateway.dialects.native import schemas, translate, translate_requests
 from warren.gateway.dialects.native.common import IDEMPOTENCY, idempotency_key, sandbox_id
 from warren.gateway.dialects.native.schemas_answers import ImagesShown, ListOf, SandboxShown, UsageShown
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def create_sandbox(call: Call) -> Reply:
     """Make a sandbox, or find the one of the session key."""
     body = call.body(schemas.CreateSandbox)
-    new = translate.parse_new_sandbox(body, call.settings.limits.build(), idempotency_key(call))
+    new = translate_requests.parse_new_sandbox(body, call.settings.limits.build(), idempotency_key(call))
     sandbox, is_new = await call.service.sandboxes.create(call.caller, new)
     location = (b"location", f"/api/v1/sandboxes/{sandbox.id}".encode())
     return json_reply(translate.render_sandbox(sandbox), 201 if is_new else 200, location)
@@ -33,7 +33,7 @@ async def list_sandboxes(call: Call) -> Reply:
     if query.everybody and not principal.may(Scope.ADMIN):
         raise Forbidden("only a key with the scope admin sees everybody's sandboxes")
     owner = None if query.everybody else principal.owner
-    page = await call.service.sandboxes.list(call.caller, translate.parse_sandbox_query(query, owner))
+    page = await call.service.sandboxes.list(call.caller, translate_requests.parse_sandbox_query(query, owner))
     return json_reply(translate.render_page(page, translate.render_sandbox))
 
 
@@ -46,7 +46,7 @@ async def update_sandbox(call: Call) -> Reply:
     """Change a sandbox."""
     target = sandbox_id(call)
     now = await call.service.sandboxes.get(call.caller, target)
-    changes = translate.parse_changes(call.body(schemas.UpdateSandbox), now.limits)
+    changes = translate_requests.parse_changes(call.body(schemas.UpdateSandbox), now.limits)
     return json_reply(translate.render_sandbox(await call.service.sandboxes.update(call.caller, target, changes)))
 
 

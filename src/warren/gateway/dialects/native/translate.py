@@ -1,4 +1,4 @@
-"""Between the words of the native API and ours. Pure: values in, values out."""
+"""From our words to those of the native API. Pure: values in, values out; `translate_requests.py` is the other way."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ import dataclasses
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from warren.core.execution_request import NewExecution
-from warren.core.oneshot import OneShot
-from warren.core.sandboxes import NewSandbox, SandboxChanges
-from warren.domain import MIB, Cause, ExecKind
-from warren.errors import InvalidRequest
-from warren.records import AuditQuery, SandboxQuery
+from warren.domain import MIB, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,138 +16,10 @@ if TYPE_CHECKING:
     from warren.core.images import ImageStatus
     from warren.core.link_values import Kernel
     from warren.core.oneshot import OneShotResult
-    from warren.domain import Display, ExecResult, Limits, Usage
-    from warren.gateway.dialects.native import schemas
-    from warren.records import AuditRow, Execution, Owner, Page, Sandbox
+    from warren.domain import Display, ExecResult, Usage
+    from warren.records import AuditRow, Execution, Page, Sandbox
 
 WORKSPACE = "/workspace"
-_LIMITS = (
-    ("memory_mb", "memory_bytes", MIB),
-    ("disk_mb", "disk_bytes", MIB),
-    ("checkpoint_mb", "checkpoint_bytes", MIB),
-    ("cpu", "cpus", 1),
-    ("pids", "pids", 1),
-    ("checkpoints", "checkpoints", 1),
-)
-
-
-def parse_limits(body: schemas.LimitFields | schemas.Run, base: Limits) -> Limits | None:
-    """Build the limits that were asked for over those that hold otherwise; None when nothing was."""
-    chosen = {name: value * unit for field, name, unit in _LIMITS if (value := getattr(body, field, None)) is not None}
-    return dataclasses.replace(base, **chosen) if chosen else None
-
-
-def parse_new_sandbox(body: schemas.CreateSandbox, base: Limits, idempotency_key: str | None) -> NewSandbox:
-    """Build what the core is asked for."""
-    return NewSandbox(
-        image=body.image,
-        limits=parse_limits(body, base),
-        storage=body.storage,
-        env=body.env,
-        metadata=body.metadata,
-        session_key=body.session_key,
-        idle_timeout_s=body.idle_timeout_seconds,
-        max_lifetime_s=body.max_lifetime_seconds,
-        idempotency_key=idempotency_key,
-    )
-
-
-def parse_changes(body: schemas.UpdateSandbox, base: Limits) -> SandboxChanges:
-    """Build what the core is asked to change."""
-    return SandboxChanges(
-        metadata=body.metadata,
-        idle_timeout_s=body.idle_timeout_seconds,
-        max_lifetime_s=body.max_lifetime_seconds,
-        limits=parse_limits(body, base),
-    )
-
-
-def parse_sandbox_query(query: schemas.ListSandboxes, owner: Owner | None) -> SandboxQuery:
-    """Build which sandboxes to list."""
-    return SandboxQuery(
-        owner=owner,
-        statuses=frozenset(query.status),
-        image=query.image,
-        session_key=query.session_key,
-        metadata=dict(label.split("=", 1) for label in query.metadata),
-        offset=query.offset,
-        limit=query.limit,
-    )
-
-
-def parse_audit_query(query: schemas.ListAudit) -> AuditQuery:
-    """Build which audit rows to list."""
-    return AuditQuery(**query.model_dump())
-
-
-def parse_execution(body: schemas.RunFields, idempotency_key: str | None = None, **more: Any) -> NewExecution:
-    """Build what the core is asked to run. Raises InvalidRequest unless exactly one thing is to be run."""
-    kind, code = _parse_kind(body)
-    if body.stdin and body.stdin_base64:
-        raise InvalidRequest("stdin and stdin_base64 are both given: send one")
-    stdin = base64.b64decode(body.stdin_base64) if body.stdin_base64 else body.stdin.encode() or None
-    return NewExecution(
-        kind=kind,
-        code=code,
-        argv=tuple(body.argv),
-        timeout_s=body.timeout_seconds,
-        grace_s=body.grace_seconds,
-        idle_timeout_s=body.idle_timeout_seconds,
-        env=body.env,
-        cwd=body.cwd,
-        echo=body.echo,
-        output_bytes=body.output_bytes,
-        output_max_bytes=body.output_max_bytes,
-        kill_leftovers=body.kill_leftovers,
-        stdin=stdin,
-        idempotency_key=idempotency_key,
-        **more,
-    )
-
-
-def parse_one_shot(body: schemas.Run, base: Limits) -> OneShot:
-    """Build what the core is asked to run in a sandbox of its own. Raises InvalidRequest."""
-    files: dict[str, bytes] = {}
-    for file in body.files:
-        given = file.model_fields_set & {"text", "base64"}
-        if len(given) != 1:
-            raise InvalidRequest(f"files: give {file.path[:100]!r} exactly one of text and base64")
-        files[file.path] = base64.b64decode(file.base64) if "base64" in given else file.text.encode()
-    return OneShot(
-        request=parse_execution(body),
-        image=body.image,
-        limits=parse_limits(body, base),
-        files=files,
-        max_files=body.max_files,
-        max_bytes=body.max_bytes,
-    )
-
-
-def render_one_shot(result: OneShotResult, encoding: str) -> dict[str, Any]:
-    """Write how a run in a sandbox of its own ended."""
-    files = [
-        {
-            "path": file.path,
-            "action": file.action,
-            "size_bytes": len(file.content),
-            "base64": base64.b64encode(file.content).decode(),
-        }
-        for file in result.files
-    ]
-    return {**render_execution(result.execution, encoding), "files": files, "files_complete": result.files_complete}
-
-
-def _parse_kind(body: schemas.RunFields) -> tuple[ExecKind, str]:
-    given = body.model_fields_set & {"command", "code", "argv"}
-    if len(given) != 1:
-        raise InvalidRequest("say what to run with exactly one of command, code and argv")
-    if "argv" in given:
-        return ExecKind.ARGV, ""
-    if "command" in given:
-        return ExecKind.SHELL, body.command
-    if body.language == "bash":
-        return ExecKind.SHELL, body.code
-    return (ExecKind.SCRIPT if getattr(body, "fresh", False) else ExecKind.CELL), body.code
 
 
 def render_time(seconds: float) -> str:
@@ -324,3 +191,17 @@ def render_image(spec: ImageSpec, status: ImageStatus, default: str) -> dict[str
         "built_at": render_optional_time(status.built_at),
         "preload": list(spec.preload),
     }
+
+
+def render_one_shot(result: OneShotResult, encoding: str) -> dict[str, Any]:
+    """Write how a run in a sandbox of its own ended."""
+    files = [
+        {
+            "path": file.path,
+            "action": file.action,
+            "size_bytes": len(file.content),
+            "base64": base64.b64encode(file.content).decode(),
+        }
+        for file in result.files
+    ]
+    return {**render_execution(result.execution, encoding), "files": files, "files_complete": result.files_complete}
