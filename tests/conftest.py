@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,11 @@ import pytest
 from warren.core.images import Catalog
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from warren.domain import Image
 
+_SETTLE_S = 15.0
 _CACHE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ".cache", "tests")
 
 
@@ -25,3 +29,33 @@ def images_dir() -> str:
 def python_image(images_dir: str) -> Image:
     """The smallest image, built the first time it is asked for."""
     return Catalog(images_dir).build("python")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail the run when a process or a mount of a test is still there at its end."""
+    yield
+    folder = f"{tmp_path_factory.getbasetemp()}/"
+    deadline = time.monotonic() + _SETTLE_S
+    while (left := _processes(folder) + _mounts(folder)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+
+
+def _processes(folder: str) -> list[str]:
+    """Name the processes that were started with something under a folder."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                command = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue
+        if folder in command and int(name) != os.getpid():
+            found.append(f"process {name}: {command}")
+    return found
+
+
+def _mounts(folder: str) -> list[str]:
+    with open("/proc/self/mounts", encoding="utf-8") as file:
+        return [f"mount {line.split()[1]}" for line in file if folder in line]
