@@ -58,6 +58,7 @@ def served(request: pytest.FixtureRequest, make_settings: Callable[..., Settings
         pytest.skip(str(exc))
     yield served
     served.stop()
+    assert served.left == []
 
 
 @pytest.fixture(scope="package")
@@ -67,6 +68,7 @@ def bare(make_settings: Callable[..., Settings]) -> Iterator[Served]:
     served.start()
     yield served
     served.stop()
+    assert served.left == []
 
 
 @pytest.fixture

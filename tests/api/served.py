@@ -13,7 +13,9 @@ import anyio
 import httpx
 import uvicorn
 
-from warren.app import build_service
+from warren.app import build_engine, build_service
+from warren.domain import Handle
+from warren.engines.local.engine import LocalEngine
 from warren.gateway.app import build_app
 from warren.records import Scope
 
@@ -35,6 +37,8 @@ class Served:
         self.settings = settings
         self.port = 0
         self.keys: dict[str, str] = {}
+        self.left: list[str] = []
+        """Sandboxes that were still there when the service had ended."""
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._server: uvicorn.Server | None = None
@@ -83,6 +87,7 @@ class Served:
     def _run(self) -> None:
         try:
             anyio.run(self._serve, backend_options={"use_uvloop": True})
+            anyio.run(self._clean)
         except BaseException as exc:  # noqa: BLE001 - it is raised again in the thread of the tests
             self._failure = exc
         finally:
@@ -100,6 +105,17 @@ class Served:
                 self._server = server = uvicorn.Server(config)
                 self._ready.set()
                 await server.serve(sockets=[listener])
+
+    async def _clean(self) -> None:
+        """End what the engine keeps, and note the sandboxes that were left."""
+        engine = build_engine(self.settings)
+        await engine.open()
+        self.left = [handle.sandbox_id async for handle in engine.handles()]
+        for sandbox_id in self.left:
+            await engine.destroy(Handle(engine.name, sandbox_id))
+        await engine.close()
+        if isinstance(engine, LocalEngine):
+            await engine.retire()
 
     async def _make_keys(self, service: Service) -> None:
         grants = {"ann": Scope.RUN, "bob": Scope.RUN, "rita": Scope.READ, "adam": Scope.ADMIN}
