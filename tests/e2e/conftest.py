@@ -118,10 +118,10 @@ def serve(tmp_path: Path, images_dir: str, python_image: Image) -> Iterator[Call
     assert python_image.name == "python"
     services: list[RunningService] = []
 
-    def prepare(engine: str = "local", **settings: object) -> RunningService:
+    def prepare(engine: str = "local", *, folder: Path | None = None, **settings: object) -> RunningService:
         if engine == "local" and ROOTLESS:
             pytest.skip("the service is tested on the local engine as root: it keeps workspaces on disks of their own")
-        services.append(RunningService(tmp_path / f"data{len(services)}", images_dir, engine, **settings))
+        services.append(RunningService(folder or tmp_path / f"data{len(services)}", images_dir, engine, **settings))
         return services[-1]
 
     yield prepare

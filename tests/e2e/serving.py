@@ -46,6 +46,7 @@ class RunningService:
 
     def __init__(self, folder: Path, images: str, engine: str = "local", **settings: object) -> None:
         self.folder = folder
+        self.log_path = folder.with_suffix(".log")
         self.engine = engine
         self.key = ""
         self.port = 0
@@ -68,7 +69,7 @@ class RunningService:
     def start(self, *arguments: str) -> RunningService:
         """Start a process and wait until it says where it is. Raises NotStarted."""
         assert self.process is None
-        with open(self.folder / "serve.log", "ab") as log:
+        with open(self.log_path, "ab") as log:
             log_start = log.tell()
             self.process = subprocess.Popen(
                 [*PROGRAM, "serve", "--port", "0", *arguments],
@@ -83,7 +84,7 @@ class RunningService:
         said = self._read_announcement()
         if "Try: " not in said:
             code = self.wait()
-            raise NotStarted(code, (self.folder / "serve.log").read_text()[log_start:])
+            raise NotStarted(code, (self.log_path).read_text()[log_start:])
         self.port = int(re.search(r"http://[^ ]*:(\d+)", said)[1])  # type: ignore[index]  # it is there, or the test fails
         secret = re.search(r"wrn_[\w-]+", said)
         self.key = secret[0] if secret else self.key
@@ -151,7 +152,7 @@ class RunningService:
 
     def log(self) -> list[dict[str, Any]]:
         """Read what the processes on this folder have logged."""
-        lines = (self.folder / "serve.log").read_text().splitlines()
+        lines = (self.log_path).read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def rows(self) -> dict[str, Sandbox]:
@@ -223,11 +224,12 @@ class RunningService:
     async def _clear(self) -> None:
         engine = self._engine()
         await engine.open()
-        async for handle in engine.handles():
-            await engine.destroy(handle)
-        if isinstance(engine, LocalEngine):
-            await engine.retire()
-        else:
+        try:
+            async for handle in engine.handles():
+                await engine.destroy(handle)
+            if isinstance(engine, LocalEngine):
+                await engine.retire()
+        finally:
             await engine.close()
 
     def _read_announcement(self) -> str:

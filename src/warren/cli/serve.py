@@ -84,8 +84,10 @@ def _only_one(data_dir: str) -> Iterator[None]:
         raise ConfigError(f"{data_dir} cannot be written: {exc.strerror}. Choose another with --data-dir") from exc
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        # Only for the sentence below: a full disk is for the store to explain.
+        with contextlib.suppress(OSError):
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield
     except BlockingIOError:
         pid = os.pread(lock, 32, 0).decode().strip() or "another process"

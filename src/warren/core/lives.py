@@ -105,10 +105,14 @@ class Lives:
 
     async def destroy(self, place: Place) -> None:
         """Remove it, workspace, record and all."""
-        # What is not written about it goes with it; and where the disk is full, this makes room.
+        # Where the disk is full, this is what makes room. What was not written about it goes with it, and a record of
+        # what is no longer there is removed by the reaper, or by recovery.
         with contextlib.suppress(StoreError):
             await self.before_end(place.id)
-        await self.become(place, Status.DESTROYING)
+        try:
+            await self.become(place, Status.DESTROYING)
+        except StoreError:
+            place.sandbox = dataclasses.replace(place.sandbox, status=Status.DESTROYING)
         await self._finish_destroy(place)
 
     async def settle(self, place: Place) -> None:

@@ -318,7 +318,10 @@ class Sandboxes:
             record.drop_workspace()
         record.state = records.STOPPED
         if os.path.isdir(record.folder):
-            record.save()
+            # On a full disk the old one stays, of a process that has ended: whoever reads it cleans up once more. What
+            # must not be is that nothing can be removed where room is needed.
+            with contextlib.suppress(OSError):
+                record.save()
 
     def _forget(self, record: Record) -> None:
         self._records.pop(record.id, None)
