@@ -62,6 +62,29 @@ def test_one_that_was_ready_is_a_sandbox_like_any_other(tell: Any) -> None:
     tell(story)
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(memory_bytes=300 << 20),
+        Limits(open_files=1000),
+        Limits(pids=77),
+        Limits(disk_bytes=64 << 20),
+        Limits(disk_inodes=5000),
+    ],
+)
+def test_nobody_gets_one_that_was_made_with_other_bounds(tell: Any, limits: Limits) -> None:
+    async def story(s: Story) -> None:
+        await s.engine.create(s.spec())
+        ready = await s.next_one()
+        handle = await s.engine.create(s.spec(limits=limits))
+        disk = await run(s.engine, handle, "import os; s = os.statvfs('.'); print(s.f_blocks * s.f_frsize)")
+
+        assert s.pid(handle) != ready["pid"]
+        assert int(disk.stdout) <= limits.disk_bytes * 1.2
+
+    tell(story)
+
+
 def test_whoever_it_does_not_fit_gets_another(tell: Any) -> None:
     async def story(s: Story) -> None:
         await s.engine.create(s.spec())

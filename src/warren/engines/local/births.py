@@ -47,10 +47,8 @@ class Birth:
     def __init__(self, record: Record, limits: Limits, zygote: Zygote) -> None:
         self.record = record
         self.zygote = zygote
-        self.steps: tuple[plan.Step, ...] = ()
-        """How it contains itself."""
-        self.workspace = ""
-        """What the plan calls the place of its workspace."""
+        self.request: plan.SandboxRequest | None = None
+        """All that its containment and its workspace depend on."""
         self.newborn: Newborn | None = None
         self._limits = group_limits(limits)
         self._group: Group | None = None
@@ -67,17 +65,14 @@ class Birth:
         # From here on the zygote works at the same time. What we send waits for the process in its socket.
         self._group.resize(self._limits)
 
-    def contain(self, steps: tuple[plan.Step, ...], mount_fd: int, *, ahead: bool, debug: bool) -> None:
+    def contain(self, request: plan.SandboxRequest, mount_fd: int, *, ahead: bool, debug: bool) -> None:
         """Tell it how to contain itself, and hand it what it needs for that and afterwards."""
         assert self._group is not None
-        self.steps = steps
+        self.request = request
+        steps = [(step.act, dict(step.args)) for step in plan.build_sandbox_plan(request)]
         facts = self._group.facts()
         passed = [*facts.values(), *([mount_fd] if mount_fd >= 0 else [])]
-        message: Header = {
-            "t": "contain",
-            "plan": [(step.act, dict(step.args)) for step in steps],
-            "facts": list(facts),
-        }
+        message: Header = {"t": "contain", "plan": steps, "facts": list(facts)}
         message |= {"mount": mount_fd >= 0, "ahead": ahead, "debug": debug}
         try:
             with unix_channel.listen(self.record.socket) as listener:
@@ -173,9 +168,8 @@ class Births:
         try:
             birth.spawn(0 if self._base_uid is None else record.uid_index)
             owner = os.getuid() if self._base_uid is None else self._base_uid + record.uid_index
-            birth.workspace, mount_fd = await self._workspaces.attach(record, limits, owner)
-            steps = self._plan(limits, birth.workspace)
-            birth.contain(steps, mount_fd, ahead=ahead, debug=self._debug)
+            workspace, mount_fd = await self._workspaces.attach(record, limits, owner)
+            birth.contain(self._request(limits, workspace), mount_fd, ahead=ahead, debug=self._debug)
         finally:
             # It still waits in the group of this one.
             birth.zygote.get_ready()
@@ -249,19 +243,18 @@ class Births:
             self._next[digest] = birth
 
     def _fits(self, birth: Birth, limits: Limits) -> bool:
-        return birth.steps == self._plan(limits, birth.workspace)
+        # Not by the plan: it says that a workspace is attached, and not how large that is.
+        return birth.request is not None and birth.request == self._request(limits, birth.request.workspace)
 
-    def _plan(self, limits: Limits, workspace: str) -> tuple[plan.Step, ...]:
-        return plan.build_sandbox_plan(
-            plan.SandboxRequest(
-                memory_bytes=limits.memory_bytes,
-                open_files=limits.open_files,
-                pids=limits.pids,
-                workspace=workspace,
-                disk_bytes=limits.disk_bytes,
-                disk_inodes=limits.disk_inodes,
-                layers=self._layers,
-            )
+    def _request(self, limits: Limits, workspace: str) -> plan.SandboxRequest:
+        return plan.SandboxRequest(
+            memory_bytes=limits.memory_bytes,
+            open_files=limits.open_files,
+            pids=limits.pids,
+            workspace=workspace,
+            disk_bytes=limits.disk_bytes,
+            disk_inodes=limits.disk_inodes,
+            layers=self._layers,
         )
 
 
