@@ -199,10 +199,10 @@ def suggest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
 
 def by_code(code: str) -> type[Error] | None:
     """Find the error class for a code that crossed the wire; unknown codes are None."""
-    return _BY_CODE.get(code)
+    return BY_CODE.get(code)
 
 
-_BY_CODE: dict[str, type[Error]] = {
+BY_CODE: dict[str, type[Error]] = {
     cls.code: cls
     for cls in (
         InvalidRequest,

@@ -23,6 +23,7 @@ from warren.gateway.metrics import Metrics, MetricsMiddleware
 from warren.gateway.middleware import RequestMiddleware, allow_origins
 from warren.gateway.openapi import build_openapi
 from warren.gateway.openapi_health import PATHS, describe_health
+from warren.gateway.openapi_problems import explain_codes
 from warren.gateway.operations import Reply
 from warren.gateway.page import POLICY, build_page
 from warren.gateway.problems import ProblemMiddleware
@@ -66,9 +67,12 @@ class Documents:
         document = build_openapi(OPERATIONS, with_auth=with_auth, more_paths=describe_health(with_auth=with_auth))
         policy = (b"content-security-policy", POLICY.encode())
         self._replies = {
+            "/": Reply(b"", 307, ((b"location", b"/docs"),)),
             "/openapi.json": Reply(orjson.dumps(document), 200, ((b"content-type", b"application/json"),)),
             "/docs": Reply(
-                build_page(document).encode(), 200, ((b"content-type", b"text/html; charset=utf-8"), policy)
+                build_page(document, explain_codes()).encode(),
+                200,
+                ((b"content-type", b"text/html; charset=utf-8"), policy),
             ),
         }
 

@@ -49,6 +49,8 @@ _EVENT = {
 _REQUEST_ID = {
     "X-Request-ID": {"description": "Names this request in logs and the audit record.", "schema": {"type": "string"}}
 }
+_TAGS = ("One-shot", "Sandboxes", "Executions", "Files", "Kernels", "Images", "Audit", "Operation")
+"""In the order in which somebody new meets them."""
 _ABOUT = f"""Sandboxes that run code for AI agents.
 
 * Send a key as `Authorization: Bearer wrn_…` or `X-API-Key`. Of the scopes `read`, `run` and `admin` each includes
@@ -73,6 +75,7 @@ def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_path
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "Warren", "version": warren.__version__, "description": _ABOUT},
+        "tags": [{"name": tag} for tag in _TAGS],
         "paths": paths | more_paths,
         "components": {
             "schemas": {**schemas, "Problem": problem_schema()},

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-PROBLEM = "application/problem+json"
+from warren.errors import BY_CODE
+from warren.gateway.problems import CONTENT_TYPE, HTTP_CODES, TYPE
 
 MEANINGS = {
     400: "The request makes no sense as it stands.",
     401: "No valid key came with the request.",
     403: "The key does not allow this.",
     404: "There is no such thing, or it is somebody else's.",
+    405: "The address does not know that method; `Allow` lists those that it knows.",
+    406: "Nothing that `Accept` names can be answered here.",
     409: "Something is in a state, or busy, so that this cannot be done now.",
     412: "A condition of the request does not hold.",
     413: "The request, or what it asks for, is too large.",
@@ -27,6 +30,13 @@ MEANINGS = {
 }
 
 
+def explain_codes() -> dict[str, tuple[int, str]]:
+    """Return the status and the meaning of each code that a problem can have."""
+    ours = {code: (error.status, error.__doc__ or "") for code, error in BY_CODE.items()}
+    of_http = {code: (status, MEANINGS[status]) for code, status in HTTP_CODES.items() if code not in ours}
+    return dict(sorted((ours | of_http).items(), key=lambda item: item[1][0]))
+
+
 def describe_problem(status: int, headers: dict[str, Any]) -> dict[str, Any]:
     """Build the response of one status."""
     headers = dict(headers)
@@ -37,7 +47,7 @@ def describe_problem(status: int, headers: dict[str, Any]) -> dict[str, Any]:
     return {
         "description": MEANINGS[status],
         "headers": headers,
-        "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
 
 
@@ -69,7 +79,7 @@ def problem_schema() -> dict[str, Any]:
         },
         "required": ["type", "title", "status", "detail", "code", "request_id", "retryable", "error"],
         "example": {
-            "type": "/docs/reference/errors.md#not_found",
+            "type": f"{TYPE}not_found",
             "title": "Not found",
             "status": 404,
             "detail": "there is no such sandbox",

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from warren.core.admission import Rate
 
 CONTENT_TYPE = "application/problem+json"
-TYPE = "/docs/reference/errors.md#"
+TYPE = "/docs#"
+"""Where codes are explained: a row of the page that the service itself shows."""
 
 _log = logging.getLogger(__name__)
 _FIELDS_SHOWN = 20
@@ -247,7 +248,7 @@ def _of_http(exc: HTTPException) -> Problem:
 
 
 _HTTP_DETAILS = {
-    404: "there is nothing at this address",
+    404: "there is nothing at this address: `/docs` lists what there is",
     405: "this address does not know that method: `Allow` has those that it knows",
 }
 

@@ -48,7 +48,7 @@ def test_a_problem_has_all_of_its_members() -> None:
     assert response.media_type == "application/problem+json"
     assert response.status_code == 404
     assert orjson.loads(bytes(response.body)) == {
-        "type": "/docs/reference/errors.md#not_found",
+        "type": "/docs#not_found",
         "title": "Not found",
         "status": 404,
         "detail": "there is no such sandbox",

@@ -33,7 +33,7 @@ OPERATIONS = (
         description="Files go in with the request, and the files that it created or modified come back with the "
         "answer. A client that goes away ends it.",
         body=schemas.Run,
-        example={"code": "print(open('in.txt').read().upper())", "files": [{"path": "in.txt", "text": "hello"}]},
+        example={"code": 'print(open("in.txt").read().upper())', "files": [{"path": "in.txt", "text": "hello"}]},
         answers=(Answer(description="How it ended, and what it left.", model=RunShown),),
         errors=(404, 409, 501, 502),
     ),

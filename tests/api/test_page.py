@@ -1,0 +1,91 @@
+"""The page at `/docs`: it leads to everything, and each line on it can be pasted."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from warren.gateway.openapi_problems import explain_codes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from api.served import Served
+
+MISUNDERSTOOD = {"000", "400", "401", "403", "404", "405", "415", "422"}
+"""Statuses of requests that were never what they should have been."""
+
+
+@pytest.fixture
+def page(served: Served) -> str:
+    with served.client("nobody") as nobody:
+        return nobody.get(f"{served.url}/docs").text
+
+
+def test_the_address_of_the_service_leads_to_its_page(served: Served) -> None:
+    with served.client("nobody", follow_redirects=True) as nobody:
+        answer = nobody.get(served.url)
+        lost = nobody.get(f"{served.url}/api/v1/sandbox").json()
+
+    assert answer.url.path == "/docs"
+    assert "/docs" in lost["detail"]
+
+
+def test_the_type_of_every_problem_leads_to_a_row_of_the_page(served: Served, page: str) -> None:
+    with served.client("nobody") as nobody:
+        where = nobody.get(f"{served.url}/api/v1/sandboxes").json()["type"]
+
+    assert where == "/docs#unauthenticated"
+    for code in explain_codes():
+        assert f"<tr id='{code}'>" in page, code
+
+
+def _turn(line: str) -> int:
+    """Say when a line has its turn: a file is written first, what is deleted goes last, and then its sandbox."""
+    if " -X DELETE " in line:
+        return 3 if line.endswith('/$sandbox"') else 2
+    return 0 if " -X PUT " in line else 1
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_every_line_of_the_page_can_be_pasted(served: Served, page: str, tmp_path: Path) -> None:
+    lines = [html.unescape(each) for each in re.findall(r"<pre>(curl .*?)</pre>", page, re.DOTALL)]
+    lines.sort(key=_turn)
+    with served.client("adam") as adam:
+        sandbox = adam.post("/sandboxes").json()["id"]
+        adam.put(f"/sandboxes/{sandbox}/files/draft.txt", content=b"a draft")
+        for _ in range(2):
+            execution = adam.post(f"/sandboxes/{sandbox}/exec", json={"code": "x = 1"}).json()["execution_id"]
+    with tarfile.open(tmp_path / "file", "w"):
+        pass
+    env = {
+        "PATH": os.environ["PATH"],
+        "WARREN_URL": served.url,
+        "WARREN_API_KEY": served.keys["adam"],
+        "sandbox": sandbox,
+        "execution": execution,
+    }
+
+    for line in lines:
+        done = subprocess.run(
+            ["bash", "-c", line.replace('"image": "data"', '"image": "python"') + " -o answer -w '%{http_code}'"],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+        assert done.returncode == 0, (line, done.stderr)
+        assert done.stdout not in MISUNDERSTOOD, (line, (tmp_path / "answer").read_text())
+    with served.client("adam") as adam:
+        for item in adam.get("/sandboxes", params={"session_key": "agent-session-abc"}).json()["items"]:
+            adam.delete(f"/sandboxes/{item['id']}")
