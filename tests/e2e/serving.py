@@ -68,9 +68,20 @@ class RunningService:
 
     def start(self, *arguments: str) -> RunningService:
         """Start a process and wait until it says where it is. Raises NotStarted."""
+        log_start = self.launch(*arguments)
+        said = self._read_announcement()
+        if "Try: " not in said:
+            code = self.wait()
+            raise NotStarted(code, (self.log_path).read_text()[log_start:])
+        self.port = int(re.search(r"http://[^ ]*:(\d+)", said)[1])  # type: ignore[index]  # it is there, or the test fails
+        secret = re.search(r"wrn_[\w-]+", said)
+        self.key = secret[0] if secret else self.key
+        return self
+
+    def launch(self, *arguments: str) -> int:
+        """Start a process and wait for nothing; returns where its log begins."""
         assert self.process is None
         with open(self.log_path, "ab") as log:
-            log_start = log.tell()
             self.process = subprocess.Popen(
                 [*PROGRAM, "serve", "--port", "0", *arguments],
                 env=self.env,
@@ -81,14 +92,7 @@ class RunningService:
                 text=True,
                 start_new_session=True,
             )
-        said = self._read_announcement()
-        if "Try: " not in said:
-            code = self.wait()
-            raise NotStarted(code, (self.log_path).read_text()[log_start:])
-        self.port = int(re.search(r"http://[^ ]*:(\d+)", said)[1])  # type: ignore[index]  # it is there, or the test fails
-        secret = re.search(r"wrn_[\w-]+", said)
-        self.key = secret[0] if secret else self.key
-        return self
+            return log.tell()
 
     def restart(self, *arguments: str) -> RunningService:
         """Kill the process as a power failure would, and start another on the same folder."""

@@ -269,6 +269,13 @@ def tell(service: RunningService, rounds: int, pool: int, seed: int) -> None:
             check_all(client, story)
         pause_s = chance.choice((0.0, 0.0, chance.uniform(0.001, 0.03)))
         story.work_until_killed(chance.randrange(3, 40), pause_s)
+        if number % 2:
+            # Once more while it recovers from the first time.
+            service.launch()
+            killer = threading.Timer(chance.uniform(0.4, 1.5), service.signal, (signal.SIGKILL,))
+            killer.start()
+            killer.join()
+            service.wait()
         assert service.run("audit", "verify").returncode == 0, f"after kill {number}"
     service.start()
     with service.client() as client:
