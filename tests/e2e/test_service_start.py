@@ -129,13 +129,39 @@ def test_two_services_cannot_have_one_folder(serve: Callable[..., RunningService
 
 
 def test_a_port_that_is_taken_is_named(serve: Callable[..., RunningService]) -> None:
+    """At once, and not after the minute that the image takes."""
+    service = serve("bare")
+    (service.folder / "images").unlink()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        refused = serve("bare").run("serve", "--port", str(port))
+        refused = service.run("serve", "--port", str(port))
 
     assert refused.returncode == 2
     assert f"port {port}" in refused.stderr
     assert refused.stderr.count("\n") == 1
+
+
+def test_an_engine_that_cannot_work_here_is_named_before_an_image_is_built_for_it(
+    serve: Callable[..., RunningService],
+) -> None:
+    service = serve("bare", allow_bare="false")
+    (service.folder / "images").unlink()
+    refused = service.run("serve", "--port", "0")
+
+    assert refused.returncode == 1
+    assert "bare" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_the_line_to_paste_works_at_the_second_start_too(serve: Callable[..., RunningService]) -> None:
+    service = serve("bare").start()
+    service.stop()
+    service.launch()
+    assert service.process is not None
+    assert service.process.stdout is not None
+    line = next(each for each in service.process.stdout if each.startswith("Try: curl "))
+
+    assert '-H "Authorization: Bearer $WARREN_API_KEY"' in line, "a shell leaves what is in single quotes as it is"
 
 
 def test_without_keys_only_this_machine_is_served(serve: Callable[..., RunningService]) -> None:

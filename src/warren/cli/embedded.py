@@ -85,16 +85,20 @@ def prepare(choice: Choice) -> Prepared:
     try:
         image = catalog.get(name)
     except NotFound:
-        anyio.run(_try_engine, settings, choice)
+        try_engine(settings, choice)
         print(f"warren: image {name} is not built yet; building it once", file=sys.stderr)
         image = build_with_progress(catalog, name)
     return Prepared(settings, choice, image, limits)
 
 
-async def _try_engine(settings: Settings, choice: Choice) -> None:
+def try_engine(settings: Settings, choice: Choice) -> None:
     """Find out that an engine cannot work here before time is spent on an image for it."""
-    async with opened_engine(settings, choice):
-        pass
+
+    async def open_and_close() -> None:
+        async with opened_engine(settings, choice):
+            pass
+
+    anyio.run(open_and_close)
 
 
 async def retire_engine(settings: Settings) -> None:

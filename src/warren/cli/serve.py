@@ -70,8 +70,10 @@ def serve(
     if not settings.serve.auth:
         check_no_auth(settings.serve.host)
     with _only_one(settings.data_dir):
+        # First what can be refused at once: an image takes a minute.
+        listener = _bind(settings.serve.host, settings.serve.port)
         _prepare_image(settings)
-        return _run(settings, _listen(settings.serve.host, settings.serve.port))
+        return _run(settings, listener)
 
 
 @contextlib.contextmanager
@@ -100,6 +102,8 @@ def _only_one(data_dir: str) -> Iterator[None]:
 
 def _prepare_image(settings: Settings) -> None:
     from warren.app import build_catalog
+    from warren.cli.embedded import try_engine
+    from warren.cli.options import Choice
     from warren.cli.progress import build_with_progress
 
     catalog = build_catalog(settings)
@@ -108,11 +112,13 @@ def _prepare_image(settings: Settings) -> None:
             catalog.get(name)
         except NotFound:
             catalog.spec(name)
+            try_engine(settings, Choice())
             print(f"Building image {name}; this is done once.", file=sys.stderr)
             build_with_progress(catalog, name)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
+    """Take the address. Nobody is let in yet: who connected now would wait for as long as an image takes."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
             0
@@ -120,7 +126,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(2048)
     except OSError as exc:
         raise ConfigError(f"cannot listen on {host} port {port}: {exc.strerror}. Choose another with --port") from exc
     return listener
@@ -142,6 +147,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     from warren.app import build_service
     from warren.gateway.app import build_app
 
+    listener.listen(2048)
     async with build_service(settings) as service:
         config = uvicorn.Config(
             build_app(service, settings),
@@ -168,7 +174,7 @@ async def _announce(service: Service, settings: Settings, listener: socket.socke
         secret = await service.keys.ensure_first_key()
         if secret is not None:
             print(f"Your API key, shown this once: {secret}")
-        header = f" -H 'Authorization: Bearer {secret or '$WARREN_API_KEY'}'"
+        header = f' -H "Authorization: Bearer {secret or "$WARREN_API_KEY"}"'
         if secret is None:
             print("Keys: `warren keys list` shows them, `warren keys create NAME` makes another.")
     else:
