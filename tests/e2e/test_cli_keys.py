@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from e2e.conftest import PROGRAM
+from e2e.serving import PROGRAM
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,17 +136,30 @@ def test_a_name_in_force_is_not_given_twice(warren: Commands) -> None:
     assert again.stderr.startswith("warren: ")
 
 
+@pytest.mark.parametrize(
+    "arguments", [("keys", "list"), ("keys", "revoke", "ci"), ("audit", "verify"), ("audit", "export")], ids=" ".join
+)
+def test_a_folder_that_no_service_has_used_is_no_empty_record(warren: Commands, arguments: tuple[str, ...]) -> None:
+    """A wrong folder would verify for ever otherwise."""
+    done = warren(*arguments)
+
+    assert done.returncode == 1
+    assert f"there is no warren.db in {warren.data_dir}" in done.stderr
+    assert "--data-dir" in done.stderr
+    assert not warren.data_dir.exists()
+
+
 def test_a_whole_record_verifies_and_an_earlier_head_is_still_in_it(warren: Commands) -> None:
-    empty = warren.json("audit", "verify")
+    at_first = "0:" + "0" * 64
     warren.json("keys", "create", "one")
     first = warren.json("audit", "verify")
     warren.json("keys", "create", "two")
-    later = warren.json("audit", "verify", "--known", first["head"], "--known", empty["head"])
+    later = warren.json("audit", "verify", "--known", first["head"], "--known", at_first)
     shown = warren.on_a_terminal("audit", "verify")
     wrong = warren("audit", "verify", "--known", f"1:{'0' * 64}")
     future = warren("audit", "verify", "--known", f"99:{'0' * 64}")
 
-    assert (empty["rows"], first["rows"], later["rows"]) == (0, 1, 2)
+    assert (first["rows"], later["rows"]) == (1, 2)
     assert later["head"] in shown
     assert (wrong.returncode, future.returncode) == (1, 1)
     assert "row 1 " in wrong.stderr

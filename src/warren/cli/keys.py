@@ -40,11 +40,9 @@ def _parse_scope(text: str) -> Scope:
     "  warren keys create dashboard --tenant acme --subject ann --scope read --json",
 )
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it; one in force has each name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it; no two in force have one name.")],
     *,
-    tenant: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose principals share nothing with others'.")
-    ] = "default",
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="Who shares nothing with other tenants.")] = "default",
     subject: Annotated[
         str | None,
         typer.Option(metavar="NAME", show_default=False, help="Whose sandboxes it sees; the key's name unless set."),
@@ -75,7 +73,7 @@ def create(
         print_json({**_as_json(key), "secret": secret})
         return
     print(secret)
-    print("This is the only time that it is shown. Send it as `Authorization: Bearer` with it.", file=sys.stderr)
+    print("This is the only time that it is shown. Send it as `Authorization: Bearer wrn_…`.", file=sys.stderr)
 
 
 @app.command("list", short_help="List the keys.", epilog="\b\nExamples:\n  warren keys list\n  warren keys list --json")
@@ -127,7 +125,8 @@ async def _create(name: str, choice: Mapping[str, Any], data_dir: str | None) ->
     from warren.cli.stored import build_caller, opened_store
     from warren.core.keys import Keys
 
-    async with opened_store(data_dir) as (store, audit):
+    # Keys may be made before the first start, which then makes none.
+    async with opened_store(data_dir, must_exist=False) as (store, audit):
         return await Keys(store, audit).create(name, **choice, by=build_caller())
 
 

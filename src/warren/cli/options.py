@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 ImageName = Annotated[
     str | None,
-    typer.Option("--image", "-i", metavar="NAME", show_default=False, help="What it is made from; data unless set."),
+    typer.Option(
+        "--image", "-i", metavar="NAME", show_default=False, help="What sandboxes are made from; data unless set."
+    ),
 ]
 Memory = Annotated[
     int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Memory it may use, such as 2G; 512M unless set.")

@@ -25,8 +25,11 @@ DataDir = Annotated[
 
 
 @contextlib.asynccontextmanager
-async def opened_store(data_dir: str | None) -> AsyncIterator[tuple[Store, Audit]]:
-    """Open the store that the settings name, and what writes its audit record, for the length of a block."""
+async def opened_store(data_dir: str | None, *, must_exist: bool = True) -> AsyncIterator[tuple[Store, Audit]]:
+    """Open the store that the settings name, and what writes its audit record, for the length of a block.
+
+    Raises StoreError where none is, unless it may be made.
+    """
     from warren.core.audit import Audit
     from warren.core.policy import Policy
     from warren.settings import Settings
@@ -35,7 +38,7 @@ async def opened_store(data_dir: str | None) -> AsyncIterator[tuple[Store, Audit
     settings = Settings.load(flags={"data_dir": data_dir})
     # The seam says nothing of how a store is built: that is between its settings and its class.
     store_class: Any = load_store(settings.store)
-    store: Store = store_class(settings.data_dir)
+    store: Store = store_class(settings.data_dir, must_exist=must_exist)
     await store.open()
     try:
         yield store, Audit(store, Policy())

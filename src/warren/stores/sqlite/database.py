@@ -36,14 +36,20 @@ READER_WAIT_S = 0.5
 class Database:
     """Where the file is, and how it is opened."""
 
-    def __init__(self, data_dir: str, lock_wait_s: float) -> None:
+    def __init__(self, data_dir: str, lock_wait_s: float, *, must_exist: bool = False) -> None:
         self._lock_wait_s = lock_wait_s
+        self._must_exist = must_exist
         self._identity: tuple[int, int] | None = None
         self.path = os.path.join(data_dir, DATABASE)
         self._secret_path = os.path.join(data_dir, SECRET)
 
     def prepare(self, *, kept_executions: int | None) -> bytes:
         """Make or migrate the file, and return the secret of the audit chain. Raises StoreError."""
+        if self._must_exist and not os.path.exists(self.path) and not os.path.exists(self._secret_path):
+            raise StoreError(
+                f"there is no {DATABASE} in {os.path.dirname(self.path)}: start the service, or name the folder of one "
+                "that has run with --data-dir"
+            )
         with explaining(self.path):
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             # WHY: not opened where it is there: closing it would drop the locks of a store that this process has open.

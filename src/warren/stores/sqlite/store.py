@@ -55,13 +55,19 @@ class SqliteStore:
     """Keeps everything in `<data_dir>/warren.db`. Several processes may have it open."""
 
     def __init__(
-        self, data_dir: str | os.PathLike[str], *, kept_executions: int | None = None, lock_wait_s: float = 10.0
+        self,
+        data_dir: str | os.PathLike[str],
+        *,
+        kept_executions: int | None = None,
+        lock_wait_s: float = 10.0,
+        must_exist: bool = False,
     ) -> None:
         """Set what is kept of each sandbox, for every process: without it, it stays as it is, 1000 in a new file.
 
         Of the executions that ended, those that ended first go. `lock_wait_s` is how long another process may write.
+        One that must exist is not made: who only looks would take an empty one for the truth.
         """
-        self._database = Database(os.path.abspath(data_dir), lock_wait_s)
+        self._database = Database(os.path.abspath(data_dir), lock_wait_s, must_exist=must_exist)
         self._kept_executions = kept_executions
         self._buckets = Buckets()
         self._opened: _Parts | None = None
