@@ -86,5 +86,5 @@ docs: setup ## write the reference pages that come from the code
 	$(BIN)/python -m warren.cli.reference > docs/reference/cli.md
 
 clean: ## remove what setup and the tools made
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -374,7 +374,7 @@ class Sandboxes:
         if storage == Storage.PERSISTENT and self._base_uid is None and "disk" not in self._optional:
             raise EngineUnavailable(
                 "a persistent workspace has no disk quota without root; "
-                "run as root, or name the layer `disk` in optional_layers to accept that"
+                "ask for an ephemeral one, run as root, or add disk to WARREN_OPTIONAL_LAYERS to do without"
             )
 
     def _find(self, sandbox_id: str, *, running: bool = False) -> Record:
