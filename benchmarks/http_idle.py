@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -35,13 +36,17 @@ async def measure(bench: Bench) -> None:
 
 
 def _create(service: Served, count: int) -> list[str]:
-    def create(client: Client) -> str:
-        made: str = client.get("POST", "/api/v1/sandboxes", {"disk_mb": 16})["id"]
+    mine = threading.local()
+
+    def connect() -> None:
+        mine.client = service.client()
+
+    def create(_number: int) -> str:
+        made: str = mine.client.get("POST", "/api/v1/sandboxes", {"disk_mb": 16})["id"]
         return made
 
-    with ThreadPoolExecutor(4) as pool:
-        clients = [service.client() for _ in range(4)]
-        return list(pool.map(lambda number: create(clients[number % 4]), range(count)))
+    with ThreadPoolExecutor(4, initializer=connect) as pool:
+        return list(pool.map(create, range(count)))
 
 
 def _calls(bench: Bench, client: Client, sandbox: str) -> float:
