@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from e2e.serving import RunningService
 
 UNSET = "none"
-LOOK = (
-    "import os\n"
-    "print(globals().get('n', 'none'), open('f').read() if os.path.exists('f') else 'none', "
-    "open('g').read() if os.path.exists('g') else 'none')"
-)
+LOOK = """
+import os
+read = lambda name: open(name).read() if os.path.exists(name) else 'none'
+print(globals().get('n', 'none'), read('f'), read('g'), read('all').replace('\\n', ','))
+"""
 
 
 @dataclass
@@ -55,6 +55,8 @@ class Worker:
         """What was answered, by request id and by execution id."""
         self._story = story
         self._counter = 0
+        self._cut_off: tuple[str, dict[str, str], str] | None = None
+        """Where, what and under which key was asked last, if no answer came."""
         self._acts = (self._create, self._run, self._run, self._start_background, self._upload)
         self._rare = (self._stop, self._start, self._delete)
 
@@ -69,6 +71,7 @@ class Worker:
 
     def check(self, client: httpx.Client) -> None:
         """See that everything is as we were told, and know it exactly again."""
+        self._ask_again(client)
         for known in list(self.sandboxes.values()):
             answer = client.post(f"/sandboxes/{known.id}/exec", json={"code": LOOK})
             if answer.status_code == 404 and known.may_be_gone:
@@ -76,12 +79,36 @@ class Worker:
                 continue
             assert answer.status_code == 200, f"{known}: {answer.text}"
             self._note(answer)
-            variable, file, upload = answer.json()["stdout"].split()
+            variable, file, upload, every = answer.json()["stdout"].split()
+            ran = every.strip(",").split(",")
+            assert len(ran) == len(set(ran)), f"something ran twice in {known}: {ran}"
             assert variable in known.variable, f"{known}: {answer.text}"
             assert file in known.file, f"{known}: {answer.text}"
             assert upload in known.upload, f"{known}: {answer.text}"
             known.variable, known.file, known.upload, known.may_be_gone = {variable}, {file}, {upload}, False
             self._check_background(client, known)
+
+    def _ask_again(self, client: httpx.Client) -> None:
+        """Ask once more for what was cut off, under the same key: it is done, once, whenever the service died."""
+        if self._cut_off is None:
+            return
+        (path, body, key), self._cut_off = self._cut_off, None
+        answer = client.post(path, json=body, headers={"Idempotency-Key": key})
+        assert answer.status_code in {200, 201}, answer.text
+        if path == "/sandboxes":
+            self._note(answer)
+            self.sandboxes[answer.json()["id"]] = Known(answer.json()["id"])
+        else:
+            assert answer.json()["cause"] == "exited", answer.text
+            # What it did is recorded under the first request for it.
+            self.answered[answer.json()["execution_id"]] = body["code"]
+
+    def _ask_once(self, client: httpx.Client, path: str, body: dict[str, str], status: int) -> httpx.Response:
+        key = f"{id(self)}-{self._next()}"
+        self._cut_off = path, body, key
+        answer = self._ask(client.post(path, json=body, headers={"Idempotency-Key": key}), status)
+        self._cut_off = None
+        return answer
 
     def _check_background(self, client: httpx.Client, known: Known) -> None:
         for execution_id, printed in known.background.items():
@@ -113,16 +140,15 @@ class Worker:
 
     def _create(self, client: httpx.Client) -> None:
         if len(self.sandboxes) < 3:
-            answer = self._ask(client.post("/sandboxes", json={}), 201)
-            found = answer.json()["id"]
+            found = self._ask_once(client, "/sandboxes", {}, 201).json()["id"]
             self.sandboxes[found] = Known(found)
 
     def _run(self, client: httpx.Client) -> None:
         known, value = self._pick(), self._next()
         known.variable |= {value}
         known.file |= {value}
-        code = f"n = '{value}'\nprint(open('f', 'w').write(n))"
-        answer = self._ask(client.post(f"/sandboxes/{known.id}/exec", json={"code": code}))
+        code = f"n = '{value}'\nprint(open('f', 'w').write(n), open('all', 'a').write(n + '\\n'))"
+        answer = self._ask_once(client, f"/sandboxes/{known.id}/exec", {"code": code}, 200)
         assert answer.json()["cause"] == "exited", answer.text
         self.answered[answer.json()["execution_id"]] = code
         known.variable, known.file = {value}, {value}
@@ -225,14 +251,6 @@ def _audit(client: httpx.Client) -> list[dict[str, Any]]:
     return rows
 
 
-def _remove_unknown(client: httpx.Client, story: Story) -> None:
-    """Delete the sandboxes that nobody was told of: their creation was cut off between the deed and the answer."""
-    told = {known for worker in story.workers for known in worker.sandboxes}
-    for sandbox in client.get("/sandboxes", params={"limit": 100}).json()["items"]:
-        if sandbox["id"] not in told:
-            assert client.delete(f"/sandboxes/{sandbox['id']}").status_code == 204
-
-
 def _check_settled(client: httpx.Client, story: Story) -> None:
     """See that no execution runs for ever, and that each has one entry in the audit record."""
     for worker in story.workers:
@@ -292,5 +310,6 @@ def tell(service: RunningService, rounds: int, pool: int, seed: int) -> None:
 def check_all(client: httpx.Client, story: Story) -> None:
     for worker in story.workers:
         worker.check(client)
-    _remove_unknown(client, story)
+    told = {known for worker in story.workers for known in worker.sandboxes}
+    assert {one["id"] for one in client.get("/sandboxes", params={"limit": 100}).json()["items"]} == told
     _check_settled(client, story)
