@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import math
 import os
+import resource
 import signal
 import socket
 import sys
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from warren.core.service import Service
     from warren.settings import Settings
+
+_OPEN_FILES = 65_536
 
 EXAMPLES = """\b
 Examples:
@@ -146,22 +149,32 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
 
     from warren.app import build_service
     from warren.gateway.app import build_app
+    from warren.gateway.protocol import Guard, build_protocol
 
     listener.listen(2048)
     async with build_service(settings) as service:
         config = uvicorn.Config(
             build_app(service, settings),
-            http="httptools",
+            http=build_protocol(Guard(connections=_raise_open_files() // 2)),
             ws="none",
             lifespan="off",
             access_log=False,
             log_config=None,
             server_header=False,
+            # WHY: a client says in these headers what it likes, and the audit record has its address.
+            proxy_headers=False,
             timeout_graceful_shutdown=1,
-            h11_max_incomplete_event_size=64 * 1024,
         )
         await _announce(service, settings, listener)
         await _build_server(config, service, settings.serve.drain_s).serve(sockets=[listener])
+
+
+def _raise_open_files() -> int:
+    """Allow this process as many open files as it may have, and say how many: each sandbox and each client is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    return most
 
 
 async def _announce(service: Service, settings: Settings, listener: socket.socket) -> None:
