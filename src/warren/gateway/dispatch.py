@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from warren.gateway.auth import check_scope
-from warren.gateway.bodies import ClientLeft, check_length, parse_body, parse_query, read_body
+from warren.gateway.bodies import ClientLeft, check_length, count_large, parse_body, parse_query, read_body
 from warren.gateway.operations import Call, Reply
 from warren.gateway.problems import rate_headers
+from warren.gateway.room import Room
 from warren.records import Caller
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 PREFIX = "/api/v1"
 _LEFT = Reply(b"", 499)
+_FREE = contextlib.nullcontext()
 
 
 class _NoQuery(BaseModel):
@@ -44,6 +48,7 @@ class Dispatcher:
         self._settings = settings
         self._auth = auth
         self._otherwise = otherwise
+        self._room = Room()
         self._table = _build_table(operations)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,18 +68,23 @@ class Dispatcher:
         state["route"] = operation.path
         client = scope.get("client")
         address, request_id = client[0] if client else "", state["request_id"]
-        principal = await self._auth.identify(scope["headers"], address=address, request_id=request_id)
+        identify = functools.partial(self._auth.identify, scope["headers"], address=address, request_id=request_id)
+        principal = await identify()
+        # For answers that last: a key may be revoked meanwhile.
+        state["ask_again"] = identify
         state["subject"] = principal.subject
         rate = await self._service.admission.check_rate(principal)
         if rate is not None:
             send = _with_rate(send, rate)
         check_scope(principal, operation.grant)
         caller = Caller(principal=principal, request_id=request_id, address=address)
+        size = 0 if operation.body is None else count_large(scope, self._settings.serve.body_bytes)
         try:
-            body, query = await self._read(operation, scope, receive)
-            call = Call(self._service, self._settings, caller, scope, receive)
-            call.set_input(body, query)
-            reply = await operation.handler(call)
+            with self._room.hold(principal.owner, size) if size else _FREE:
+                body, query = await self._read(operation, scope, receive)
+                call = Call(self._service, self._settings, caller, scope, receive)
+                call.set_input(body, query)
+                reply = await operation.handler(call)
         except ClientLeft:
             reply = _LEFT
         await reply(scope, receive, send)

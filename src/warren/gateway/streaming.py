@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
+from warren.errors import StoreError, Unauthenticated
 from warren.gateway.bodies import ClientLeft
 from warren.gateway.operations import dump
 from warren.gateway.problems import build_problem, log_failure
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable
+    from collections.abc import AsyncGenerator, Awaitable, Mapping
 
     from anyio.abc import TaskGroup
     from starlette.types import Receive, Scope, Send
@@ -96,7 +97,7 @@ class EventStream:
             await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS]})
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_watch, receive, tasks)
-                tasks.start_soon(self._beat, send)
+                tasks.start_soon(self._beat, scope["state"], send, tasks.cancel_scope)
                 await self._send_all(str(scope["state"]["request_id"]), send)
                 tasks.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b""})
@@ -113,10 +114,21 @@ class EventStream:
             event = encode_event("error", problem.render(request_id))
             await send({"type": "http.response.body", "body": event, "more_body": True})
 
-    async def _beat(self, send: Send) -> None:
+    async def _beat(self, state: Mapping[str, Any], send: Send, scope: anyio.CancelScope) -> None:
+        """Say that the connection lives when it is quiet, and end it when its client may no longer ask."""
+        ask_again = state.get("ask_again")
         self._quiet_since = anyio.current_time()
         while True:
             await anyio.sleep_until(self._quiet_since + self._heartbeat_s)
+            try:
+                with contextlib.suppress(StoreError):
+                    if ask_again is not None:
+                        await ask_again()
+            except Unauthenticated as error:
+                problem = build_problem(error).render(str(state["request_id"]))
+                await send({"type": "http.response.body", "body": encode_event("error", problem), "more_body": True})
+                scope.cancel()
+                return
             if anyio.current_time() >= self._quiet_since + self._heartbeat_s:
                 self._quiet_since = anyio.current_time()
                 await send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
