@@ -251,7 +251,9 @@ class Connection:
         elif kind == "open":
             self._handle_open(stream_id, header)
         elif kind == "ping":
-            self.post({"t": "pong"})
+            # Not to one that asks without reading: what it is owed would pile up here.
+            if not self.is_busy:
+                self.post({"t": "pong"})
         elif kind == "pong":
             if self._pongs:
                 self._pongs.popleft().set()
@@ -278,6 +280,8 @@ class Connection:
         stream = LinkStream(self, stream_id)
         self._streams[stream_id] = stream
         if sum(1 for one in self._streams if one % 2 == 0) > MAX_OPENED:
+            if self.is_busy:
+                raise ProtocolError("more streams than it may open, and it does not read that they are refused")
             self.forget(stream)
         else:
             self.opened(stream, header)
