@@ -275,6 +275,9 @@ class Executions:
 
     async def _find_stdin(self, caller: Caller, sandbox_id: str, execution_id: str) -> Typed:
         running = await self._find_to_change(caller, sandbox_id, execution_id)
+        if running.execution.owner != caller.principal.owner:
+            # An admin may end what is another's, but not use it.
+            raise NotFound(f"sandbox {sandbox_id} has no execution {execution_id[:64]!r}")
         if running.stdin is None:
             raise Conflict("the execution takes no input: it has ended, or was not started with its input open")
         return running.stdin
