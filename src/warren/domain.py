@@ -198,6 +198,7 @@ class ExecRequest:
     output_max_bytes: int = 256 * MIB
     kill_leftovers: bool = False
     scan_changes: bool = True
+    checkpoint: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ def test_files_go_in_and_changed_files_come_out(ann: httpx.Client) -> None:
 
 
 def test_a_script_ends_with_its_own_exit_code(ann: httpx.Client) -> None:
-    script = ann.post("/run", json={"code": "raise SystemExit(7)"}).json()
-    cell = ann.post("/run", json={"code": "6 * 7", "fresh": False}).json()
+    script = ann.post("/run", json={"code": "raise SystemExit(7)", "fresh": True}).json()
+    cell = ann.post("/run", json={"code": "6 * 7"}).json()
     shell = ann.post("/run", json={"command": "exit 9"}).json()
 
     assert (script["exit_code"], script["kind"], script["state"]) == (7, "script", "none")

@@ -45,6 +45,8 @@ class NewExecution:
     output_max_bytes: int = 256 * MIB
     kill_leftovers: bool = False
     scan_changes: bool = True
+    checkpoint: bool = True
+    """Whether the kernel, once done, makes the copy that would save its variables from the next one."""
     stdin: bytes | None = None
     """Given up front."""
     stdin_open: bool = False

@@ -280,4 +280,6 @@ def render_request(request: ExecRequest) -> dict[str, Any]:
     asked["output_bytes"], asked["output_max_bytes"] = request.output_bytes, request.output_max_bytes
     asked["leftover"] = "kill" if request.kill_leftovers else "keep"
     asked["changes"] = request.scan_changes
+    if not request.checkpoint:
+        asked["checkpoint"] = False
     return asked

@@ -6,6 +6,7 @@ Of a one-shot the audit record stays, and nothing else: its sandbox's record goe
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import logging
 import tarfile
@@ -16,7 +17,7 @@ import anyio
 
 from warren.core.executions import NewExecution
 from warren.core.sandboxes import NewSandbox
-from warren.domain import MIB, ExecKind, Storage
+from warren.domain import MIB, Storage
 from warren.errors import Error, InvalidRequest, NotFound, TooLarge
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _log = logging.getLogger(__name__)
 class OneShot:
     """What to run, in what, with which files, and how much to give back."""
 
-    request: NewExecution = field(default_factory=lambda: NewExecution(kind=ExecKind.SCRIPT))
+    request: NewExecution = field(default_factory=NewExecution)
     image: str | None = None
     limits: Limits | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +115,9 @@ class OneShots:
         try:
             async with self._sandboxes.use(caller, sandbox.id) as place:
                 await _put_files(place.link, shot.files)
-                execution = await self._executions.run(caller, sandbox.id, shot.request, is_kept=False)
+                # Nothing runs after it, so there is nothing to save its variables for.
+                request = dataclasses.replace(shot.request, checkpoint=False)
+                execution = await self._executions.run(caller, sandbox.id, request, is_kept=False)
                 assert execution.result is not None
                 files, complete = await _get_files(place.link, execution.result, shot)
             return OneShotResult(execution, files, complete)

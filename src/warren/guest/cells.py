@@ -64,7 +64,7 @@ class CellRun(Run):
             "echo": self.request.echo,
             "cwd": self._cwd,
             "env": {**self.request.env, MARK: self.execution.id},
-            "checkpoint": checkpoint_bytes,
+            "checkpoint": checkpoint_bytes if self.request.checkpoint else 0,
         }
         self._kernel.send(header, self.request.code.encode(), theirs)
 

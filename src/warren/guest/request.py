@@ -49,6 +49,7 @@ class RunRequest:
     output_max: int = 256 << 20
     kill_leftovers: bool = False
     scan_changes: bool = True
+    checkpoint: bool = True
 
     def without_content(self) -> RunRequest:
         """Return what is worth keeping of it once it has been run."""
@@ -81,6 +82,7 @@ def parse_run(header: Header, payload: bytes) -> RunRequest:
         output_max=get_number(header, "output_max_bytes", 256 << 20, high=1 << 50),
         kill_leftovers=get_choice(header, "leftover", ("keep", "kill"), "keep") == "kill",
         scan_changes=get_flag(header, "changes", default=True),
+        checkpoint=get_flag(header, "checkpoint", default=True),
     )
 
 

@@ -130,6 +130,16 @@ def test_a_crash_in_the_first_cell_loses_nothing(client: Client) -> None:
     assert client.run("print('again')")["stdout"] == "again\n"
 
 
+def test_a_cell_that_asks_for_no_checkpoint_gets_none(client: Client) -> None:
+    client.run("x = 1")
+    until(lambda: client.call("kernels")["kernels"][0]["checkpoints"] == 1)
+    client.run("x = 2", checkpoint=False)
+    result = client.run("import os; os._exit(1)", checkpoint=False)
+
+    assert (result["state"], result["cells_back"], result["protected"]) == ("rolled_back", 1, False)
+    assert client.run("print(x)")["stdout"] == "1\n"
+
+
 def test_without_checkpoints_a_crash_loses_the_variables_and_says_so() -> None:
     with running_agent(limits={"checkpoints": 0, "checkpoint_bytes": 1 << 20}) as agent:
         client = agent.connect()

@@ -254,8 +254,9 @@ class Run(RunFields):
     disk_mb: DiskMb | None = Field(default=None, description="Size of the workspace, in MiB.")
     files: list[InputFile] = Field(default_factory=list, max_length=1000, description="Put into the workspace first.")
     fresh: bool = Field(
-        default=True,
-        description="Run Python as a script, whose exit code is true; false: as a cell, whose last value is shown.",
+        default=False,
+        description="Run Python as a script, whose exit code is the system's word, and not as a cell, whose last "
+        "value and figures are shown.",
     )
     max_files: Whole = Field(default=100, ge=0, le=1000, description="Changed files to return with their content.")
     max_bytes: Whole = Field(default=16 << 20, ge=0, le=64 << 20, description="Of all of them together.")
