@@ -130,7 +130,7 @@ class Admission:
         if most and own >= most:
             self._observer.rejected("executions")
             raise QuotaExceeded(
-                f"{own} executions at once are as many as you may have: wait for one to end",
+                f"your quota of executions at once, {own}, is used up: wait for one to end",
                 retry_after_s=self.executions.advice_s(0, most),
             )
         self._own[owner] = own + 1

@@ -99,7 +99,7 @@ class Service:
             await opening.enter_async_context(self.oneshots)
             counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)
             await self.executions.lose_rest()
-            _log.info("recovered", extra={"counts": counts})
+            _log.info("service.recovered", extra=counts)
             self.is_recovered = True
             opening.push_async_callback(self.pool.drain)
             await opening.enter_async_context(_running(self.pool.run, self.reaper.run))
@@ -123,7 +123,7 @@ class Service:
         try:
             await self.audit.close()
         except StoreError as error:
-            _log.error("the audit record is not complete: %s", error)
+            _log.error("audit.incomplete", extra={"reason": str(error)})
 
 
 async def _shielded(close: Callable[[], Awaitable[None]]) -> None:

@@ -79,7 +79,7 @@ def test_a_principal_at_its_own_ceiling_is_refused_at_once() -> None:
     async def check() -> None:
         admission = build(own_executions=2)
         async with admission.executing(ANN), admission.executing(ANN):
-            with pytest.raises(QuotaExceeded, match="2 executions") as caught:
+            with pytest.raises(QuotaExceeded, match="executions at once, 2") as caught:
                 async with admission.executing(ANN):
                     pass
             async with admission.executing(BOB):
