@@ -183,7 +183,10 @@ def test_a_request_id_is_taken_over_or_made(client: httpx.Client) -> None:
 
 def test_answers_carry_safe_headers_and_the_rate(client: httpx.Client) -> None:
     answer = client.get("/sandboxes")
+    problem = client.get("/sandboxes/sbx_0000000000000000")
 
+    assert problem.status_code == 404
+    assert problem.headers["ratelimit-limit"] == "100000"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-frame-options"] == "DENY"
     assert "default-src 'none'" in answer.headers["content-security-policy"]

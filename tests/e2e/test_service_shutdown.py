@@ -125,6 +125,22 @@ def test_a_call_that_does_not_end_in_time_is_found_by_the_next_service(serve: Ca
     service.check_books()
 
 
+def test_a_stream_that_does_not_end_in_time_says_so(serve: Callable[..., RunningService]) -> None:
+    service = serve("bare", serve_drain_s=0.2).start()
+    with service.client() as client:
+        path = f"/sandboxes/{create(client)}/exec"
+        with client.stream("POST", path, json={"code": WAIT, "stream": True}) as answer:
+            lines = answer.iter_lines()
+            next(line for line in lines if line == "event: stdout")
+            code = service.stop()
+            rest = list(lines)
+
+    assert code == 0
+    assert [line for line in rest if line.startswith("event: ")] == ["event: error"]
+    assert "the service stops" in rest[-2]
+    assert not [line for line in service.log() if line["level"] == "error" and "Exception" in line["event"]]
+
+
 def _finished(client: httpx.Client, path: str) -> dict[str, Any] | None:
     found: dict[str, Any] = client.get(path).json()
     return found if found["status"] == "finished" else None

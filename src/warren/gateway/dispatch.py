@@ -75,6 +75,7 @@ class Dispatcher:
         state["subject"] = principal.subject
         rate = await self._service.admission.check_rate(principal)
         if rate is not None:
+            state["rate"] = rate
             send = _with_rate(send, rate)
         check_scope(principal, operation.grant)
         caller = Caller(principal=principal, request_id=request_id, address=address)

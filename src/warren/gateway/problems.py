@@ -127,7 +127,7 @@ class Problem:
         )
 
 
-_STOPPED = Problem(
+STOPPED = Problem(
     code=Overloaded.code,
     status=Overloaded.status,
     detail="the service stops, and could not wait any longer for this to end: look at what became of it",
@@ -206,7 +206,7 @@ class ProblemMiddleware:
             # Only the server cancels a request: when it stops, and has waited for it as long as it may.
             if has_begun:
                 raise
-            await _STOPPED.respond(str(scope.get("state", {}).get("request_id", "")))(scope, receive, send)
+            await STOPPED.respond(str(scope.get("state", {}).get("request_id", "")))(scope, receive, send)
         except Exception as exc:
             state = scope.get("state", {})
             request_id = str(state.get("request_id", ""))
@@ -215,7 +215,7 @@ class ProblemMiddleware:
                 log_failure(exc, request_id)
                 raise
             answer = respond(exc, request_id)
-            if (rate := state.get("rate")) is not None:
+            if (rate := state.get("rate")) is not None and not isinstance(exc, RateExceeded):
                 answer.headers.update(rate_headers(rate))
             await answer(scope, receive, send)
 

@@ -11,7 +11,7 @@ import anyio
 from warren.errors import StoreError, Unauthenticated
 from warren.gateway.bodies import ClientLeft
 from warren.gateway.operations import dump
-from warren.gateway.problems import build_problem, log_failure
+from warren.gateway.problems import STOPPED, build_problem, log_failure
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Mapping
@@ -24,6 +24,7 @@ T = TypeVar("T")
 HEARTBEAT_S = 15.0
 PATIENCE_S = 0.02
 """A client that leaves earlier than this is noticed this late."""
+_LAST_WORDS_S = 1.0
 _HEARTBEAT = b": still here\n\n"
 _HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -95,11 +96,17 @@ class EventStream:
         """Send it, to its end or the client's."""
         async with self._held, contextlib.aclosing(self._events):
             await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS]})
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_watch, receive, tasks)
-                tasks.start_soon(self._beat, scope["state"], send, tasks.cancel_scope)
-                await self._send_all(str(scope["state"]["request_id"]), send)
-                tasks.cancel_scope.cancel()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_watch, receive, tasks)
+                    tasks.start_soon(self._beat, scope["state"], send, tasks.cancel_scope)
+                    await self._send_all(str(scope["state"]["request_id"]), send)
+                    tasks.cancel_scope.cancel()
+            except asyncio.CancelledError:
+                # Only the server cancels a request: when it stops, and has waited for it as long as it may.
+                event = encode_event("error", STOPPED.render(str(scope["state"]["request_id"])))
+                with anyio.move_on_after(_LAST_WORDS_S, shield=True):
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
     async def _send_all(self, request_id: str, send: Send) -> None:
