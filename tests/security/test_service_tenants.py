@@ -217,6 +217,20 @@ def test_whoever_starts_too_much_is_stopped_and_nobody_else(target: Attacked, an
     assert ann.delete(f"/sandboxes/{sandbox_id}").status_code == 204
 
 
+def test_a_list_of_executions_is_short_however_long_they_are(ann: httpx.Client) -> None:
+    sandbox_id = create(ann)
+    code = f"import sys\nprint('o' * 60_000)\nprint('e' * 60_000, file=sys.stderr)\n# {'c' * 60_000}"
+    for _ in range(10):
+        assert ann.post(f"/sandboxes/{sandbox_id}/exec", json={"code": code}).json()["exit_code"] == 0
+    listed = ann.get(f"/sandboxes/{sandbox_id}/executions", params={"limit": 100})
+    assert len(listed.content) < 10 * 16_384
+    assert {each["truncated"] for each in listed.json()["items"]} == {True}
+    one = ann.get(f"/sandboxes/{sandbox_id}/executions/{listed.json()['items'][0]['execution_id']}").json()
+    assert len(one["stdout"]) == 60_001
+    assert not one["truncated"]
+    assert ann.delete(f"/sandboxes/{sandbox_id}").status_code == 204
+
+
 def test_streams_that_nobody_reads_keep_nobody_waiting(target: Attacked, ann: httpx.Client) -> None:
     sandbox_id = create(ann)
     begun = ann.post(f"/sandboxes/{sandbox_id}/exec", json={"command": "yes", "background": True}).json()

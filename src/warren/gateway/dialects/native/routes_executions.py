@@ -102,7 +102,7 @@ async def list_executions(call: Call) -> Reply:
     """List what ran in a sandbox."""
     query = call.query(schemas.ListExecutions)
     page = await call.service.executions.list(call.caller, sandbox_id(call), offset=query.offset, limit=query.limit)
-    return json_reply(translate.render_page(page, translate.render_recorded))
+    return json_reply(translate.render_page(page, translate.render_listed))
 
 
 async def get_execution(call: Call) -> Reply:
@@ -193,6 +193,8 @@ OPERATIONS = (
         grant=Scope.READ,
         tag="Executions",
         summary="List executions, newest first",
+        description="Long code and output are cut here, and large displays left out: ask for one execution to have all "
+        "that is kept of it.",
         query=schemas.ListExecutions,
         answers=(Answer(description="A part of the list.", model=ListOf[RecordedExecution]),),
         errors=(404,),

@@ -7,6 +7,7 @@ import dataclasses
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from warren.core.execution_record import cut, cut_text
 from warren.domain import MIB, Cause
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from warren.records import AuditRow, Execution, Page, Sandbox
 
 WORKSPACE = "/workspace"
+LISTED_BYTES = 4096
+"""Of the code and of each output, in a list."""
+LISTED_CHANGES = 100
 
 
 def render_time(seconds: float) -> str:
@@ -98,6 +102,30 @@ def render_execution(execution: Execution, encoding: str = "utf-8") -> dict[str,
 def render_recorded(execution: Execution, encoding: str = "utf-8") -> dict[str, Any]:
     """Write an execution as it was recorded, with its code."""
     return {**render_execution(execution, encoding), "code": execution.code, "request_id": execution.request_id}
+
+
+def render_listed(execution: Execution) -> dict[str, Any]:
+    """Write an execution as one of many: of what is long, its beginning and its end."""
+    result = execution.result
+    if result is not None:
+        stdout, stderr = cut(result.stdout, LISTED_BYTES), cut(result.stderr, LISTED_BYTES)
+        displays = result.displays if _size(result.displays) <= LISTED_BYTES else ()
+        changes = result.files_changed[:LISTED_CHANGES]
+        result = dataclasses.replace(
+            result,
+            stdout=stdout,
+            stderr=stderr,
+            displays=displays,
+            error=result.error and {name: cut_text(text, LISTED_BYTES) for name, text in result.error.items()},
+            files_changed=changes,
+            files_changed_complete=result.files_changed_complete and changes == result.files_changed,
+            truncated=result.truncated or (stdout, stderr, displays) != (result.stdout, result.stderr, result.displays),
+        )
+    return render_recorded(dataclasses.replace(execution, result=result, code=cut_text(execution.code, LISTED_BYTES)))
+
+
+def _size(displays: tuple[Display, ...]) -> int:
+    return sum(len(text) for display in displays for text in display.data.values())
 
 
 def render_result(result: ExecResult, encoding: str) -> dict[str, Any]:
