@@ -259,7 +259,7 @@ class Run(RunFields):
         "value and figures are shown.",
     )
     max_files: Whole = Field(default=100, ge=0, le=1000, description="Changed files to return with their content.")
-    max_bytes: Whole = Field(default=16 << 20, ge=0, le=64 << 20, description="Of all of them together.")
+    max_bytes: Whole = Field(default=16 << 20, ge=0, le=16 << 20, description="Of all of them together.")
 
 
 class CreateKernel(Body):
