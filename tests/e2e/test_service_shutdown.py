@@ -165,3 +165,7 @@ def test_a_second_signal_ends_the_wait(serve: Callable[..., RunningService]) -> 
         service.signal(signal.SIGINT)
         service.wait()
         call.wait()
+
+    (said,) = (line for line in service.log() if line["event"] == "service.stopping")
+    assert (said["requests"], said["wait_s"]) == (1, 600)
+    assert "Ctrl-C again" in said["hint"]

@@ -198,10 +198,15 @@ async def _announce(service: Service, settings: Settings, listener: socket.socke
 
 def _build_server(config: uvicorn.Config, service: Service, drain_s: float) -> uvicorn.Server:
     """Build a server that answers what is under way before it stops, and that meanwhile says that it is not ready."""
+    import logging
+
     import uvicorn
+
+    log = logging.getLogger(__name__)
 
     class Server(uvicorn.Server):
         drained_by = math.inf
+        has_said_so = False
 
         def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
             # WHY: not as uvicorn does it, which raises the signal again as soon as it has stopped listening: that
@@ -215,6 +220,15 @@ def _build_server(config: uvicorn.Config, service: Service, drain_s: float) -> u
         async def on_tick(self, counter: int) -> bool:
             is_ending = await super().on_tick(counter)
             is_busy = bool(self.server_state.tasks) and time.monotonic() < self.drained_by
+            # Not where the signal comes in: that may be in the middle of another line.
+            if self.should_exit and not self.has_said_so:
+                self.has_said_so = True
+                waits = {
+                    "requests": len(self.server_state.tasks),
+                    "wait_s": drain_s,
+                    "hint": "Ctrl-C again ends it now",
+                }
+                log.info("service.stopping", extra=waits if is_busy else {})
             return is_ending and (self.force_exit or not is_busy)
 
     return Server(config)
