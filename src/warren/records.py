@@ -26,7 +26,7 @@ class Scope(enum.StrEnum):
     RUN = "run"
     """Create, change and delete them, and run code."""
     ADMIN = "admin"
-    """See and end everybody's, and read keys and the audit record."""
+    """See and end everybody's, and read all of the audit record."""
 
 
 class Owner(NamedTuple):
