@@ -62,6 +62,14 @@ def test_what_is_written_is_there_for_programs(ann: httpx.Client, sandbox: str, 
     assert ann.get(f"{files}/outputs.txt").content == b"it runs\n"
 
 
+def test_a_path_that_ends_like_a_folder_makes_no_file(ann: httpx.Client, files: str) -> None:
+    refused = ann.put(f"{files}/charts/", content=b"a file?")
+
+    assert code(refused) == (400, "invalid_request")
+    assert "mkdir" in refused.json()["detail"]
+    assert ann.get(f"{files}/charts").status_code == 404
+
+
 def test_an_empty_file_is_a_file(ann: httpx.Client, files: str) -> None:
     assert ann.put(f"{files}/empty").status_code == 204
 

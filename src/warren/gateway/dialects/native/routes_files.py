@@ -107,6 +107,10 @@ async def write_file(call: Call) -> ASGIApp:
     """Write the body of the request to a file."""
     query, path = call.query(WriteFile), parse_path(call.scope)
     pieces = receive_pieces(call.scope, call.receive, call.settings.serve.upload_bytes)
+    if path.endswith("/"):
+        raise InvalidRequest(
+            f"{path[:200]!r} ends with a slash, as folders do: name the file, or make a folder with mkdir"
+        )
     if call.header(b"content-range") is not None:
         raise InvalidRequest("a part of a file cannot be written: send all of it, without Content-Range")
     conditions = Conditions.of(call.header)
