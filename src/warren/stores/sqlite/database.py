@@ -37,7 +37,7 @@ class Database:
     """Where the file is, and how it is opened."""
 
     def __init__(self, data_dir: str, lock_wait_s: float, *, must_exist: bool = False) -> None:
-        self._lock_wait_s = lock_wait_s
+        self.lock_wait_s = lock_wait_s
         self._must_exist = must_exist
         self._identity: tuple[int, int] | None = None
         self.path = os.path.join(data_dir, DATABASE)
@@ -55,7 +55,7 @@ class Database:
             # WHY: not opened where it is there: closing it would drop the locks of a store that this process has open.
             if not os.path.exists(self.path):
                 _make_file(self.path, b"")
-            with contextlib.closing(self._connect(self._lock_wait_s)) as connection:
+            with contextlib.closing(self._connect(self.lock_wait_s)) as connection:
                 self._check(connection)
                 connection.execute("PRAGMA journal_mode = WAL")
                 # WHY: once, at the start, it may cost a flush to know that all else is there before the secret is.
@@ -70,7 +70,7 @@ class Database:
     def writer(self) -> sqlite3.Connection:
         """Open the connection that writes."""
         with explaining(self.path):
-            connection = self._connect(self._lock_wait_s)
+            connection = self._connect(self.lock_wait_s)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
             # WHY: variables of a sandbox may be secrets, and should not stay in the file after it.

@@ -80,7 +80,13 @@ class SqliteStore:
     def _open(self) -> _Parts:
         secret = self._database.prepare(kept_executions=self._kept_executions)
         appender, checkpoints = Appender(secret), Checkpoints(self._database.writer())
-        writer = Writer(self._database.writer(), self._database.path, appender, checkpoints)
+        writer = Writer(
+            self._database.writer(),
+            self._database.path,
+            appender,
+            checkpoints,
+            lock_wait_s=self._database.lock_wait_s,
+        )
         return _Parts(secret, Reader(self._database), writer, appender)
 
     async def close(self) -> None:

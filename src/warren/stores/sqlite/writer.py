@@ -1,4 +1,10 @@
-"""The one thread that writes: what waits is committed together, and one that fails does not harm the others."""
+"""The one who writes: what waits is committed together, and one that fails does not harm the others.
+
+A commit goes to the log in memory, in about a tenth of a millisecond; waking a thread for it and being woken by it
+costs several times that. So it is done where it is asked for, at the end of the event loop's turn. What could take
+long, because it is much, waits for the disk or for another process, is left to a thread; while that has something, all
+goes to it.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_AT_ONCE = 256
+MOST_HERE = 16
+"""So many are committed in the event loop's own thread: it should not be away for longer than a few milliseconds."""
 
 
 @dataclass(slots=True)
@@ -43,11 +51,26 @@ class _Job:
 class Writer:
     """Performs operations on its connection in the order they come."""
 
-    def __init__(self, connection: sqlite3.Connection, path: str, appender: Appender, checkpoints: Checkpoints) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        appender: Appender,
+        checkpoints: Checkpoints,
+        *,
+        lock_wait_s: float,
+    ) -> None:
         self._connection = connection
         self._path = path
         self._appender = appender
         self._checkpoints = checkpoints
+        self._lock_wait_ms = round(lock_wait_s * 1000)
+        self._set_wait(0)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that asked first. Others, in other threads, are served by ours."""
+        self._asked: list[_Job] = []
+        self._handed_over = 0
+        self._turn = threading.Lock()
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._is_open = True
         # WHY: a daemon, so that a program that fails before it closes the store still ends; what was
@@ -76,24 +99,55 @@ class Writer:
             raise StoreError("the store is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Job(operation, future, loop, in_steps, flushed))
+        job = _Job(operation, future, loop, in_steps, flushed)
+        if self._loop is None:
+            self._loop = loop
+        if loop is not self._loop:
+            self._queue.put(job)
+            return future
+        self._asked.append(job)
+        if len(self._asked) == 1:
+            loop.call_soon(self._write_asked)
         return future
 
     async def close(self) -> None:
         """Perform what was asked for, and close the connection."""
         if self._is_open:
             self._is_open = False
+            self._write_asked()
             self._queue.put(None)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
+
+    def _write_asked(self) -> None:
+        batch, self._asked = self._asked, []
+        if not batch:
+            return
+        is_short = len(batch) <= MOST_HERE and not any(job.flushed for job in batch)
+        if is_short and not self._handed_over and self._write_here(batch):
+            _settle(batch)
+            return
+        self._handed_over += len(batch)
+        for job in batch:
+            self._queue.put(job)
+
+    def _write_here(self, batch: Sequence[_Job]) -> bool:
+        """Commit in the thread of the event loop; False when that would have to wait, and nothing is done then."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            return self._perform(batch)
+        finally:
+            self._turn.release()
 
     def _run(self) -> None:
         is_last = False
         while not is_last:
             batch, is_last = self._take()
             if batch:
-                self._perform(batch)
-                _deliver(batch)
+                with self._turn:
+                    self._perform_waiting(batch)
+                self._deliver(batch)
         self._checkpoints.close()
         with contextlib.suppress(sqlite3.Error):
             self._connection.close()
@@ -111,17 +165,37 @@ class Writer:
                 return batch, False
         return batch, True
 
-    def _perform(self, batch: Sequence[_Job]) -> None:
+    def _perform_waiting(self, batch: Sequence[_Job]) -> None:
+        self._set_wait(self._lock_wait_ms)
+        try:
+            if not self._perform(batch):
+                locked = sqlite3.OperationalError("locked")
+                locked.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                for job in batch:
+                    job.fail(self._explain(locked))
+        finally:
+            self._set_wait(0)
+
+    def _perform(self, batch: Sequence[_Job]) -> bool:
+        """Commit together, or one by one where that fails; False when another process has the file."""
         try:
             self._commit(batch)
         except Exception as exc:  # noqa: BLE001 - whatever it is, somebody waits for the answer, and the thread goes on
-            if len(batch) == 1 or is_locked(exc):
-                for job in batch:
-                    job.fail(self._explain(exc))
-                return
+            if is_locked(exc):
+                return False
+            if len(batch) == 1:
+                batch[0].fail(self._explain(exc))
+                return True
             # WHY: a full disk undoes the whole transaction, also what would have fitted.
-            for job in batch:
-                self._perform([job])
+            for at, job in enumerate(batch):
+                if not self._perform([job]):
+                    for late in batch[at:]:
+                        late.fail(self._explain(exc))
+                    break
+        return True
+
+    def _set_wait(self, milliseconds: int) -> None:
+        self._connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
 
     def _commit(self, batch: Sequence[_Job]) -> None:
         flushed = any(job.flushed for job in batch)
@@ -163,23 +237,26 @@ class Writer:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
 
+    def _deliver(self, batch: Sequence[_Job]) -> None:
+        """Wake each event loop once."""
+        loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+        for job in batch:
+            loops.setdefault(job.loop, []).append(job)
+        for loop, jobs in loops.items():
+            # WHY: a loop that was closed has nobody waiting any more.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._take_back if loop is self._loop else _settle, jobs)
+
+    def _take_back(self, jobs: Sequence[_Job]) -> None:
+        self._handed_over -= len(jobs)
+        _settle(jobs)
+
     def _explain(self, error: Exception) -> Exception:
         if isinstance(error, Error):
             return error
         explained = explain(error, self._path) if isinstance(error, sqlite3.Error) else damaged(self._path, str(error))
         explained.__cause__ = error
         return explained
-
-
-def _deliver(batch: Sequence[_Job]) -> None:
-    """Wake each event loop once."""
-    loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in batch:
-        loops.setdefault(job.loop, []).append(job)
-    for loop, jobs in loops.items():
-        # WHY: a loop that was closed has nobody waiting any more.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, jobs)
 
 
 def _settle(jobs: Sequence[_Job]) -> None:
