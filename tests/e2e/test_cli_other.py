@@ -16,7 +16,7 @@ import time
 from fcntl import ioctl
 from typing import TYPE_CHECKING, Self
 
-from e2e.conftest import PROGRAM
+from e2e.serving import PROGRAM
 
 if TYPE_CHECKING:
     from e2e.conftest import Cli
