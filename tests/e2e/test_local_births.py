@@ -205,3 +205,21 @@ def test_a_name_that_is_taken_is_refused_and_costs_it_nothing(tell: Any) -> None
         assert s.pid(handle) == ready["pid"]
 
     tell(story)
+
+
+def test_one_is_ready_for_each_kind_of_storage_and_a_persistent_one_keeps_its_files(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        await s.engine.create(s.spec(storage=Storage.PERSISTENT))
+        ready = await s.next_one()
+        other = await s.engine.create(s.spec())
+        spec = s.spec(storage=Storage.PERSISTENT)
+        handle = await s.engine.create(spec)
+        claimed = s.pid(handle)
+        await run(s.engine, handle, "open('kept.txt', 'w').write('kept')")
+        await s.engine.stop(handle)
+        await s.engine.start(handle, spec)
+
+        assert (claimed, s.pid(other) == ready["pid"]) == (ready["pid"], False)
+        assert (await run(s.engine, handle, "print(open('kept.txt').read())")).stdout == b"kept\n"
+
+    tell(story)

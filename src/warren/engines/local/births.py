@@ -1,8 +1,8 @@
 """How a sandbox's process comes to be: copied from the zygote, contained, and then told which sandbox it is.
 
-What a sandbox is called, and what is particular to it, is told last. So one process an image is brought that far before
-anybody asks: the *next* one. It belongs to nobody, holds nothing of anybody, and waits on a socket whose other end only
-the keeper has: it ends when the keeper does. ADR 15 has the reasons.
+What a sandbox is called, and what is particular to it, is told last. So one process an image, and kind of storage, is
+brought that far before anybody asks: the *next* one. It belongs to nobody, holds nothing of anybody, and waits on a
+socket whose other end only the keeper has: it ends when the keeper does. ADR 15 has the reasons.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import select
 import shutil
 import signal
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from warren.domain import Storage
 from warren.engines import procfs, unix_channel
 from warren.engines.local import fds, plan
 from warren.engines.local.cgroups import GroupLimits
@@ -29,7 +28,7 @@ from warren.guest.wire import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
-    from warren.domain import Limits
+    from warren.domain import Limits, Storage
     from warren.engines.local.cgroups import Group
     from warren.engines.local.workspaces import Workspaces
     from warren.guest.wire import Header
@@ -39,6 +38,13 @@ SPAWN_TIMEOUT_S = 60.0
 """Many may be asked for at once, and the zygote makes them one after another."""
 OVERHEAD_BYTES = 24 << 20
 """Memory of the agent and the nursery, on top of what a sandbox was promised."""
+
+
+class Kind(NamedTuple):
+    """What a sandbox must be like for the one that is ready to do, beside its limits."""
+
+    digest: str
+    storage: Storage
 
 
 class Birth:
@@ -149,9 +155,9 @@ class Births:
         self._layers = layers
         self._base_uid = base_uid
         self._debug = debug
-        self._next: dict[str, Birth] = {}
-        """The one that is ready, by digest of the image."""
-        self._making: dict[str, asyncio.Task[None]] = {}
+        self._next: dict[Kind, Birth] = {}
+        """The one that is ready of each."""
+        self._making: dict[Kind, asyncio.Task[None]] = {}
         self._uid_indexes: dict[str, int] = {}
         # What an earlier keeper had ready; its processes ended with it, its groups are removed with other strays.
         shutil.rmtree(folder, ignore_errors=True)
@@ -174,33 +180,32 @@ class Births:
             # It still waits in the group of this one.
             birth.zygote.get_ready()
 
-    def take(self, digest: str, limits: Limits, storage: Storage) -> Birth | None:
+    def take(self, kind: Kind, limits: Limits) -> Birth | None:
         """Return the process that is ready for such a sandbox, if there is one; it is the caller's then."""
-        birth = self._next.get(digest)
-        if birth is None or storage != Storage.EPHEMERAL or not self._fits(birth, limits) or not birth.is_usable():
+        birth = self._next.get(kind)
+        if birth is None or not self._fits(birth, limits) or not birth.is_usable():
             return None
-        del self._next[digest]
+        del self._next[kind]
         self._uid_indexes.pop(birth.record.id, None)
         return birth
 
-    def get_ready(self, zygote: Zygote, digest: str, limits: Limits, uid_index: int) -> None:
-        """Make a process for the next sandbox of that image like the last; in the background."""
-        if digest not in self._making:
-            self._start(digest, self._make_next(zygote, digest, limits, uid_index))
+    def get_ready(self, zygote: Zygote, kind: Kind, limits: Limits, uid_index: int) -> None:
+        """Make a process for the next sandbox of that kind like the last; in the background."""
+        if kind not in self._making:
+            self._start(kind, self._make_next(zygote, kind, limits, uid_index))
 
-    def is_ready(self, digest: str, limits: Limits) -> bool:
-        """Whether the next sandbox of that image, with such limits, is ready or being made."""
-        birth = self._next.get(digest)
-        return digest in self._making or (birth is not None and self._fits(birth, limits) and birth.is_usable())
+    def is_ready(self, kind: Kind, limits: Limits) -> bool:
+        """Whether the next sandbox of that kind, with such limits, is ready or being made."""
+        birth = self._next.get(kind)
+        return kind in self._making or (birth is not None and self._fits(birth, limits) and birth.is_usable())
 
     def forsake(self, digest: str) -> None:
-        """End the one that is ready, in the background: its zygote is dead."""
-        if digest in self._next and digest not in self._making:
-            self._start(digest, self.drop(digest))
+        """End those of an image that are ready, in the background: its zygote is dead."""
+        for kind in [one for one in self._next if one.digest == digest and one not in self._making]:
+            self._start(kind, self._drop(kind))
 
-    async def drop(self, digest: str) -> None:
-        """End the one that is ready, if there is one."""
-        birth = self._next.pop(digest, None)
+    async def _drop(self, kind: Kind) -> None:
+        birth = self._next.pop(kind, None)
         if birth is not None:
             self._uid_indexes.pop(birth.record.id, None)
             await birth.undo()
@@ -212,18 +217,19 @@ class Births:
             task.cancel()
         if making:
             await asyncio.wait(making)
-        for digest in list(self._next):
-            await self.drop(digest)
+        for kind in list(self._next):
+            await self._drop(kind)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self, digest: str, work: Coroutine[object, object, None]) -> None:
-        task = self._making[digest] = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self._making.pop(digest, None))
+    def _start(self, kind: Kind, work: Coroutine[object, object, None]) -> None:
+        task = self._making[kind] = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._making.pop(kind, None))
 
-    async def _make_next(self, zygote: Zygote, digest: str, limits: Limits, uid_index: int) -> None:
-        await self.drop(digest)
+    async def _make_next(self, zygote: Zygote, kind: Kind, limits: Limits, uid_index: int) -> None:
+        await self._drop(kind)
         name = f"next-{secrets.token_hex(6)}"
-        record = Record(id=name, folder=os.path.join(self._folder, name), image=digest, uid_index=uid_index)
+        folder = os.path.join(self._folder, name)
+        record = Record(id=name, folder=folder, image=kind.digest, uid_index=uid_index, storage=kind.storage)
         self._uid_indexes[name] = uid_index
         birth = Birth(record, limits, zygote)
         try:
@@ -240,7 +246,7 @@ class Births:
             if not isinstance(error, Error):
                 raise
         else:
-            self._next[digest] = birth
+            self._next[kind] = birth
 
     def _fits(self, birth: Birth, limits: Limits) -> bool:
         # Not by the plan: it says that a workspace is attached, and not how large that is.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.domain import Limits, Storage
 from warren.engines.local import births, plan, probe, quota, records, snapshot, uids
-from warren.engines.local.births import Birth, Births
+from warren.engines.local.births import Birth, Births, Kind
 from warren.engines.local.cgroups import Cgroups
 from warren.engines.local.launch import ID_COUNT, Launch
 from warren.engines.local.records import Record
@@ -43,7 +43,8 @@ class Sandboxes:
         self._opening: dict[str, asyncio.Lock] = {}
         # WHY: each takes a dozen descriptors, most of them on their way through sockets, and those are counted too.
         self._booting = asyncio.Semaphore(BOOTS_AT_ONCE)
-        self._ahead: dict[str, asyncio.TimerHandle] = {}
+        self._ahead: dict[Kind, asyncio.TimerHandle] = {}
+        self._created_at = 0.0
         """When the next process is begun, by digest of its image."""
         self._closed = False
         self._layers: frozenset[str] = frozenset()
@@ -99,23 +100,32 @@ class Sandboxes:
         if not self._closed and not self._booting.locked():
             self._workspaces.get_ready(limits)
 
-    def _plan_ahead(self, digest: str, limits: Limits) -> None:
+    def _plan_ahead(self, kind: Kind, limits: Limits) -> None:
         """Have the next sandbox like this one begun, once nobody has asked for one for a while."""
         loop = asyncio.get_running_loop()
         # After the answer, when nobody waits: attaching a disk takes longer than anything else that we do.
         loop.call_later(READY_AFTER_S, self._get_ready, limits)
-        before = self._ahead.get(digest)
+        self._created_at = loop.time()
+        before = self._ahead.get(kind)
         if before is not None:
             before.cancel()
-        self._ahead[digest] = loop.call_later(AHEAD_AFTER_S, self._begin_next, digest, limits)
+        self._begin_soon(kind, limits)
 
-    def _begin_next(self, digest: str, limits: Limits) -> None:
-        zygote = self._zygotes.get(digest)
-        if self._closed or zygote is None or not zygote.is_ready or self._births.is_ready(digest, limits):
+    def _begin_soon(self, kind: Kind, limits: Limits) -> None:
+        loop = asyncio.get_running_loop()
+        self._ahead[kind] = loop.call_later(AHEAD_AFTER_S, self._begin_next, kind, limits, self._created_at)
+
+    def _begin_next(self, kind: Kind, limits: Limits, created_at: float) -> None:
+        if self._created_at != created_at:
+            # Somebody asks for others: it can wait until they have them.
+            self._begin_soon(kind, limits)
+            return
+        zygote = self._zygotes.get(kind.digest)
+        if self._closed or zygote is None or not zygote.is_ready or self._births.is_ready(kind, limits):
             return
         # Without a free id there is nothing to make ahead; whoever asks is told.
         with contextlib.suppress(QuotaExceeded):
-            self._births.get_ready(zygote, digest, limits, self._free_index())
+            self._births.get_ready(zygote, kind, limits, self._free_index())
 
     def describe(self) -> Header:
         """Say what an engine wants to know when it connects."""
@@ -129,7 +139,8 @@ class Sandboxes:
         self._check_storage(storage)
         _check_image(params["image"])
         digest = params["image"]["digest"]
-        birth = self._births.take(digest, limits, storage) if self._is_new(params["id"]) else None
+        kind = Kind(digest, storage)
+        birth = self._births.take(kind, limits) if self._is_new(params["id"]) else None
         if birth is None or not await self._claim(birth, params, limits):
             record = self._new_record(params["id"], limits, storage, digest)
             try:
@@ -139,7 +150,8 @@ class Sandboxes:
                 await self._end(record)
                 self._forget(record)
                 raise
-        self._plan_ahead(digest, limits)
+        if storage == Storage.EPHEMERAL or self._workspaces.as_images:
+            self._plan_ahead(kind, limits)
         return {}
 
     async def start(self, params: Header) -> Header:

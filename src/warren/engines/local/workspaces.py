@@ -36,7 +36,7 @@ class Workspaces:
 
     def __init__(self, templates: str, *, as_images: bool, can_mount: bool) -> None:
         self._templates = templates
-        self._as_images = as_images
+        self.as_images = as_images
         self._can_mount = can_mount
         self._devices_before = loop_devices.numbers()
         self._spare: _Spare | None = None
@@ -51,12 +51,12 @@ class Workspaces:
             os.close(self._spare.mount_fd)
             os.unlink(self._spare.path)
             self._spare = None
-        if self._as_images:
+        if self.as_images:
             loop_devices.remove_unused(self._devices_before)
 
     def get_ready(self, limits: Limits) -> None:
         """Make and attach an image for the next ephemeral sandbox with these limits, while nobody waits for it."""
-        if not self._as_images or self._spare is not None:
+        if not self.as_images or self._spare is not None:
             return
         image = quota.DiskImage(os.path.join(self._templates, f"spare-{secrets.token_hex(6)}.ext4"))
         # A full disk is told to whoever needs the space, not here.
@@ -81,7 +81,7 @@ class Workspaces:
 
     async def attach(self, record: Record, limits: Limits, owner: int) -> tuple[str, int]:
         """Make it if it is not there; returns what plan.py calls it, and the detached mount or -1."""
-        if self._as_images:
+        if self.as_images:
             return "attach", await self._attach_image(record, limits, owner)
         if record.storage == Storage.EPHEMERAL:
             return "tmpfs", -1
