@@ -149,10 +149,10 @@ class RecordSettings(_Group):
     """How much is written down."""
 
     output_bytes: Size = Field(
-        default=64 * KIB, le=MIB, description="Kept of the code, stdout and stderr of an execution, each."
+        default=32 * KIB, le=MIB, description="Kept of the code, stdout and stderr of an execution, each."
     )
     audit_output_bytes: Size = Field(default=4 * KIB, le=64 * KIB, description="The same, in the audit record.")
-    executions: int = Field(default=1000, ge=1, description="Executions kept for one sandbox; the oldest go.")
+    executions: int = Field(default=200, ge=1, description="Executions kept for one sandbox; the oldest go.")
 
 
 class Settings(BaseModel):

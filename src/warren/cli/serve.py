@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import math
 import os
 import resource
@@ -165,6 +166,9 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             proxy_headers=False,
             timeout_graceful_shutdown=1,
         )
+        # What is loaded by now stays: looking through it for garbage again and again would hold up requests.
+        gc.collect()
+        gc.freeze()
         await _announce(service, settings, listener)
         await _build_server(config, service, settings.serve.drain_s).serve(sockets=[listener])
 

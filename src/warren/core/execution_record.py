@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warren.domain import Display
     from warren.records import Sandbox
 
-DISPLAY_BYTES = 256 * KIB
+DISPLAY_BYTES = 128 * KIB
 """Kept of all displays of an execution together."""
 AUDITED_CHANGES = 100
 
