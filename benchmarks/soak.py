@@ -147,9 +147,10 @@ def main(argv: Sequence[str]) -> int:
     """Warm up, remember what the service holds, load it, let it settle, and compare."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--image", default="data", help="what sandboxes are made from")
     parser.add_argument("--data", default=Settings.load().data_dir, help="where images are built and kept")
     options = parser.parse_args(argv)
-    image = Catalog(options.data).build("data")
+    image = Catalog(options.data).build(options.image)
     tally = Tally()
     with tempfile.TemporaryDirectory(prefix="soak-", dir=options.data) as folder, served(image, folder) as service:
         _load(service, tally, min(1.0, options.minutes / 4))
