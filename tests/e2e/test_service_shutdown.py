@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -169,3 +170,23 @@ def test_a_second_signal_ends_the_wait(serve: Callable[..., RunningService]) -> 
     (said,) = (line for line in service.log() if line["event"] == "service.stopping")
     assert (said["requests"], said["wait_s"]) == (1, 600)
     assert "Ctrl-C again" in said["hint"]
+
+
+def test_every_sandbox_can_be_stopped_once_no_service_runs_and_is_resumed_by_the_next(
+    serve: Callable[..., RunningService],
+) -> None:
+    service = serve("local").start()
+    with service.client() as client:
+        sandbox = create(client)
+        run_code(client, sandbox, "open('kept.txt', 'w').write('kept')")
+    refused = service.run("stop-engine", "--sandboxes")
+    pid = service.sandbox_pid(sandbox)
+    service.stop()
+    stopped = service.run("stop-engine", "--sandboxes")
+
+    assert (refused.returncode, stopped.returncode) == (2, 0), refused.stderr + stopped.stderr
+    assert "is served already" in refused.stderr
+    assert not os.path.exists(f"/proc/{pid}")
+    with service.start().client() as client:
+        assert client.get(f"/sandboxes/{sandbox}").json()["status"] == "stopped"
+        assert run_code(client, sandbox, "print(open('kept.txt').read())")["stdout"] == "kept\n"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from warren.cli.options import AsJson
 from warren.cli.tables import print_json, print_table, wants_json
@@ -18,8 +21,9 @@ Examples:
 """
 
 STOP_EXAMPLES = """\b
-Example:
+Examples:
   warren stop-engine
+  warren stop-engine --sandboxes    # and every sandbox, once the service has ended
 """
 
 
@@ -44,17 +48,28 @@ def doctor(*, as_json: AsJson = False) -> int:
     return 1 if missing else 0
 
 
-def stop_engine() -> int:
+def stop_engine(
+    *,
+    sandboxes: Annotated[
+        bool,
+        typer.Option("--sandboxes", help="Stop every sandbox first. Workspaces that are meant to stay do; others go."),
+    ] = False,
+) -> int:
     """End the processes that the embedded engine keeps warm between commands.
 
-    Running sandboxes live on. The next command starts the processes again, which takes about a second.
+    Running sandboxes live on, unless they are to be stopped too. The next command starts the processes again, which
+    takes about a second.
     """
     import anyio
 
     from warren.cli.embedded import retire_engine
+    from warren.cli.serve import only_one
     from warren.settings import Settings
 
-    anyio.run(retire_engine, Settings.load())
+    settings = Settings.load()
+    # A service would take its sandboxes for lost, and start them again for the next call.
+    with only_one(settings.data_dir) if sandboxes else contextlib.nullcontext():
+        anyio.run(retire_engine, settings, sandboxes)
     return 0
 
 

@@ -101,11 +101,16 @@ def try_engine(settings: Settings, choice: Choice) -> None:
     anyio.run(open_and_close)
 
 
-async def retire_engine(settings: Settings) -> None:
-    """End what the local engine keeps warm; nothing happens where nothing is."""
+async def retire_engine(settings: Settings, with_sandboxes: bool) -> None:
+    """End what the local engine keeps warm, and its sandboxes if asked to; nothing happens where nothing is."""
     from warren.engines.local.engine import LocalEngine
 
-    await LocalEngine(settings.data_dir).retire()
+    engine = LocalEngine(settings.data_dir, optional_layers=settings.optional_layers, debug=settings.debug)
+    if with_sandboxes:
+        await engine.open()
+        async for handle in engine.handles():
+            await engine.stop(handle)
+    await engine.retire()
 
 
 def new_owned_id() -> str:

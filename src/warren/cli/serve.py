@@ -73,7 +73,7 @@ def serve(
     )
     if not settings.serve.auth:
         check_no_auth(settings.serve.host)
-    with _only_one(settings.data_dir):
+    with only_one(settings.data_dir):
         # First what can be refused at once: an image takes a minute.
         listener = _bind(settings.serve.host, settings.serve.port)
         _prepare_image(settings)
@@ -81,7 +81,7 @@ def serve(
 
 
 @contextlib.contextmanager
-def _only_one(data_dir: str) -> Iterator[None]:
+def only_one(data_dir: str) -> Iterator[None]:
     """Hold the data folder: two services on one would undo each other's work."""
     try:
         os.makedirs(data_dir, 0o755, exist_ok=True)
@@ -146,6 +146,7 @@ def _run(settings: Settings, listener: socket.socket) -> int:
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:
+    import anyio
     import uvicorn
 
     from warren.app import build_service
@@ -169,8 +170,11 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         # What is loaded by now stays: looking through it for garbage again and again would hold up requests.
         gc.collect()
         gc.freeze()
-        await _announce(service, settings, listener)
-        await _build_server(config, service, settings.serve.drain_s).serve(sockets=[listener])
+        server = _build_server(config, service, settings.serve.drain_s)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_announce, server, service, settings, listener)
+            await server.serve(sockets=[listener])
+            tasks.cancel_scope.cancel()
 
 
 def _raise_open_files() -> int:
@@ -181,8 +185,13 @@ def _raise_open_files() -> int:
     return most
 
 
-async def _announce(service: Service, settings: Settings, listener: socket.socket) -> None:
+async def _announce(server: uvicorn.Server, service: Service, settings: Settings, listener: socket.socket) -> None:
     """Print where the service is, the first key, once, and a line that can be pasted."""
+    import anyio
+
+    # Not before it serves: whoever reads this may stop it at once, and a signal would end it without a farewell.
+    while not server.started:  # noqa: ASYNC110 - uvicorn gives no event for it
+        await anyio.sleep(0.005)
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     print(f"Warren is at {address}  (API: {address}/docs)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import random
 import time
 from typing import TYPE_CHECKING
 
@@ -63,7 +62,7 @@ class Reaper:
         """Look, for as long as the service lives. What takes long does not keep the others waiting."""
         async with anyio.create_task_group() as tasks:
             while True:
-                await anyio.sleep(TICK_S * random.uniform(0.8, 1.2))  # noqa: S311 - no secret: so that services differ
+                await anyio.sleep(TICK_S)
                 tasks.start_soon(self.tick)
 
     async def tick(self) -> None:
