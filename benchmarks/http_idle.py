@@ -24,12 +24,11 @@ async def measure(bench: Bench) -> None:
     many = bench.times(1000, 100)
     settings = {"pool_size": 0, "quota_active": 0, "quota_sandboxes": 0, "quota_creates_per_minute": 0}
     with served(bench.image, bench.folder, **settings) as service:
-        client = service.client()
         sandboxes = _create(service, FEW)
-        few_ms, few_mb = _calls(bench, client, sandboxes[0]), _used_mb()
+        few_ms, few_mb = _calls(bench, service.client(), sandboxes[0]), _used_mb()
         _create(service, many - FEW)
         await anyio.sleep(SETTLE_S)
-        many_ms, many_mb = _calls(bench, client, sandboxes[0]), _used_mb()
+        many_ms, many_mb = _calls(bench, service.client(), sandboxes[0]), _used_mb()
     bench.note(f"warm 1+1 over HTTP with {FEW} idle sandboxes", few_ms, "ms")
     bench.at_most(f"the same with {many:,}", many_ms, 1.5 * few_ms, "ms")
     bench.at_most("memory of the machine for one more idle sandbox", (many_mb - few_mb) / (many - FEW), 8, "MB")

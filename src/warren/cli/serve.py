@@ -166,6 +166,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             # WHY: a client says in these headers what it likes, and the audit record has its address.
             proxy_headers=False,
             timeout_graceful_shutdown=1,
+            # Longer than clients and proxies keep theirs: who closes first must not be us, in the middle of a request.
+            timeout_keep_alive=75,
         )
         # What is loaded by now stays: looking through it for garbage again and again would hold up requests.
         gc.collect()
