@@ -1,7 +1,7 @@
 """What the native API is made of: each operation as a value, from which its route and its documentation are made.
 
-Not FastAPI's routes: those cost a warm call more than the rest of the gateway together, and cannot say of an unknown
-parameter which one was meant. A routes module has a tuple `OPERATIONS`; `app.py` serves them.
+Not a framework's routes (ADR 19): who asks, and how much, is known here before a body is parsed, and of an unknown
+parameter it is said which one was meant. A routes module has a tuple `OPERATIONS`; `app.py` serves them.
 """
 
 from __future__ import annotations
