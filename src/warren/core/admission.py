@@ -53,7 +53,8 @@ class Admission:
         self._own: dict[Owner, int] = {}
         self._is_closed = False
         self.creates = self._build_gate("making sandboxes", policy.creates)
-        self.executions = self._build_gate("executions", policy.executions)
+        # Shared, because what runs in the background may keep its place for ever.
+        self.executions = self._build_gate("executions", policy.executions, shared=True)
 
     def close(self) -> None:
         """Let nothing more be begun; what is under way, or waits, goes on."""
@@ -75,7 +76,7 @@ class Admission:
         try:
             yield
         finally:
-            self.creates.leave(time.monotonic() - since)
+            self.creates.leave(principal.owner, time.monotonic() - since)
 
     @contextlib.asynccontextmanager
     async def executing(self, principal: Principal) -> AsyncIterator[None]:
@@ -89,7 +90,7 @@ class Admission:
             try:
                 yield
             finally:
-                self.executions.leave(time.monotonic() - since)
+                self.executions.leave(owner, time.monotonic() - since)
         finally:
             self._discount(owner)
 
@@ -101,10 +102,14 @@ class Admission:
         if self._is_closed:
             raise Overloaded("the service is stopping: try again when it is back", retry_after_s=_RESTART_S)
 
-    def _build_gate(self, what: str, places: int) -> Gate:
-        policy = self._policy
+    def _build_gate(self, what: str, places: int, *, shared: bool = False) -> Gate:
         return Gate(
-            what, places=places, waiting=policy.waiting, wait_s=policy.wait_s, on_refused=self._observer.rejected
+            what,
+            places=places,
+            waiting=self._policy.waiting,
+            wait_s=self._policy.wait_s,
+            on_refused=self._observer.rejected,
+            shared=shared,
         )
 
     async def _take(self, what: str, owner: Owner, limit: int) -> Rate:

@@ -32,7 +32,7 @@ class Transfers:
         self._most_own = own
         self._wait_s = wait_s
         self._own: dict[Owner, Gate] = {}
-        self.everybody = self._build("transfers", everybody)
+        self.everybody = self._build("transfers", everybody, shared=True)
 
     @contextlib.asynccontextmanager
     async def one(self, owner: Owner) -> AsyncIterator[None]:
@@ -47,12 +47,19 @@ class Transfers:
             try:
                 yield
             finally:
-                self.everybody.leave()
+                self.everybody.leave(owner)
         finally:
-            gate.leave()
-            # SAFE BECAUSE: whoever waits is handed the place of one who leaves, so an empty gate has no line.
+            gate.leave(owner)
+            # SAFE BECAUSE: whoever waits is let in when one leaves, so an empty gate has no line.
             if not gate.inside and self._own.get(owner) is gate:
                 del self._own[owner]
 
-    def _build(self, what: str, places: int) -> Gate:
-        return Gate(what, places=places, waiting=WAITING, wait_s=self._wait_s, on_refused=self._observer.rejected)
+    def _build(self, what: str, places: int, *, shared: bool = False) -> Gate:
+        return Gate(
+            what,
+            places=places,
+            waiting=WAITING,
+            wait_s=self._wait_s,
+            on_refused=self._observer.rejected,
+            shared=shared,
+        )

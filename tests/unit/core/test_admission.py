@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from warren.core.admission import Admission, RateExceeded
 from warren.core.observer import Observer
 from warren.core.policy import Policy
+from warren.core.waiting import SHARE
 from warren.errors import Overloaded, QuotaExceeded
 from warren.records import Principal
 from warren.stores.sqlite import SqliteStore
@@ -147,6 +148,57 @@ def test_one_principal_cannot_fill_the_line_for_all() -> None:
     anyio.run(check)
 
 
+def test_a_few_principals_who_never_let_go_leave_room_for_the_next() -> None:
+    async def check() -> None:
+        admission = build(executions=256, own_executions=64)
+        greedy = [Principal(subject=f"greedy {number}") for number in range(4)]
+        async with anyio.create_task_group() as group:
+            visitors = [start(group, admission, each) for _ in range(64) for each in greedy]
+            await wait_all_tasks_blocked()
+            held = [sum(each.inside for each in visitors if each.principal is one) for one in greedy]
+            newcomers = [start(group, admission, Principal(subject=f"new {number}")) for number in range(20)]
+            await wait_all_tasks_blocked()
+            served = sum(each.inside for each in newcomers)
+            group.cancel_scope.cancel()
+        assert min(held) >= 50
+        assert served == 20
+
+    anyio.run(check)
+
+
+def test_whoever_waited_for_what_is_kept_for_others_is_told_so() -> None:
+    async def check() -> None:
+        admission = build(executions=4, wait_s=0.01)
+        async with admission.executing(ANN), admission.executing(ANN), admission.executing(ANN):
+            with pytest.raises(Overloaded, match="you hold 3 places for executions, and the last 1 are kept"):
+                await admission.executing(ANN).__aenter__()
+
+    anyio.run(check)
+
+
+def test_whoever_waits_for_a_share_is_let_in_once_there_is_more_to_share() -> None:
+    async def check() -> None:
+        admission = build(executions=4)
+        async with anyio.create_task_group() as group:
+            anns = [start(group, admission, ANN) for _ in range(4)]
+            await wait_all_tasks_blocked()
+            assert sum(each.inside for each in anns) == 3
+            bob = start(group, admission, BOB)
+            await wait_all_tasks_blocked()
+            assert bob.inside
+            next(each for each in anns if each.inside).go()
+            await wait_all_tasks_blocked()
+            # Ann had 3 and a fourth waits: with one of 4 free she may have 2, with two free 3.
+            assert sum(each.inside for each in anns) == 2
+            bob.go()
+            await wait_all_tasks_blocked()
+            assert sum(each.inside for each in anns) == 3
+            await leave_one_by_one([*anns, bob])
+        assert (admission.executions.inside, admission.executions.waiting) == (0, 0)
+
+    anyio.run(check)
+
+
 def test_whoever_stops_waiting_frees_the_place() -> None:
     async def check() -> None:
         admission = build(executions=1, waiting=1)
@@ -259,7 +311,7 @@ STEPS = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(steps=STEPS, places=st.integers(1, 3), waiting=st.integers(0, 4), own=st.integers(0, 3))
+@given(steps=STEPS, places=st.integers(1, 6), waiting=st.integers(0, 4), own=st.integers(0, 3))
 def test_counts_stay_within_their_ceilings_and_no_waiter_is_forgotten(
     steps: list[tuple[str, int]], places: int, waiting: int, own: int
 ) -> None:
@@ -296,7 +348,9 @@ def _check_counts(admission: Admission, visitors: list[Visitor], places: int, wa
     in_line = [each for each in visitors if not each.inside and not each.ended]
     assert gate.inside == len(inside) <= places
     assert gate.waiting == len(in_line) <= waiting
-    assert not in_line or len(inside) == places
+    for waiter in in_line:
+        held = sum(each.principal is waiter.principal for each in inside)
+        assert held >= SHARE * (places - len(inside))
     for principal in (ANN, BOB, EVE):
         theirs = sum(each.principal is principal for each in (*inside, *in_line))
         assert admission.own_executions(principal.owner) == theirs

@@ -28,6 +28,21 @@ def test_one_owner_cannot_take_all_places() -> None:
     anyio.run(story)
 
 
+def test_owners_who_never_finish_leave_room_for_the_next() -> None:
+    async def story() -> None:
+        transfers = Transfers(Observer(), own=32, everybody=128, wait_s=0.01)
+        async with contextlib.AsyncExitStack() as held:
+            for owner in (Owner("t", f"greedy {number}") for number in range(4)):
+                with contextlib.suppress(Overloaded, QuotaExceeded):
+                    for _ in range(32):
+                        await held.enter_async_context(transfers.one(owner))
+            assert transfers.everybody.inside > 100
+            for number in range(8):
+                await held.enter_async_context(transfers.one(Owner("t", f"new {number}")))
+
+    anyio.run(story)
+
+
 def test_when_all_places_are_taken_the_service_is_overloaded() -> None:
     async def story() -> None:
         observer = Observer()
