@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 
 from warren.domain import MIB
-from warren.settings import FILE, GROUPS, Settings, names, variable_of
+from warren.settings import FILE, Entry, entries
 
 HEAD = f"""# Settings
 
 A setting comes from a flag of the command where there is one, else from its variable in the environment, else from
 `{FILE}` in the working folder, else it has its default. A name that is not here is an error, with the nearest that is.
 Sizes are bytes, or a number with K, M or G (powers of 1024). Lists are comma-separated in the environment and arrays in
-TOML. What stands before a dot is a table in TOML: `limits.cpus` is `cpus` under `[limits]`.
+TOML. What stands before a dot is a table in TOML: `limits.cpus` is `cpus` under `[limits]`. `NAME` stands for a name of
+your choice. Times can be `none`, which is no limit.
+
+A secret is shown nowhere. Its variable with `_FILE` at the end, or its name in TOML with `_file`, can name a file that
+holds it: read once, without the newline at its end. `warren config` prints the settings that are in force, and where
+each came from.
 
 | setting | variable | default | |
 |---|---|---|---|
@@ -21,15 +26,15 @@ TOML. What stands before a dot is a table in TOML: `limits.cpus` is `cpus` under
 
 def render() -> str:
     """Return the page."""
-    return HEAD + "".join(_row(name) for name in names())
+    return HEAD + "".join(_row(entry) for entry in entries())
 
 
-def _row(name: str) -> str:
-    group, _, leaf = name.rpartition(".")
-    model = GROUPS[group] if group else Settings
-    field = model.model_fields[leaf]
+def _row(entry: Entry) -> str:
+    field, leaf = entry.field, entry.name.rpartition(".")[2]
     default = "by user" if field.default_factory else _default(leaf, field.default)
-    return f"| `{name}` | `{variable_of(name)}` | {default} | {field.description} |\n"
+    variable = f"`{entry.variable}`" if entry.variable else f"in `{FILE}` only"
+    secret = f" A secret; `{entry.variable}_FILE` can name a file that holds it." if entry.is_secret else ""
+    return f"| `{entry.name}` | {variable} | {default} | {field.description}{secret} |\n"
 
 
 def _default(leaf: str, value: object) -> str:

@@ -12,7 +12,7 @@ import pytest
 from house.repository import files, read
 
 ENVIRONMENT_READERS = {
-    "src/warren/settings.py",  # the one reader
+    "src/warren/settings/root.py",  # the one reader
 }
 ONLY_WITH_ITS_PACKAGES = {
     "src/warren/guest/ipython_executor.py",  # itself imported inside a function, once IPython is found

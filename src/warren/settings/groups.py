@@ -1,0 +1,100 @@
+"""The settings themselves, table by table: names, kinds, defaults, and a sentence for the reference."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from warren.domain import GIB, KIB, MIB, Limits
+from warren.settings.kinds import Group, Names, Seconds, Size
+
+_DEFAULTS = Limits()
+
+
+class LimitSettings(Group):
+    """What a sandbox may use when the caller does not say."""
+
+    memory_bytes: Size = Field(default=_DEFAULTS.memory_bytes, description="Memory of one sandbox.")
+    cpus: float = Field(default=_DEFAULTS.cpus, description="Processors of one sandbox.")
+    pids: int = Field(default=_DEFAULTS.pids, description="Processes and threads of one sandbox.")
+    disk_bytes: Size = Field(default=_DEFAULTS.disk_bytes, description="Size of one workspace.")
+    disk_inodes: int = Field(default=_DEFAULTS.disk_inodes, description="Files and folders of one workspace.")
+    open_files: int = Field(default=_DEFAULTS.open_files, description="Open descriptors of one process.")
+    checkpoint_bytes: Size = Field(
+        default=_DEFAULTS.checkpoint_bytes,
+        description="A kernel with more private memory than this is not checkpointed.",
+    )
+    checkpoints: int = Field(default=_DEFAULTS.checkpoints, description="Cells that a rollback can reach back.")
+
+    def build(self) -> Limits:
+        """Build the limits of a sandbox. Raises InvalidRequest for what is out of range."""
+        return Limits(**self.model_dump())
+
+
+class ServeSettings(Group):
+    """How the service meets its clients."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
+    auth: bool = Field(default=True, description="Ask for an API key. Off only on a loopback address.")
+    cors_origins: Names = Field(default=(), description="Web pages that may call the API from a browser.")
+    body_bytes: Size = Field(default=16 * MIB, description="Largest JSON body of a request.")
+    upload_bytes: Size = Field(default=8 * GIB, description="Largest file or archive of an upload.")
+    drain_s: float = Field(
+        default=20, ge=0, le=3600, description="Seconds that running requests get to finish when the service stops."
+    )
+
+
+class LifeSettings(Group):
+    """How long sandboxes live when nobody says otherwise."""
+
+    idle_timeout_s: Seconds = Field(
+        default=1800, gt=0, description="Seconds without use after which a sandbox is stopped."
+    )
+    max_lifetime_s: Seconds = Field(
+        default=None, gt=0, description="Seconds after which a sandbox is destroyed, used or not."
+    )
+    stopped_lifetime_s: Seconds = Field(
+        default=7 * 86_400, gt=0, description="Seconds after which a stopped sandbox is destroyed, workspace and all."
+    )
+
+
+class PoolSettings(Group):
+    """Sandboxes that wait for their owner, so that a create takes milliseconds."""
+
+    size: int = Field(default=2, ge=0, le=1000, description="Warm sandboxes of each pooled image and storage.")
+    images: Names = Field(default=(), description="Images to keep warm; when empty, the default image.")
+
+
+class QuotaSettings(Group):
+    """What one principal may have at once; 0 is no limit."""
+
+    sandboxes: int = Field(default=500, ge=0, description="Sandboxes of one principal, stopped ones too.")
+    active: int = Field(default=200, ge=0, description="Running sandboxes of one principal.")
+    memory_bytes: Size = Field(default=0, ge=0, description="Memory limits of a principal's running sandboxes, added.")
+    disk_bytes: Size = Field(default=0, ge=0, description="Workspace sizes of one principal's sandboxes, added.")
+    executions: int = Field(default=64, ge=0, description="Executions of one principal at once.")
+    requests_per_minute: int = Field(default=0, ge=0, description="Requests of one principal in a minute.")
+    creates_per_minute: int = Field(default=1200, ge=0, description="Sandboxes that one principal makes in a minute.")
+
+
+class CapacitySettings(Group):
+    """What everybody together may have at once; 0 is no limit."""
+
+    sandboxes: int = Field(default=0, ge=0, description="Sandboxes of everybody, stopped ones too.")
+    active: int = Field(default=2000, ge=0, description="Running sandboxes of everybody.")
+    memory_bytes: Size = Field(default=0, ge=0, description="Memory limits of all running sandboxes, added.")
+    disk_bytes: Size = Field(default=0, ge=0, description="Workspace sizes of all sandboxes, added.")
+    executions: int = Field(default=256, ge=0, description="Executions at once.")
+    creates: int = Field(default=8, ge=1, description="Sandboxes being made at once; further ones wait.")
+    waiting: int = Field(default=512, ge=0, description="Requests that wait for one of these; further ones get 503.")
+    wait_s: float = Field(default=30, ge=0, description="Seconds that a request waits before it gets 503.")
+
+
+class RecordSettings(Group):
+    """How much is written down."""
+
+    output_bytes: Size = Field(
+        default=32 * KIB, le=MIB, description="Kept of the code, stdout and stderr of an execution, each."
+    )
+    audit_output_bytes: Size = Field(default=4 * KIB, le=64 * KIB, description="The same, in the audit record.")
+    executions: int = Field(default=200, ge=1, description="Executions kept for one sandbox; the oldest go.")

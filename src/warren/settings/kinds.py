@@ -1,0 +1,45 @@
+"""The kinds of values that settings have, as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from warren.domain import GIB, KIB, MIB
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
+_UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
+
+
+def parse_size(text: str) -> int:
+    """Turn `512M` or `2GiB` into bytes; K, M and G are powers of 1024. Raises ValueError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("write a number of bytes, or one with K, M or G, such as 512M")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _size(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _no_limit(value: object) -> object:
+    return None if value == "none" else value
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Seconds = Annotated[float | None, BeforeValidator(_no_limit)]
+"""A time, or `none` for no end: neither an empty variable nor TOML can say that."""
+
+
+class Group(BaseModel):
+    """A table of settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

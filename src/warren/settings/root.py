@@ -1,0 +1,139 @@
+"""The settings object: what is in no group, and how it is read."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, PrivateAttr, ValidationError
+
+from warren.errors import ConfigError, InvalidRequest, suggest
+from warren.settings.entries import FREE, Entry, leaves, walk
+from warren.settings.groups import (
+    CapacitySettings,
+    LifeSettings,
+    LimitSettings,
+    PoolSettings,
+    QuotaSettings,
+    RecordSettings,
+    ServeSettings,
+)
+from warren.settings.kinds import Group, Names, Seconds
+from warren.settings.sources import FILE, Given, Origin, Source, check_variables, gather, must_be_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+def _default_data_dir() -> str:
+    system = "/var/lib/warren"
+    parent = system if os.path.isdir(system) else os.path.dirname(system)
+    if os.geteuid() == 0 and os.access(parent, os.W_OK):
+        return system
+    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return os.path.join(home, "warren")
+
+
+class Settings(Group):
+    """Everything an operator can choose."""
+
+    data_dir: str = Field(
+        default_factory=_default_data_dir,
+        description="Where images, workspaces and sockets are. `/var/lib/warren` for root, "
+        "`~/.local/share/warren` for others.",
+    )
+    store: str = Field(default="sqlite", description="What remembers sandboxes, keys and the audit record: `sqlite`.")
+    engine: str = Field(
+        default="local", description="What makes sandboxes: `local`, or `bare`, which isolates nothing."
+    )
+    allow_bare: bool = Field(default=False, description="Let the bare engine run code with no isolation at all.")
+    optional_layers: Names = Field(
+        default=(),
+        description="Layers of isolation to do without where this host cannot apply them; `warren doctor` names them.",
+    )
+    image: str = Field(default="data", description="The image a sandbox is made from when the caller names none.")
+    image_dirs: Names = Field(
+        default=(), description="Folders of image specs, searched before those that come with Warren."
+    )
+    timeout_s: Seconds = Field(
+        default=None, gt=0, le=86_400, description="Seconds one execution may take when the caller does not say."
+    )
+    debug: bool = Field(default=False, description="Keep more in the logs, and show tracebacks.")
+    limits: LimitSettings = Field(default=LimitSettings(), description="What a sandbox may use.")
+    serve: ServeSettings = Field(default=ServeSettings(), description="How the service meets its clients.")
+    life: LifeSettings = Field(default=LifeSettings(), description="How long sandboxes live.")
+    pool: PoolSettings = Field(default=PoolSettings(), description="Sandboxes that wait for their owner.")
+    quota: QuotaSettings = Field(default=QuotaSettings(), description="What one principal may have.")
+    capacity: CapacitySettings = Field(default=CapacitySettings(), description="What everybody may have.")
+    records: RecordSettings = Field(default=RecordSettings(), description="How much is written down.")
+
+    _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def load(
+        cls, environ: Mapping[str, str] | None = None, folder: str = ".", flags: Mapping[str, object] | None = None
+    ) -> Settings:
+        """Read the environment and `warren.toml`; `flags` have a setting's name (`serve.port`) and win where not None.
+
+        Raises ConfigError: one sentence that names the setting.
+        """
+        environ = os.environ if environ is None else environ
+        path = os.path.join(folder, FILE)
+        known = list(walk(cls))
+        check_variables(known, environ)
+        given = gather(known, environ, path, flags or {})
+        try:
+            settings = cls.model_validate(given.values)
+            settings.limits.build()
+        except ValidationError as exc:
+            # WHY: not as its cause: that would keep what was given, which may be a secret.
+            raise ConfigError(_sentence(exc, known, given, path)) from None
+        except InvalidRequest as exc:
+            raise ConfigError(f"limits: {exc}") from exc
+        settings._origins = given.origins  # noqa: SLF001 - of this class
+        return settings
+
+    def origin_of(self, name: str) -> Origin:
+        """Say where the value of a setting came from."""
+        return self._origins.get(name, Origin(Source.DEFAULT))
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """Yield the name and the value of each setting, also of those in tables whose names the operator chose."""
+        return leaves(self)
+
+
+def entries() -> Iterator[Entry]:
+    """Yield each setting there can be."""
+    return walk(Settings)
+
+
+def names() -> Iterator[str]:
+    """Return the name of each setting that has a variable, as in `warren.toml`: `engine`, `limits.cpus`."""
+    return (entry.name for entry in entries() if not entry.is_free)
+
+
+def _sentence(exc: ValidationError, known: list[Entry], given: Given, path: str) -> str:
+    error = exc.errors()[0]
+    parts = [str(part) for part in error["loc"]]
+    name = ".".join(parts)
+    if error["type"] == "extra_forbidden":
+        return f"{path}: {name} is not a setting{suggest(name, (_named(each, parts) for each in known))}"
+    if error["type"] in {"model_type", "dict_type"}:
+        return must_be_table(path, name)
+    origin = given.origins.get(name, Origin(Source.FILE, path))
+    source = {Source.FILE: f"{path}: {name}", Source.FLAG: name}.get(origin.source, origin.where)
+    what = error["msg"].removeprefix("Value error, ")
+    value = "what it is" if _is_secret(known, parts) else repr(error["input"])
+    return f"{source} cannot be {value}: {what[0].lower()}{what[1:]}"
+
+
+def _named(entry: Entry, parts: list[str]) -> str:
+    """Return the name of an entry, with the operator's own names where `parts` has them."""
+    known = entry.name.split(".")
+    written = [*parts, *known[len(parts) :]]
+    return ".".join(own if each == FREE else each for each, own in zip(known, written, strict=False))
+
+
+def _is_secret(known: list[Entry], parts: list[str]) -> bool:
+    name = ".".join(parts)
+    return any(entry.is_secret and name.startswith(_named(entry, parts)) for entry in known)
