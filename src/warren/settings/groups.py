@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, SecretStr
 
 from warren.domain import GIB, KIB, MIB, Limits
-from warren.settings.kinds import Group, Names, Seconds, Size
+from warren.settings.kinds import Group, Names, Networks, Origins, Seconds, Size
 
 _DEFAULTS = Limits()
 
@@ -36,7 +38,15 @@ class ServeSettings(Group):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     auth: bool = Field(default=True, description="Ask for an API key. Off only on a loopback address.")
-    cors_origins: Names = Field(default=(), description="Web pages that may call the API from a browser.")
+    cors_origins: Origins = Field(
+        default=(), description="Web pages that may call the API from a browser, such as `https://app.example.com`."
+    )
+    docs: bool | None = Field(
+        default=None, description="Serve `/docs` and `/openapi.json`; unless set, everywhere but in production."
+    )
+    trusted_proxies: Networks = Field(
+        default=(), description="Addresses and networks of proxies whose `X-Forwarded-For` is believed."
+    )
     body_bytes: Size = Field(default=16 * MIB, description="Largest JSON body of a request.")
     upload_bytes: Size = Field(default=8 * GIB, description="Largest file or archive of an upload.")
     drain_s: float = Field(
@@ -98,3 +108,28 @@ class RecordSettings(Group):
     )
     audit_output_bytes: Size = Field(default=4 * KIB, le=64 * KIB, description="The same, in the audit record.")
     executions: int = Field(default=200, ge=1, description="Executions kept for one sandbox; the oldest go.")
+
+
+class LogSettings(Group):
+    """What the service says on standard error."""
+
+    format: Literal["auto", "text", "json"] = Field(
+        default="auto", description="`text`, `json`, or `auto`: words on a terminal and JSON elsewhere."
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least that is logged; `info` has a line for each request."
+    )
+
+
+class TracingSettings(Group):
+    """Traces of requests, for OpenTelemetry; needs the extra `warren[otel]`."""
+
+    endpoint: str = Field(
+        default="",
+        description="Where traces go, OTLP over HTTP, such as `http://127.0.0.1:4318/v1/traces`; empty is off.",
+    )
+    headers: SecretStr | None = Field(default=None, description="Headers for the endpoint, as `name=value,name=value`.")
+    service_name: str = Field(default="warren", min_length=1, description="What the service is called in traces.")
+    sample_ratio: float = Field(
+        default=1.0, ge=0, le=1, description="Part of the traces that are kept, of those that begin here."
+    )

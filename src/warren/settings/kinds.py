@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from warren.domain import GIB, KIB, MIB
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
+_ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
 
 
@@ -29,12 +31,30 @@ def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
+def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ValueError("an origin is a scheme and a host, as browsers send it, such as https://app.example.com")
+    return origins
+
+
+def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
+    for network in networks:
+        try:
+            ip_network(network)
+        except ValueError:
+            raise ValueError("write addresses or networks, such as 127.0.0.1 or 10.0.0.0/8") from None
+    return networks
+
+
 def _no_limit(value: object) -> object:
     return None if value == "none" else value
 
 
 Size = Annotated[int, BeforeValidator(_size)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Origins = Annotated[Names, AfterValidator(_check_origins)]
+Networks = Annotated[Names, AfterValidator(_check_networks)]
 Seconds = Annotated[float | None, BeforeValidator(_no_limit)]
 """A time, or `none` for no end: neither an empty variable nor TOML can say that."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
@@ -13,10 +13,12 @@ from warren.settings.groups import (
     CapacitySettings,
     LifeSettings,
     LimitSettings,
+    LogSettings,
     PoolSettings,
     QuotaSettings,
     RecordSettings,
     ServeSettings,
+    TracingSettings,
 )
 from warren.settings.kinds import Group, Names, Seconds
 from warren.settings.sources import FILE, Given, Origin, Source, check_variables, gather, must_be_table
@@ -42,6 +44,12 @@ class Settings(Group):
         description="Where images, workspaces and sockets are. `/var/lib/warren` for root, "
         "`~/.local/share/warren` for others.",
     )
+    env: Literal["development", "production"] = Field(
+        default="development", description="With `production` the service refuses to start with what is risky there."
+    )
+    allow_risks: Names = Field(
+        default=(), description="Guardrails to do without, by the names that the refusal to start gives them."
+    )
     store: str = Field(default="sqlite", description="What remembers sandboxes, keys and the audit record: `sqlite`.")
     engine: str = Field(
         default="local", description="What makes sandboxes: `local`, or `bare`, which isolates nothing."
@@ -66,6 +74,8 @@ class Settings(Group):
     quota: QuotaSettings = Field(default=QuotaSettings(), description="What one principal may have.")
     capacity: CapacitySettings = Field(default=CapacitySettings(), description="What everybody may have.")
     records: RecordSettings = Field(default=RecordSettings(), description="How much is written down.")
+    log: LogSettings = Field(default=LogSettings(), description="What the service says on standard error.")
+    tracing: TracingSettings = Field(default=TracingSettings(), description="Traces of requests.")
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
 
