@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import sys
@@ -16,7 +15,7 @@ from warren.cli.tables import print_json, wants_json
 from warren.cli.units import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from warren.records import AuditRow
     from warren.stores.base import Store
@@ -117,12 +116,13 @@ def export(
 
 
 async def _verify(known: list[tuple[int, str]], data_dir: str | None) -> tuple[int, str]:
+    from warren.cli.progress import spinner
     from warren.cli.stored import opened_store
     from warren.records import AuditQuery
 
     async with opened_store(data_dir) as (store, _):
         newest = await store.audit(AuditQuery(limit=1))
-        with _spinner(f"checking {newest.total:,} rows"):
+        with spinner(f"checking {newest.total:,} rows"):
             head = await store.verify()
             for seq, digest in known:
                 await _check_known(store, seq, digest)
@@ -183,15 +183,3 @@ _FORMATS = {"jsonl": _show_jsonl, "csv": _show_csv}
 def _as_json(row: AuditRow) -> dict[str, Any]:
     values = {"seq": row.seq, "previous": row.previous, "hash": row.hash}
     return {name: values[name] if name in values else getattr(row.entry, name) for name in _COLUMNS}
-
-
-@contextlib.contextmanager
-def _spinner(text: str) -> Iterator[None]:
-    """Show that something goes on, to somebody who looks."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
-        yield

@@ -63,7 +63,7 @@ def stop_engine(
     import anyio
 
     from warren.cli.embedded import retire_engine
-    from warren.cli.serve import only_one
+    from warren.cli.holding import only_one
     from warren.settings import Settings
 
     settings = Settings.load()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import warren
-from warren.cli import audit, bench, doctor, image, keys, run, serve, shell
+from warren.cli import audit, bench, daemon, doctor, image, keys, run, serve, shell
 from warren.cli.codes import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from warren.errors import ConfigError, Error, InvalidRequest
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command("run", short_help="Run a program in a fresh sandbox.", epilog=run.EXAMPLES)(run.run)
 app.command("shell", short_help="Open a terminal in a fresh sandbox.", epilog=shell.EXAMPLES)(shell.shell)
 app.command("serve", short_help="Serve sandboxes over HTTP.", epilog=serve.EXAMPLES)(serve.serve)
+app.command("stop", short_help="Stop the service.", epilog=daemon.STOP_EXAMPLES)(daemon.stop)
 app.add_typer(image.app, name="image", short_help="List, build, show and remove images.")
 app.add_typer(keys.app, name="keys", short_help="Make, list and revoke API keys.")
 app.add_typer(audit.app, name="audit", short_help="Check and copy the audit record.")

@@ -1,12 +1,13 @@
-"""What a person sees while an image is built: a bar on a terminal, a line a phase elsewhere."""
+"""What a person sees while something takes its time: on a terminal something moves, elsewhere are lines."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from warren.core.images import BuildStep, Catalog
     from warren.domain import Image
@@ -47,3 +48,15 @@ def _lines(name: str) -> Callable[[BuildStep], None]:
             print(f"building {name}: {step.phase}", file=sys.stderr)
 
     return show
+
+
+@contextlib.contextmanager
+def spinner(text: str) -> Iterator[None]:
+    """Show that something goes on, to somebody who looks."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield

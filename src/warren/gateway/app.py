@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import orjson
@@ -47,10 +48,15 @@ OPERATIONS = (
 """All of the native API; those that are called most come first, because the first that fits is taken."""
 
 
-def build_app(service: Service, settings: Settings) -> ASGIApp:
-    """Build the application of a service that somebody else opens and closes."""
-    auth = Auth(service.keys, required=settings.serve.auth, origins=settings.serve.cors_origins)
-    metrics = Metrics(service)
+def build_app(
+    service: Service, settings: Settings, *, auth: Auth | None = None, metrics: Metrics | None = None
+) -> ASGIApp:
+    """Build the application of a service that somebody else opens and closes.
+
+    A second one of the same service, for another way in, says who is there, and counts with the first.
+    """
+    auth = auth or Auth(service.keys, required=settings.serve.auth, origins=settings.serve.cors_origins)
+    metrics = metrics or Metrics(service)
     documents = Documents(with_auth=settings.serve.auth)
     routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=Health(service, auth, metrics, documents))
     app: ASGIApp = ProblemMiddleware(routes)
@@ -64,9 +70,15 @@ class Documents:
     """The documentation, and the answer for every address that nobody knows."""
 
     def __init__(self, *, with_auth: bool) -> None:
-        document = build_openapi(OPERATIONS, with_auth=with_auth, more_paths=describe_health(with_auth=with_auth))
+        self._with_auth = with_auth
+
+    @functools.cached_property
+    def _replies(self) -> dict[str, Reply]:
+        # Not before somebody asks: it takes longer than the rest of the application.
+        described = describe_health(with_auth=self._with_auth)
+        document = build_openapi(OPERATIONS, with_auth=self._with_auth, more_paths=described)
         policy = (b"content-security-policy", POLICY.encode())
-        self._replies = {
+        return {
             "/": Reply(b"", 307, ((b"location", b"/docs"),)),
             "/openapi.json": Reply(orjson.dumps(document), 200, ((b"content-type", b"application/json"),)),
             "/docs": Reply(
@@ -82,8 +94,7 @@ class Documents:
             await _live(receive, send)
             return
         if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
-            return
+            raise HTTPException(404)
         reply = self._replies.get(scope["path"])
         if reply is None and scope["path"] not in PATHS:
             raise HTTPException(404)

@@ -1,0 +1,121 @@
+"""Who has the data folder: one service at a time, which says in the lock file how it can be found."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warren.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SERVICE = "service"
+COMMAND = "command"
+
+_NAME = "service.lock"
+_PATIENCE_S = 0.2
+"""For somebody who only looks, which takes the lock for a moment."""
+_MAX_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that has a data folder. What it says of itself is empty until it says so."""
+
+    pid: int
+    kind: str = ""
+    """`service`, or `command`: one that needed an engine and found no service."""
+    address: str = ""
+    log: str = ""
+
+    @property
+    def what(self) -> str:
+        """Name it in a sentence."""
+        return f"process {self.pid}" if self.pid else "another process"
+
+
+class Hold:
+    """The data folder, while we have it."""
+
+    def __init__(self, lock: int) -> None:
+        self._lock = lock
+
+    def note(self, kind: str, *, address: str = "", log: str = "") -> None:
+        """Say who we are. Only for others to read: a full disk is for the store to explain."""
+        text = f"{os.getpid()}\n{json.dumps({'kind': kind, 'address': address, 'log': log})}\n"
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, text.encode(), 0)
+
+
+@contextlib.contextmanager
+def only_one(data_dir: str, kind: str = SERVICE) -> Iterator[Hold]:
+    """Hold the data folder: two services on one would undo each other's work. Raises Held when somebody else has it."""
+    try:
+        os.makedirs(data_dir, 0o755, exist_ok=True)
+        lock = os.open(os.path.join(data_dir, _NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise ConfigError(f"{data_dir} cannot be written: {exc.strerror}. Choose another with --data-dir") from exc
+    try:
+        if not _take(lock):
+            holder = _read(lock)
+            raise Held(
+                f"{data_dir} is served already, by {holder.what}. Stop it, or choose another folder with --data-dir"
+            )
+        hold = Hold(lock)
+        hold.note(kind)
+        yield hold
+    finally:
+        os.close(lock)
+
+
+class Held(ConfigError):
+    """Another process has the data folder."""
+
+
+def find_holder(data_dir: str) -> Holder | None:
+    """Say who has a data folder; None when nobody has, whatever a process that died has left there."""
+    try:
+        lock = os.open(os.path.join(data_dir, _NAME), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise ConfigError(
+            f"whether a service runs on {data_dir} cannot be told: {exc.strerror}. Ask as its user, or as root"
+        ) from exc
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(lock)
+    else:
+        return None
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int) -> bool:
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+def _read(lock: int) -> Holder:
+    pid, _, rest = os.pread(lock, _MAX_BYTES, 0).decode("utf-8", "replace").partition("\n")
+    said: Any = {}
+    with contextlib.suppress(ValueError):
+        said = json.loads(rest)
+    words = {name: str(said.get(name, "")) for name in ("kind", "address", "log")} if isinstance(said, dict) else {}
+    return Holder(int(pid) if pid.isascii() and pid.isdigit() else 0, **words)
