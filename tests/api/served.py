@@ -17,6 +17,8 @@ from warren.app import build_engine, build_service
 from warren.domain import Handle
 from warren.engines.local.engine import LocalEngine
 from warren.gateway.app import build_app
+from warren.gateway.protocol import Guard, build_protocol
+from warren.gateway.websocket_protocol import MESSAGE_BYTES, build_websocket_protocol
 from warren.records import Scope
 
 if TYPE_CHECKING:
@@ -100,7 +102,14 @@ class Served:
             with socket.create_server(("127.0.0.1", 0)) as listener:
                 self.port = listener.getsockname()[1]
                 config = uvicorn.Config(
-                    build_app(service, self.settings), log_config=None, access_log=False, lifespan="off"
+                    build_app(service, self.settings),
+                    http=build_protocol(Guard()),
+                    ws=build_websocket_protocol(Guard()),
+                    ws_max_size=MESSAGE_BYTES,
+                    ws_per_message_deflate=False,
+                    log_config=None,
+                    access_log=False,
+                    lifespan="off",
                 )
                 self._server = server = uvicorn.Server(config)
                 self._ready.set()

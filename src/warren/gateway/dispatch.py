@@ -16,6 +16,7 @@ from warren.gateway.bodies import ClientLeft, check_length, count_large, parse_b
 from warren.gateway.operations import Call, Reply
 from warren.gateway.problems import rate_headers
 from warren.gateway.room import Room
+from warren.gateway.websockets import Connections, check_origin, serve_while_allowed, take_key
 from warren.records import Caller
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from warren.settings import Settings
 
 PREFIX = "/api/v1"
+WEBSOCKET = "WEBSOCKET"
+"""The method of an operation that is no request and answer, but a WebSocket."""
 _LEFT = Reply(b"", 499)
 _FREE = contextlib.nullcontext()
 
@@ -49,36 +52,30 @@ class Dispatcher:
         self._auth = auth
         self._otherwise = otherwise
         self._room = Room()
+        self._connections = Connections()
         self._table = _build_table(operations)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Find the operation and answer with it."""
-        path = scope["path"]
-        if scope["type"] == "http" and path.startswith(PREFIX):
+        if scope["type"] in {"http", "websocket"} and scope["path"].startswith(PREFIX):
+            path = scope["path"]
             for pattern, methods in self._table:
                 match = pattern.match(path)
                 if match is not None:
                     scope["path_params"] = match.groupdict()
-                    await self._serve(_choose(methods, scope["method"]), scope, receive, send)
+                    if scope["type"] == "http":
+                        await self._serve(_choose(methods, scope["method"]), scope, receive, send)
+                    else:
+                        await self._serve_websocket(_choose(methods, WEBSOCKET), scope, receive, send)
                     return
         await self._otherwise(scope, receive, send)
 
     async def _serve(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
-        state = scope["state"]
-        state["route"] = operation.path
-        client = scope.get("client")
-        address, request_id = client[0] if client else "", state["request_id"]
-        identify = functools.partial(self._auth.identify, scope["headers"], address=address, request_id=request_id)
-        principal = await identify()
-        # For answers that last: a key may be revoked meanwhile.
-        state["ask_again"] = identify
-        state["subject"] = principal.subject
-        rate = await self._service.admission.check_rate(principal)
+        caller = await self._admit(operation, scope, scope["headers"])
+        rate = scope["state"].get("rate")
         if rate is not None:
-            state["rate"] = rate
             send = _with_rate(send, rate)
-        check_scope(principal, operation.grant)
-        caller = Caller(principal=principal, request_id=request_id, address=address)
+        principal = caller.principal
         size = 0 if operation.body is None else count_large(scope, self._settings.serve.body_bytes)
         try:
             with self._room.hold(principal.owner, size) if size else _FREE:
@@ -89,6 +86,34 @@ class Dispatcher:
         except ClientLeft:
             reply = _LEFT
         await reply(scope, receive, send)
+
+    async def _serve_websocket(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = take_key(scope)
+        check_origin(headers, self._settings.serve.cors_origins)
+        caller = await self._admit(operation, scope, headers)
+        with self._connections.one(caller.principal.owner), contextlib.suppress(ClientLeft):
+            _, query = await self._read(operation, scope, receive)
+            call = Call(self._service, self._settings, caller, scope, receive)
+            call.set_input(None, query)
+            app = await operation.handler(call)
+            await serve_while_allowed(app, scope["state"]["ask_again"], scope, receive, send)
+
+    async def _admit(self, operation: Operation, scope: Scope, headers: Iterable[tuple[bytes, bytes]]) -> Caller:
+        """Say who asks, and that they may: their rate and their scope allow it."""
+        state = scope["state"]
+        state["route"] = operation.path
+        client = scope.get("client")
+        address, request_id = client[0] if client else "", state["request_id"]
+        identify = functools.partial(self._auth.identify, headers, address=address, request_id=request_id)
+        principal = await identify()
+        # For answers that last: a key may be revoked meanwhile.
+        state["ask_again"] = identify
+        state["subject"] = principal.subject
+        rate = await self._service.admission.check_rate(principal)
+        if rate is not None:
+            state["rate"] = rate
+        check_scope(principal, operation.grant)
+        return Caller(principal=principal, request_id=request_id, address=address)
 
     async def _read(self, operation: Operation, scope: Scope, receive: Receive) -> tuple[Any, Any]:
         body: Any = None
@@ -116,7 +141,11 @@ def _choose(methods: dict[str, Operation], method: str) -> Operation:
     operation = methods.get(method)
     if operation is not None:
         return operation
-    known = {**methods}
+    if method == WEBSOCKET:
+        raise HTTPException(404)
+    if method == "GET" and WEBSOCKET in methods:
+        raise HTTPException(426, headers={"Upgrade": "websocket", "Connection": "Upgrade"})
+    known = {each: operation for each, operation in methods.items() if each != WEBSOCKET}
     if "GET" in methods and not methods["GET"].is_stream:
         known["HEAD"] = methods["GET"]
     if method not in known:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from warren.core.service import Service
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
 
 
 class Metrics:
@@ -50,6 +50,9 @@ class Metrics:
         )
         moved = Counter("warren_http_bytes", "Bytes of bodies.", ("direction",), registry=registry)
         self._received, self._sent = moved.labels("in"), moved.labels("out")
+        self.websockets = 0
+        """How many are open now."""
+        Gauge("warren_websockets", "WebSockets that are open.", registry=registry).set_function(lambda: self.websockets)
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         """What `labels` finds, kept: it is the dearer half of counting."""
 
@@ -83,6 +86,9 @@ class MetricsMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
+        if scope["type"] == "websocket":
+            await self._pass_websocket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -109,6 +115,35 @@ class MetricsMiddleware:
             route = scope.get("state", {}).get("route", "none")
             self._metrics.count(scope["method"], route, status, time.perf_counter() - begun)
             self._metrics.count_bytes(received, sent)
+
+    async def _pass_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count a WebSocket as a request that is answered when it is accepted, and its messages as bodies."""
+        begun = time.perf_counter()
+        status, lasting = 0, 0.0
+
+        async def count_in() -> Message:
+            message = await receive()
+            self._metrics.count_bytes(_measure(message), 0)
+            return message
+
+        async def count_out(message: Message) -> None:
+            nonlocal status, lasting
+            await send(message)
+            if message["type"] in {"websocket.accept", "websocket.http.response.start"}:
+                status, lasting = message.get("status", 101), time.perf_counter() - begun
+                self._metrics.websockets += status == 101
+            self._metrics.count_bytes(0, _measure(message))
+
+        try:
+            await self._app(scope, count_in, count_out)
+        finally:
+            self._metrics.websockets -= status == 101
+            route = scope.get("state", {}).get("route", "none")
+            self._metrics.count("WEBSOCKET", route, status, lasting or time.perf_counter() - begun)
+
+
+def _measure(message: Message) -> int:
+    return len(message.get("bytes") or message.get("text") or message.get("body") or b"")
 
 
 class _Core(Collector):

@@ -29,6 +29,7 @@ EXPOSED_HEADERS = (
 _log = logging.getLogger("warren.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _SANDBOX_ID = re.compile(r"sbx_[a-z0-9]{8,40}")
+_HEADS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 _SAFE = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -47,7 +48,7 @@ class RequestMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and write down how it went."""
-        if scope["type"] != "http":
+        if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
         begun = time.perf_counter()
@@ -57,9 +58,9 @@ class RequestMiddleware:
 
         async def finish_head(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = _finish(message["headers"], request_id)
+            if message["type"] in _HEADS:
+                status = message.get("status", 101)
+                message["headers"] = _finish(message.get("headers", ()), request_id)
             await send(message)
 
         try:
@@ -117,7 +118,7 @@ def _write_line(scope: Scope, request_id: str, status: int, seconds: float) -> N
     state = scope["state"]
     fields = {
         "request_id": request_id,
-        "method": scope["method"],
+        "method": scope.get("method", "WEBSOCKET"),
         "route": state.get("route", "-"),
         "status": status,
         "duration_ms": round(seconds * 1000, 3),

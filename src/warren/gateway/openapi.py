@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 import warren
 from warren.gateway.bodies import MAX_DEPTH
-from warren.gateway.dispatch import PREFIX
+from warren.gateway.dispatch import PREFIX, WEBSOCKET
 from warren.gateway.openapi_problems import MEANINGS, describe_problem, problem_schema
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "sandbox_id": {"type": "string", "pattern": "^sbx_[a-z0-9]{8,40}$", "example": "sbx_0123456789abcdef01234567"},
     "execution_id": {"type": "string", "pattern": "^exe_[a-z0-9]{8,40}$", "example": "exe_0123456789abcdef01234567"},
     "kernel": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
+    "terminal": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
     "path": {"type": "string", "minLength": 1, "maxLength": 4096, "example": "data.csv"},
 }
 _MADE: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
@@ -49,7 +50,7 @@ _EVENT = {
 _REQUEST_ID = {
     "X-Request-ID": {"description": "Names this request in logs and the audit record.", "schema": {"type": "string"}}
 }
-_TAGS = ("One-shot", "Sandboxes", "Executions", "Files", "Kernels", "Images", "Audit", "Operation")
+_TAGS = ("One-shot", "Sandboxes", "Executions", "Files", "Kernels", "Terminals", "Images", "Audit", "Operation")
 """In the order in which somebody new meets them."""
 _ABOUT = f"""Sandboxes that run code for AI agents.
 
@@ -70,7 +71,9 @@ def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_path
     paths: dict[str, Any] = {}
     for operation in listed:
         path = _PARAMETER.sub(r"{\1}", PREFIX + operation.path)
-        paths.setdefault(path, {})[operation.method.lower()] = _describe(operation, refs_by_model, schemas)
+        # OpenAPI knows no WebSockets: each begins as a GET.
+        method = "get" if operation.method == WEBSOCKET else operation.method.lower()
+        paths.setdefault(path, {})[method] = _describe(operation, refs_by_model, schemas)
     _add_links(listed, paths)
     document: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -179,7 +182,7 @@ def _responses(operation: Operation, refs: dict[Any, Any]) -> Iterator[tuple[str
         response["headers"] |= {
             name: {"description": text, "schema": {"type": "string"}} for name, text in answer.headers.items()
         }
-        if answer.status not in {204, 304} and operation.method != "HEAD":
+        if answer.status not in {101, 204, 304} and operation.method != "HEAD":
             response["content"][answer.content_type] = _content(answer, refs)
     for response in by_status.values():
         if not response["content"]:
@@ -202,6 +205,8 @@ def _content(answer: Answer, refs: dict[Any, Any]) -> dict[str, Any]:
 
 def _problems(operation: Operation) -> set[int]:
     found = {400, 401, 403, 414, 429, 431, 500, 503, *operation.errors}
+    if operation.method == WEBSOCKET:
+        found.add(426)
     if operation.body is not None:
         found |= {413, 415, 422}
     if operation.raw_body is not None:

@@ -21,6 +21,7 @@ MEANINGS = {
     415: "The body is of a type that is not taken here.",
     416: "The file has no such part.",
     422: "Fields are not what they must be; `errors` names each.",
+    426: "The address is a WebSocket, and the request does not ask for one.",
     431: "There are too many headers, or too long ones.",
     429: "A quota or rate is used up; `Retry-After` says when to come again.",
     500: "Something went wrong inside the service.",

@@ -49,6 +49,7 @@ class Operation:
     """One method of one path: what it takes, who may, what it answers."""
 
     method: str
+    """Of HTTP; or `WEBSOCKET`, and then the handler returns an application that accepts it and speaks `websocket.*`."""
     path: str
     """Below `/api/v1`, with its parameters in braces."""
     handler: Callable[[Call], Awaitable[ASGIApp]]

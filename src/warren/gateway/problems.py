@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import os
@@ -46,6 +47,7 @@ HTTP_CODES: dict[str, int] = {
     "unsupported_media_type": 415,
     "range_not_satisfiable": 416,
     "invalid_fields": 422,
+    "upgrade_required": 426,
     "header_too_large": 431,
     "internal_error": 500,
 }
@@ -190,6 +192,9 @@ class ProblemMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
+        if scope["type"] == "websocket":
+            await self._pass_websocket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -219,13 +224,42 @@ class ProblemMiddleware:
                 answer.headers.update(rate_headers(rate))
             await answer(scope, receive, send)
 
+    async def _pass_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a WebSocket with a problem, or close it with one."""
+        has_begun = False
+
+        async def note(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = has_begun or message["type"] == "websocket.accept"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        except Exception as exc:  # noqa: BLE001 - the client is told, and what nobody expected is logged
+            request_id = str(scope.get("state", {}).get("request_id", ""))
+            if not has_begun:
+                await respond(exc, request_id)(scope, receive, send)
+                return
+            if build_problem(exc).status == 500:
+                log_failure(exc, request_id)
+            with contextlib.suppress(OSError):
+                await close_websocket(exc, send)
+
+
+async def close_websocket(exc: BaseException, send: Send) -> None:
+    """Close a WebSocket because of an exception: its code is 4000 and the status, its reason the sentence."""
+    problem = build_problem(exc)
+    # So much of a reason fits a frame.
+    reason = problem.detail.encode("utf-8", "replace")[:123].decode("utf-8", "ignore")
+    await send({"type": "websocket.close", "code": 4000 + problem.status, "reason": reason})
+
 
 def _of_error(exc: Error) -> Problem:
     headers: dict[str, str] = {}
     if isinstance(exc, Unauthenticated):
         headers |= CHALLENGE
     if exc.status in {429, 503} and exc.retryable:
-        headers["Retry-After"] = str(max(1, math.ceil(getattr(exc, "retry_after_s", 1.0))))
+        headers["Retry-After"] = str(max(1, math.ceil(exc.retry_after_s or 1.0)))
     if isinstance(exc, RateExceeded):
         headers |= rate_headers(exc.rate)
     detail = _STORE if isinstance(exc, StoreError) else str(exc)
@@ -250,6 +284,7 @@ def _of_http(exc: HTTPException) -> Problem:
 _HTTP_DETAILS = {
     404: "there is nothing at this address: `/docs` lists what there is",
     405: "this address does not know that method: `Allow` has those that it knows",
+    426: "this address is a WebSocket: connect to it as one",
 }
 
 

@@ -51,6 +51,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._has_head = False
         self._heard_at = 0.0
         self._unread = 0
+        self._is_upgraded = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -62,10 +63,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything."""
-        self.guard.waiting.pop(self, None)
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._let_go()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -73,7 +71,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._passed += len(data)
         self._heard_at = self.loop.time()
         super().data_received(data)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._is_upgraded:
             return
         if self._passed > self.guard.head_bytes:
             self.transport.write(TOO_LARGE)
@@ -102,6 +100,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop("head")
         super().on_headers_complete()
 
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over, and watch it no longer; not while another request is answered on it."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()
+            return
+        self._is_upgraded = True
+        self._let_go()
+        super().handle_websocket_upgrade()
+
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
         self._passed = 0
@@ -127,6 +134,15 @@ class GuardedProtocol(HttpToolsProtocol):
         """Close a connection on which nothing is asked for; what it was answered may still be read for a while."""
         super().timeout_keep_alive_handler()
         self._start("end", self.guard.still_s, self.transport.abort)
+
+    def _should_upgrade(self) -> bool:
+        return self.scope["method"] == "GET" and bool(super()._should_upgrade())
+
+    def _let_go(self) -> None:
+        self.guard.waiting.pop(self, None)
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
 
     def _await_head(self) -> None:
         """Give the client so long for its next request; more bytes of it do not give it longer."""
