@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warren.core.images import Catalog
-from warren.core.policy import Policy
+from warren.core.policy import Ceiling, Policy
 from warren.engines.base import load_engine
-from warren.records import Holding
+from warren.errors import ConfigError, InvalidRequest
+from warren.records import Holding, Scope
 from warren.stores.base import load_store
 
 if TYPE_CHECKING:
+    from warren.core.jwks import TokenKey
+    from warren.core.jwks_source import KeySource
     from warren.core.service import Service
+    from warren.core.token_rules import TokenRules
+    from warren.core.tokens import Tokens
     from warren.engines.base import Engine
-    from warren.settings import CapacitySettings, QuotaSettings, Settings
+    from warren.settings import CapacitySettings, JwtSettings, QuotaSettings, Settings, TenantSettings
     from warren.stores.base import Store
 
 
@@ -27,6 +32,7 @@ def build_service(settings: Settings) -> Service:
         store=build_store(settings),
         images=build_catalog(settings),
         policy=build_policy(settings),
+        tokens=build_tokens(settings.jwt),
     )
 
 
@@ -56,9 +62,9 @@ def build_catalog(settings: Settings) -> Catalog:
 
 
 def build_policy(settings: Settings) -> Policy:
-    """Translate what the operator chose into what the core knows."""
+    """Translate what the operator chose into what the core knows. Raises ConfigError."""
     life, pool, quota, capacity = settings.life, settings.pool, settings.quota, settings.capacity
-    return Policy(
+    policy = Policy(
         image=settings.image,
         limits=settings.limits.build(),
         timeout_s=settings.timeout_s,
@@ -68,6 +74,8 @@ def build_policy(settings: Settings) -> Policy:
         pool_size=pool.size,
         pool_images=pool.images or (settings.image,),
         own=_holding(quota),
+        tenant=_ceiling(settings.tenant),
+        tenants={name: _ceiling(each, settings.tenant) for name, each in settings.tenants.items()},
         everybody=_holding(capacity),
         own_executions=quota.executions,
         executions=capacity.executions,
@@ -80,7 +88,123 @@ def build_policy(settings: Settings) -> Policy:
         audit_output_bytes=settings.records.audit_output_bytes,
         kept_executions=settings.records.executions,
     )
+    for name in ("", *policy.tenants):
+        try:
+            policy.limits_of(name)
+        except InvalidRequest as exc:
+            raise ConfigError(f"{f'tenants.{name}' if name else 'tenant'}: no sandbox could be made: {exc}") from exc
+    return policy
 
 
 def _holding(settings: QuotaSettings | CapacitySettings) -> Holding:
     return Holding(settings.sandboxes, settings.active, settings.memory_bytes, settings.disk_bytes)
+
+
+def _ceiling(settings: TenantSettings, otherwise: TenantSettings | None = None) -> Ceiling:
+    """Build the ceiling of a tenant; what is not said is as in the other settings, or no ceiling."""
+    values = settings.model_dump(exclude_none=True)
+    if otherwise is not None:
+        values = otherwise.model_dump(exclude_none=True) | values
+    return Ceiling(
+        holding=Holding(*(values.get(name, 0) for name in Holding._fields)),
+        executions=values.get("executions", 0),
+        requests_per_minute=values.get("requests_per_minute", 0),
+        creates_per_minute=values.get("creates_per_minute", 0),
+        largest={name[4:]: most for name, most in values.items() if name.startswith("max_") and most},
+    )
+
+
+def build_tokens(settings: JwtSettings) -> Tokens | None:
+    """Build what checks tokens; None where there is nothing to check them with. Raises ConfigError."""
+    if not (settings.secret or settings.public_key_file or settings.jwks):
+        return None
+    # Not above: PyJWT and its cryptography take a tenth of a second.
+    from warren.core.jwks import ALGORITHMS
+    from warren.core.tokens import Tokens
+
+    for name in settings.algorithms:
+        if name not in ALGORITHMS:
+            raise ConfigError(f"jwt.algorithms cannot have {name!r}: choose from {', '.join(sorted(ALGORITHMS))}")
+    if settings.public_key_file or settings.jwks:
+        for name in ("issuer", "audience"):
+            if not getattr(settings, name):
+                raise ConfigError(
+                    f"jwt.{name} must be set: an issuer's keys sign for other services and customers too, "
+                    "whose tokens would be taken here"
+                )
+    return Tokens(_token_rules(settings), _token_keys(settings), _key_source(settings))
+
+
+def _token_rules(settings: JwtSettings) -> TokenRules:
+    from warren.core.token_rules import TokenRules
+
+    words = ((Scope.READ, settings.read_scopes), (Scope.RUN, settings.run_scopes), (Scope.ADMIN, settings.admin_scopes))
+    if not settings.tenant_claim and not settings.tenant:
+        raise ConfigError("jwt.tenant must be set where jwt.tenant_claim is empty: every token is of some tenant")
+    return TokenRules(
+        issuers=frozenset(settings.issuer),
+        audiences=frozenset(settings.audience),
+        leeway_s=settings.leeway_s,
+        max_age_s=settings.max_age_s,
+        max_bytes=settings.max_bytes,
+        subject_claim=settings.subject_claim,
+        subject_prefix=settings.subject_prefix,
+        tenant_claim=settings.tenant_claim,
+        tenant=settings.tenant,
+        tenants=frozenset(settings.tenants),
+        scope_claim=settings.scope_claim,
+        scopes={word: scope for scope, names in words for word in names},
+        default_scope=None if settings.default_scope == "none" else Scope(settings.default_scope),
+    )
+
+
+def _token_keys(settings: JwtSettings) -> list[TokenKey]:
+    from warren.core.jwks import build_pem_keys, build_secret_key
+    from warren.core.jwks_source import read_bounded
+
+    keys: list[TokenKey] = []
+    if settings.secret is not None:
+        try:
+            keys.append(build_secret_key(settings.secret.get_secret_value().encode(), settings.algorithms))
+        except ValueError as exc:
+            raise ConfigError(f"jwt.secret cannot be used: {exc}") from exc
+    if path := settings.public_key_file:
+        try:
+            keys += build_pem_keys(read_bounded(path), settings.algorithms)
+        except (OSError, ValueError) as exc:
+            why = exc.strerror if isinstance(exc, OSError) else exc
+            raise ConfigError(f"jwt.public_key_file {path} cannot be used: {why}") from exc
+    return keys
+
+
+def _key_source(settings: JwtSettings) -> KeySource | None:
+    from warren.core import jwks_source
+    from warren.core.jwks import parse_jwks
+
+    where = settings.jwks
+    if not where:
+        return None
+    if "://" not in where:
+        try:
+            parse_jwks(jwks_source.read_bounded(where), settings.algorithms)
+        except (OSError, ValueError) as exc:
+            why = exc.strerror if isinstance(exc, OSError) else exc
+            raise ConfigError(f"jwt.jwks {where} cannot be used: {why}") from exc
+        return jwks_source.KeySource(
+            jwks_source.load_file(where),
+            refresh_s=jwks_source.FILE_REFRESH_S,
+            cooldown_s=jwks_source.FILE_COOLDOWN_S,
+            stale_s=settings.jwks_stale_s,
+            algorithms=settings.algorithms,
+        )
+    try:
+        load = jwks_source.load_url(jwks_source.check_url(where))
+    except ValueError as exc:
+        raise ConfigError(f"jwt.jwks: {exc}") from exc
+    return jwks_source.KeySource(
+        load,
+        refresh_s=settings.jwks_refresh_s,
+        cooldown_s=settings.jwks_cooldown_s,
+        stale_s=settings.jwks_stale_s,
+        algorithms=settings.algorithms,
+    )

@@ -44,6 +44,8 @@ class Principal:
     tenant: str = "default"
     scope: Scope = Scope.RUN
     key_id: str | None = None
+    expires_at: float | None = None
+    """When the credentials open nothing any more; None: not by themselves."""
 
     @property
     def owner(self) -> Owner:
@@ -63,6 +65,8 @@ class Caller:
     principal: Principal
     request_id: str
     address: str = ""
+    link_id: str = ""
+    """The shared link that the request came by, given by the principal; empty when it came with their credentials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

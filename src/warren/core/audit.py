@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from warren.core.policy import Policy
-    from warren.records import ApiKey, AuditQuery, AuditRow, Caller, Page
+    from warren.records import AuditQuery, AuditRow, Caller, Page, Principal
     from warren.stores.base import Store
 
 _log = logging.getLogger(__name__)
@@ -58,6 +58,8 @@ class Audit:
         **details: object,
     ) -> None:
         """Put an entry in line. Without a caller the service itself did it."""
+        if caller is not None and caller.link_id:
+            details |= {"via": "link", "link": caller.link_id}
         bounded, size = bound_details(details)
         entry = AuditEntry(
             at=time.time(),
@@ -84,7 +86,7 @@ class Audit:
         self.note(caller, action, outcome=outcome, sandbox_id=sandbox_id, execution_id=execution_id, **details)
         await self.flush()
 
-    def refuse(self, reason: str, *, address: str = "", request_id: str = "", key: ApiKey | None = None) -> None:
+    def refuse(self, reason: str, *, address: str = "", request_id: str = "", who: Principal | None = None) -> None:
         """Note a failed login. Many in a minute become one entry with their count."""
         self._collect_refusals()
         if not self._refusals.count(address):
@@ -92,8 +94,8 @@ class Audit:
         entry = AuditEntry(
             at=time.time(), action="auth.refuse", outcome="unauthenticated", address=address, request_id=request_id
         )
-        if key is not None:
-            entry = dataclasses.replace(entry, tenant=key.tenant, subject=key.subject, key_id=key.id)
+        if who is not None:
+            entry = dataclasses.replace(entry, tenant=who.tenant, subject=who.subject, key_id=who.key_id or "")
         self._put(dataclasses.replace(entry, details={"reason": reason}), len(reason))
 
     def check_writable(self) -> None:

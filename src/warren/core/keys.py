@@ -39,6 +39,7 @@ class Keys:
         self._audit = audit
         self._clock = clock
         self._cache: dict[str, tuple[float, ApiKey]] = {}
+        self._by_id: tuple[float, dict[str, ApiKey]] = (0.0, {})
 
     async def create(
         self,
@@ -99,8 +100,8 @@ class Keys:
             self.refuse("unknown", address=address, request_id=request_id)
         if not is_in_force(key, self._clock()):
             reason = "expired" if key.revoked_at is None else "revoked"
-            self.refuse(reason, address=address, request_id=request_id, key=key)
-        return Principal(subject=key.subject, tenant=key.tenant, scope=key.scope, key_id=key.id)
+            self.refuse(reason, address=address, request_id=request_id, who=_principal(key))
+        return _principal(key)
 
     def refuse(
         self,
@@ -108,12 +109,19 @@ class Keys:
         *,
         address: str = "",
         request_id: str = "",
-        key: ApiKey | None = None,
+        who: Principal | None = None,
         message: str = _REFUSAL,
     ) -> NoReturn:
         """Note why credentials were refused, and raise Unauthenticated, which says less."""
-        self._audit.refuse(reason, address=address, request_id=request_id, key=key)
+        self._audit.refuse(reason, address=address, request_id=request_id, who=who)
         raise Unauthenticated(message)
+
+    async def find(self, key_id: str) -> ApiKey | None:
+        """Return the key of that id, also one that is no longer in force; as it was at most a second ago."""
+        now = time.monotonic()
+        if now >= self._by_id[0]:
+            self._by_id = (now + _FRESH_S, {key.id: key for key in await self._store.keys()})
+        return self._by_id[1].get(key_id)
 
     async def list(self) -> tuple[ApiKey, ...]:
         """Return all keys, oldest first, also those that are no longer in force."""
@@ -128,6 +136,7 @@ class Keys:
             why = "it was revoked already" if found else "`warren keys list` shows them"
             raise NotFound(f"there is no key {id_or_name!r} to revoke: {why}")
         self._cache.pop(key.hash, None)
+        self._by_id = (0.0, {})
         await self._audit.record(by, "key.revoke", **_describe(key))
         return key
 
@@ -149,6 +158,10 @@ class Keys:
 def is_in_force(key: ApiKey, now: float) -> bool:
     """Whether a key opens anything."""
     return key.revoked_at is None and (key.expires_at is None or now < key.expires_at)
+
+
+def _principal(key: ApiKey) -> Principal:
+    return Principal(subject=key.subject, tenant=key.tenant, scope=key.scope, key_id=key.id, expires_at=key.expires_at)
 
 
 def _hash(secret: str) -> str:

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from warren.domain import KIB, Limits
+from warren.domain import GIB, KIB, MIB, Limits
+from warren.errors import InvalidRequest
 from warren.records import Holding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """What all principals of a tenant may have together; 0 is no limit."""
+
+    holding: Holding = field(default_factory=Holding)
+    executions: int = 0
+    requests_per_minute: int = 0
+    creates_per_minute: int = 0
+    largest: Mapping[str, float] = field(default_factory=dict)
+    """The most that one sandbox may have of what `Limits` names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +40,9 @@ class Policy:
     pool_images: tuple[str, ...] = ()
     own: Holding = field(default_factory=Holding)
     """What one principal may hold; 0 is no limit."""
+    tenant: Ceiling = field(default_factory=Ceiling)
+    tenants: Mapping[str, Ceiling] = field(default_factory=dict)
+    """Those for which the operator decided something else."""
     everybody: Holding = field(default_factory=Holding)
     own_executions: int = 64
     executions: int = 256
@@ -35,3 +56,31 @@ class Policy:
     """Kept of the code, stdout and stderr of an execution, each."""
     audit_output_bytes: int = 4 * KIB
     kept_executions: int = 1000
+
+    def ceiling_of(self, tenant: str) -> Ceiling:
+        """Return what a tenant may have."""
+        return self.tenants.get(tenant, self.tenant)
+
+    def limits_of(self, tenant: str) -> Limits:
+        """Return the limits of a tenant's sandbox when the caller does not say. Raises InvalidRequest, at start-up."""
+        largest = self.ceiling_of(tenant).largest
+        if not largest:
+            return self.limits
+        less = {name: type(own)(most) for name, most in largest.items() if most < (own := getattr(self.limits, name))}
+        return dataclasses.replace(self.limits, **less)
+
+    def check_limits(self, tenant: str, limits: Limits) -> None:
+        """Raise InvalidRequest for limits that no sandbox of this tenant may have."""
+        for name, most in self.ceiling_of(tenant).largest.items():
+            asked = getattr(limits, name)
+            if asked > most:
+                raise InvalidRequest(
+                    f"{name} may be at most {_show(name, most)} in a sandbox of tenant {tenant!r}, "
+                    f"and {_show(name, asked)} was asked for"
+                )
+
+
+def _show(name: str, value: float) -> str:
+    if not name.endswith("_bytes"):
+        return f"{value:g}"
+    return f"{value / GIB:g}G" if value >= GIB else f"{value / MIB:g}M"

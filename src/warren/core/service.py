@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from warren.core.images import Catalog
     from warren.core.policy import Policy
+    from warren.core.tokens import Tokens
     from warren.engines.base import Engine
     from warren.stores.base import Store
 
@@ -45,7 +46,9 @@ class Service:
     is_draining = False
     """True once the service is about to end: it answers what it has, and takes nothing new."""
 
-    def __init__(self, *, engine: Engine, store: Store, images: Catalog, policy: Policy) -> None:
+    def __init__(
+        self, *, engine: Engine, store: Store, images: Catalog, policy: Policy, tokens: Tokens | None = None
+    ) -> None:
         self.engine = engine
         self.store = store
         self.images = images
@@ -55,6 +58,7 @@ class Service:
         self.links = Links(engine)
         self.audit = Audit(store, policy)
         self.keys = Keys(store, self.audit)
+        self.tokens = tokens
         self.admission = Admission(store, policy, self.observer)
         cache = ImageCache(images)
         self.pool = Pool(engine, self.links, cache, policy)
@@ -93,6 +97,8 @@ class Service:
             opening.push_async_callback(_shielded, self.engine.close)
             opening.push_async_callback(_shielded, self._close_audit)
             await opening.enter_async_context(_running(self.audit.run))
+            if self.tokens is not None:
+                await opening.enter_async_context(_running(self.tokens.run))
             await opening.enter_async_context(self.links)
             await opening.enter_async_context(self.executions)
             self.sandboxes.lives.before_end = self.executions.end_all

@@ -1,11 +1,12 @@
-"""Who asks: the key that came with a request, turned into a principal, and whether that may do it."""
+"""Who asks: the key or token that came with a request, turned into a principal, and whether that may do it."""
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from warren.core.addresses import is_loopback
+from warren.core.token_rules import SHAPE, TokenRefused
 from warren.errors import ConfigError, Forbidden
 from warren.records import Principal, Scope
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from warren.core.keys import Keys
-
+    from warren.core.tokens import Tokens
 
 LOCAL = Principal(subject="local", scope=Scope.ADMIN)
 """Everybody, where no key is asked for."""
@@ -21,13 +22,24 @@ CHALLENGE = {"WWW-Authenticate": 'Bearer realm="warren"'}
 """What goes with every 401."""
 
 _MISSING = "there is no API key in the request: send `Authorization: Bearer wrn_…` or `X-API-Key: wrn_…`"
+_NO_BEARER = "the word Bearer is missing: send `Authorization: Bearer wrn_…`, or the key alone as `X-API-Key: wrn_…`"
+_NO_TOKENS = "this service takes API keys, and no tokens: its operator has not set up [jwt]"
+_TOKEN = "the token is not valid here: get another from whoever issued it"  # noqa: S105 - a sentence
 
 
 class Auth:
-    """Asks for a key; or, where the operator said so, for none, of this machine's own programs."""
+    """Asks for a key, or a token; or, where the operator said so, for none, of this machine's own programs."""
 
-    def __init__(self, keys: Keys, *, required: bool = True, origins: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        *,
+        tokens: Tokens | None = None,
+        required: bool = True,
+        origins: Collection[str] = (),
+    ) -> None:
         self._keys = keys
+        self._tokens = tokens
         self._required = required
         self._origins = frozenset(origins)
 
@@ -40,8 +52,22 @@ class Auth:
             return LOCAL
         secret = read_secret(headers)
         if secret is None:
-            self._keys.refuse("missing", address=address, request_id=request_id, message=_MISSING)
+            reason, message = ("no_bearer", _NO_BEARER) if _has_bare_key(headers) else ("missing", _MISSING)
+            self._keys.refuse(reason, address=address, request_id=request_id, message=message)
+        # No key looks like a token, and no token like a key: neither is ever tried as the other.
+        if SHAPE.fullmatch(secret):
+            return await self._identify_token(secret, address, request_id)
         return await self._keys.authenticate(secret, address=address, request_id=request_id)
+
+    async def _identify_token(self, token: str, address: str, request_id: str) -> Principal:
+        if self._tokens is None:
+            self._keys.refuse("jwt_not_taken", address=address, request_id=request_id, message=_NO_TOKENS)
+        try:
+            return await self._tokens.authenticate(token)
+        except TokenRefused as refused:
+            who = None if refused.owner is None else Principal(tenant=refused.owner[0], subject=refused.owner[1])
+            message = refused.message or _TOKEN
+            self._keys.refuse(refused.reason, address=address, request_id=request_id, who=who, message=message)
 
 
 def read_secret(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
@@ -53,6 +79,10 @@ def read_secret(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         if name == b"x-api-key":
             other = value.strip().decode("latin-1")
     return other
+
+
+def _has_bare_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"authorization" and value.startswith(b"wrn_") for name, value in headers)
 
 
 def check_scope(principal: Principal, scope: Scope) -> None:
@@ -81,16 +111,6 @@ def check_local_page(headers: Iterable[tuple[bytes, bytes]], origins: Collection
             raise Forbidden(f"without keys this service answers only to localhost and 127.0.0.1, not to {text[:100]!r}")
         if name == b"origin" and text not in origins and not is_loopback(_hostname(text)):
             raise Forbidden(f"without keys this service does not answer web pages of {text[:100]!r}")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host; names other than localhost are not looked up."""
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _hostname(url: str) -> str:

@@ -11,6 +11,7 @@ or `SecretStr | None`: it is masked wherever it is shown, and can come from a fi
 
 from warren.settings.entries import Entry, mask, variable_of
 from warren.settings.groups import CapacitySettings, LimitSettings, QuotaSettings
+from warren.settings.groups_identity import JwtSettings, TenantSettings
 from warren.settings.kinds import parse_size
 from warren.settings.root import Settings, entries, names
 from warren.settings.sources import FILE, Origin, Source
@@ -19,11 +20,13 @@ __all__ = [
     "FILE",
     "CapacitySettings",
     "Entry",
+    "JwtSettings",
     "LimitSettings",
     "Origin",
     "QuotaSettings",
     "Settings",
     "Source",
+    "TenantSettings",
     "entries",
     "mask",
     "names",

@@ -20,6 +20,7 @@ from warren.settings.groups import (
     ServeSettings,
     TracingSettings,
 )
+from warren.settings.groups_identity import JwtSettings, TenantSettings
 from warren.settings.kinds import Group, Names, Seconds
 from warren.settings.sources import FILE, Given, Origin, Source, check_variables, gather, must_be_table
 
@@ -72,8 +73,13 @@ class Settings(Group):
     life: LifeSettings = Field(default=LifeSettings(), description="How long sandboxes live.")
     pool: PoolSettings = Field(default=PoolSettings(), description="Sandboxes that wait for their owner.")
     quota: QuotaSettings = Field(default=QuotaSettings(), description="What one principal may have.")
+    tenant: TenantSettings = Field(default=TenantSettings(), description="What one tenant may have.")
+    tenants: dict[str, TenantSettings] = Field(
+        default={}, description="The same for one of that name; what is not said is as in `tenant`."
+    )
     capacity: CapacitySettings = Field(default=CapacitySettings(), description="What everybody may have.")
     records: RecordSettings = Field(default=RecordSettings(), description="How much is written down.")
+    jwt: JwtSettings = Field(default=JwtSettings(), description="Sign-in with JSON Web Tokens.")
     log: LogSettings = Field(default=LogSettings(), description="What the service says on standard error.")
     tracing: TracingSettings = Field(default=TracingSettings(), description="Traces of requests.")
 
