@@ -55,7 +55,9 @@ def build_app(
 
     A second one of the same service, for another way in, says who is there, and counts with the first.
     """
-    auth = auth or Auth(service.keys, required=settings.serve.auth, origins=settings.serve.cors_origins)
+    auth = auth or Auth(
+        service.keys, tokens=service.tokens, required=settings.serve.auth, origins=settings.serve.cors_origins
+    )
     metrics = metrics or Metrics(service)
     documents = Documents(with_auth=settings.serve.auth)
     routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=Health(service, auth, metrics, documents))
