@@ -21,7 +21,7 @@ import anyio
 
 from warren.core.images import Catalog
 from warren.core.link import Link
-from warren.domain import ExecRequest, SandboxSpec, new_id
+from warren.domain import ExecRequest, SandboxSpec, Storage, new_id
 from warren.engines.local import mounts, namespaces, syscalls
 from warren.engines.local.engine import LocalEngine
 from warren.errors import Error
@@ -134,9 +134,25 @@ async def use(data_dir: str, images_dir: str, optional: list[str]) -> dict[str, 
     except Error as error:
         return {"refused": str(error), "code": error.code}
     else:
-        record = {"layers": list(engine.layers), "stdout": result.stdout.decode()}
+        record = {
+            "layers": list(engine.layers),
+            "caveats": list(engine.caveats),
+            "persistent": await _try_persistent(engine, images_dir),
+            "stdout": result.stdout.decode(),
+        }
         await engine.retire()
         return record
+
+
+async def _try_persistent(engine: LocalEngine, images_dir: str) -> str:
+    """Say what whoever asks for a workspace that survives a stop is told; nothing when it is made."""
+    image = Catalog(images_dir).get("python")
+    spec = SandboxSpec(id=new_id("sbx"), image=image, storage=Storage.PERSISTENT)
+    try:
+        await engine.destroy(await engine.create(spec))
+    except Error as error:
+        return str(error)
+    return ""
 
 
 def main() -> None:

@@ -101,6 +101,14 @@ def test_an_ordinary_user_who_gives_them_up_has_every_other_layer(use: Use) -> N
     assert not {"memory", "cpu", "uid"} & layers
 
 
+def test_what_an_ordinary_user_is_refused_is_known_before_anybody_asks_for_it(use: Use) -> None:
+    without, with_it = use("root", "memory", "cpu"), use("root", "memory", "cpu", "disk")
+
+    assert without["persistent"]
+    assert [without["persistent"] in each for each in without["caveats"]] == [True]
+    assert (with_it["persistent"], with_it["caveats"]) == ("", [])
+
+
 @needs_root
 def test_layers_that_were_given_up_are_missing_from_the_record(use: Use) -> None:
     answer = use("control groups", "memory", "cpu", "pids")

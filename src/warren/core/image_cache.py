@@ -9,7 +9,7 @@ import anyio
 from anyio import to_thread
 
 if TYPE_CHECKING:
-    from warren.core.images import Catalog
+    from warren.core.images import Catalog, ImageSpec, ImageStatus
     from warren.domain import Image
 
 _FRESH_S = 1.0
@@ -22,6 +22,19 @@ class ImageCache:
         self._catalog = catalog
         self._found: dict[str, tuple[float, Image]] = {}
         self._reading = anyio.Lock(fast_acquire=True)
+        self._listing = anyio.Lock(fast_acquire=True)
+        self._listed: tuple[float, tuple[tuple[ImageSpec, ImageStatus], ...]] = (0.0, ())
+
+    async def list(self) -> tuple[tuple[ImageSpec, ImageStatus], ...]:
+        """Return every image and whether it is built, by name. Raises InvalidRequest for a spec that is wrong."""
+        async with self._listing:
+            if time.monotonic() >= self._listed[0]:
+                found = await to_thread.run_sync(self._look)
+                self._listed = (time.monotonic() + _FRESH_S, found)
+            return self._listed[1]
+
+    def _look(self) -> tuple[tuple[ImageSpec, ImageStatus], ...]:
+        return tuple((spec, self._catalog.status(spec.name)) for spec in self._catalog.specs())
 
     async def get(self, name: str) -> Image:
         """Return the current build of an image. Raises NotFound: the nearest name, or the command that builds it."""

@@ -169,7 +169,7 @@ class Catalog:
             self._discard(target)
             os.rename(work, target)
         except OSError as exc:
-            why = "the disk is full: make room" if exc.errno == errno.ENOSPC else f"{exc.strerror}: {exc.filename}"
+            why = "the disk is full: make room" if exc.errno == errno.ENOSPC else str(exc).partition("\n")[0]
             raise BuildFailed(f"image {spec.name} could not be built: {why}") from exc
         finally:
             shutil.rmtree(work, ignore_errors=True)

@@ -41,8 +41,6 @@ _log = logging.getLogger(__name__)
 class Service:
     """One service over one engine and one store. `async with` opens, recovers and serves; leaving ends no sandbox."""
 
-    is_recovered = False
-    """True once every sandbox of an earlier process has been found again."""
     is_draining = False
     """True once the service is about to end: it answers what it has, and takes nothing new."""
 
@@ -51,7 +49,7 @@ class Service:
     ) -> None:
         self.engine = engine
         self.store = store
-        self.images = images
+        self.images = ImageCache(images)
         self.policy = policy
         self.observer = Observer()
         self.started_at = time.time()
@@ -60,14 +58,13 @@ class Service:
         self.keys = Keys(store, self.audit)
         self.tokens = tokens
         self.admission = Admission(store, policy, self.observer)
-        cache = ImageCache(images)
-        self.pool = Pool(engine, self.links, cache, policy)
+        self.pool = Pool(engine, self.links, self.images, policy)
         self.sandboxes = Sandboxes(
             engine=engine,
             store=store,
             links=self.links,
             pool=self.pool,
-            images=cache,
+            images=self.images,
             admission=self.admission,
             audit=self.audit,
             policy=policy,
@@ -106,7 +103,6 @@ class Service:
             counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)
             await self.executions.lose_rest()
             _log.info("service.recovered", extra=counts)
-            self.is_recovered = True
             opening.push_async_callback(self.pool.drain)
             await opening.enter_async_context(_running(self.pool.run, self.reaper.run))
             self._open = opening.pop_all()

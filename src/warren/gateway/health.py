@@ -7,6 +7,7 @@ words of other products, `/healthz/details` (admin) how everything is, `/metrics
 from __future__ import annotations
 
 import logging
+import math
 import platform
 import time
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from warren.gateway.metrics import Metrics
 
 _ALIVE = json_reply({"status": "alive"})
-_LOOKED_S = 1.0
+LOOKED_S = 1.0
 """How long an answer about engine and store is good for, so that a storm of probes costs them nothing."""
 _PATIENCE_S = 5.0
 
@@ -41,13 +42,18 @@ _log = logging.getLogger(__name__)
 class Health:
     """An ASGI application of these addresses. What it does not know goes to `otherwise`."""
 
-    def __init__(self, service: Service, auth: Auth, metrics: Metrics, otherwise: ASGIApp) -> None:
+    def __init__(
+        self, service: Service, auth: Auth, metrics: Metrics, otherwise: ASGIApp, *, looked_s: float = LOOKED_S
+    ) -> None:
         self._service = service
         self._auth = auth
         self._metrics = metrics
         self._otherwise = otherwise
-        self._looked_at = -_LOOKED_S
+        self._looked_s = looked_s
+        self._looked_at = -math.inf
         self._found: list[str] = []
+        self._active = 0
+        """Sandboxes that were running then."""
         self._table: dict[str, Callable[[Request], Awaitable[ASGIApp]]] = {
             "/livez": self._live,
             "/readyz": self._ready,
@@ -69,16 +75,15 @@ class Health:
 
     async def reasons(self) -> list[str]:
         """Say why the service cannot do its work now; nothing when it can."""
-        service = self._service
-        told = []
-        if not service.is_recovered:
-            told.append("starting: sandboxes of an earlier run are being connected")
-        if service.is_draining:
-            told.append("stopping: no new work is taken")
-        if time.monotonic() - self._looked_at > _LOOKED_S:
+        if time.monotonic() - self._looked_at > self._looked_s:
             self._looked_at = time.monotonic()
             self._found = [*await self._look("store", self._ask_store), *await self._look("engine", self._ask_engine)]
+        told = ["stopping: no new work is taken"] if self._service.is_draining else []
         return [*told, *self._found]
+
+    def _caveats(self) -> list[str]:
+        """Say what it refuses on this host although it is ready: a balancer need not care, whoever set it up should."""
+        return list(getattr(self._service.engine, "caveats", ()))
 
     async def _look(self, what: str, ask: Callable[[], Awaitable[None]]) -> list[str]:
         try:
@@ -94,6 +99,7 @@ class Health:
 
     async def _ask_store(self) -> None:
         await self._service.store.ping()
+        self._active = (await self._service.store.holding(None)).active
         # What waits may need more room than there is, though there is some.
         await self._service.audit.flush()
 
@@ -106,7 +112,8 @@ class Health:
 
     async def _ready(self, _scope: Request) -> ASGIApp:
         reasons = await self.reasons()
-        return json_reply({"status": "unready" if reasons else "ready", "reasons": reasons}, 503 if reasons else 200)
+        body = {"status": "unready" if reasons else "ready", "reasons": reasons, "caveats": self._caveats()}
+        return json_reply(body, 503 if reasons else 200)
 
     async def _healthy(self, _scope: Request) -> ASGIApp:
         reasons = await self.reasons()
@@ -116,13 +123,12 @@ class Health:
     async def _health(self, _scope: Request) -> ASGIApp:
         """Answer in the words of several products at once; one of them wants 200 also for bad news."""
         reasons = await self.reasons()
-        held = await self._service.store.holding(None) if not reasons else None
         return json_reply(
             {
                 "status": "error" if reasons else "ok",
                 "message": "; ".join(reasons) or None,
                 "version": __version__,
-                "session_count": 0 if held is None else held.active,
+                "session_count": 0 if reasons else self._active,
                 "max_sessions": self._service.policy.everybody.active,
             }
         )
@@ -141,6 +147,7 @@ class Health:
         details: dict[str, Any] = {
             "status": "unhealthy" if reasons else "healthy",
             "reasons": reasons,
+            "caveats": self._caveats(),
             "version": __version__,
             "python": platform.python_version(),
             "uptime_seconds": round(time.time() - service.started_at, 3),

@@ -50,3 +50,22 @@ def test_what_is_not_there_or_not_built_is_said(tmp_path: Path) -> None:
             await cache.get_build("python", "f" * 32)
 
     anyio.run(go)
+
+
+def test_the_list_is_read_once_though_many_ask(images_dir: str, python_image: Image) -> None:
+    async def go() -> None:
+        cache = ImageCache(Catalog(images_dir))
+        found: list[object] = []
+
+        async def ask() -> None:
+            found.append(await cache.list())
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(ask)
+
+        assert len({id(each) for each in found}) == 1
+        built = {spec.name: status.digest for spec, status in await cache.list() if status.built}
+        assert built["python"] == python_image.digest
+
+    anyio.run(go)

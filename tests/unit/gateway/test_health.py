@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from unit.gateway.whole import Whole, tell
 from warren import __version__
+from warren.gateway.auth import Auth
+from warren.gateway.health import Health
+from warren.gateway.metrics import Metrics
+from warren.gateway.middleware import RequestMiddleware
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
     from warren.domain import Image
 
 
@@ -22,7 +29,7 @@ def _image(python_image: Image) -> None:
 def test_all_is_well(images_dir: str) -> None:
     async def story(whole: Whole) -> None:
         assert await whole.get("/livez") == (200, {"status": "alive"})
-        assert await whole.get("/readyz") == (200, {"status": "ready", "reasons": []})
+        assert await whole.get("/readyz") == (200, {"status": "ready", "reasons": [], "caveats": []})
         assert await whole.get("/healthz") == (200, {"status": "healthy", "version": __version__, "reasons": []})
 
     tell(images_dir, story)
@@ -44,10 +51,10 @@ def test_a_service_that_is_not_up_is_alive_but_not_ready(images_dir: str) -> Non
         assert (await whole.get("/livez"))[0] == 200
         status, body = await whole.get("/readyz")
         assert (status, body["status"]) == (503, "unready")
-        assert any("starting" in reason for reason in body["reasons"])
+        assert body["reasons"] == ["store: store_error", "engine: failed"]
         status, body = await whole.get("/health")
         assert (status, body["status"]) == (200, "error")
-        assert "starting" in body["message"]
+        assert "store_error" in body["message"]
 
     tell(images_dir, story, is_open=False)
 
@@ -95,6 +102,25 @@ def test_the_details_say_how_everything_is(images_dir: str) -> None:
         assert body["uptime_seconds"] >= 0
         assert body["audit"]["last"]["seq"] >= 1
         assert body["admission"]["creates"] == {"under_way": 0, "waiting": 0}
+
+    tell(images_dir, story)
+
+
+async def _nowhere(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise AssertionError
+
+
+def test_a_storm_of_questions_costs_the_store_nothing(images_dir: str) -> None:
+    async def story(whole: Whole) -> None:
+        service, asked = whole.service, []
+        health = Health(service, Auth(service.keys), Metrics(service), _nowhere, looked_s=3600)
+        transport = httpx.ASGITransport(RequestMiddleware(health))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            asked.append((await client.get("/health")).json())
+            await service.store.close()
+            asked += [(await client.get("/health")).json() for _ in range(20)]
+            await service.store.open()
+        assert {answer["status"] for answer in asked} == {"ok"}
 
     tell(images_dir, story)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.domain import Handle, Usage
 from warren.engines import notes, unix_channel
-from warren.engines.local import snapshot
+from warren.engines.local import fixes, snapshot
 from warren.engines.local.client import KeeperClient, KeeperGone
 from warren.errors import EngineUnavailable, SandboxLost, StartFailed, by_code
 
@@ -35,7 +35,7 @@ class LocalEngine:
 
     def __init__(self, data_dir: str, *, optional_layers: Iterable[str] = (), debug: bool = False) -> None:
         self._folder = os.path.join(os.path.abspath(data_dir), "local")
-        self._config = {"optional_layers": sorted(optional_layers), "debug": debug}
+        self._config: dict[str, Any] = {"optional_layers": sorted(optional_layers), "debug": debug}
         self._client: KeeperClient | None = None
         self._opening = asyncio.Lock()
 
@@ -43,6 +43,12 @@ class LocalEngine:
     def layers(self) -> tuple[str, ...]:
         """The layers of isolation in force, once the engine is open."""
         return tuple(self._client.hello["layers"]) if self._client is not None else ()
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What it refuses here, once the engine is open, although it works."""
+        is_bounded = "uid" in self.layers or "disk" in self._config["optional_layers"]
+        return () if self._client is None or is_bounded else (f"storage persistent is refused: {fixes.PERSISTENT}",)
 
     async def open(self) -> None:
         """Connect to the keeper, starting one if there is none or if it is of another version or configuration."""

@@ -10,6 +10,10 @@ _DOCKER = (
     "--security-opt apparmor=unconfined --security-opt systempaths=unconfined …`"
 )
 _WITHOUT = "or add it to WARREN_OPTIONAL_LAYERS to do without it"
+PERSISTENT = (
+    "a persistent workspace has no disk quota without root; "
+    "ask for an ephemeral one, run as root, or add disk to WARREN_OPTIONAL_LAYERS to do without"
+)
 _COUNTERS = {"mount": "mnt"}
 """Namespaces that the kernel's own settings spell otherwise."""
 

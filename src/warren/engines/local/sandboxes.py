@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from warren.domain import Limits, Storage
-from warren.engines.local import births, plan, probe, quota, records, snapshot, uids
+from warren.engines.local import births, fixes, plan, probe, quota, records, snapshot, uids
 from warren.engines.local.births import Birth, Births, Kind
 from warren.engines.local.cgroups import Cgroups
 from warren.engines.local.launch import ID_COUNT, Launch
@@ -384,10 +384,7 @@ class Sandboxes:
 
     def _check_storage(self, storage: Storage) -> None:
         if storage == Storage.PERSISTENT and self._base_uid is None and "disk" not in self._optional:
-            raise EngineUnavailable(
-                "a persistent workspace has no disk quota without root; "
-                "ask for an ephemeral one, run as root, or add disk to WARREN_OPTIONAL_LAYERS to do without"
-            )
+            raise EngineUnavailable(fixes.PERSISTENT)
 
     def _find(self, sandbox_id: str, *, running: bool = False) -> Record:
         record = self._records.get(sandbox_id)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anyio import to_thread
-
 from warren.errors import Forbidden
 from warren.gateway.dialects.native import schemas, translate, translate_requests
 from warren.gateway.dialects.native.common import IDEMPOTENCY, idempotency_key, sandbox_id
@@ -20,7 +18,9 @@ if TYPE_CHECKING:
 async def create_sandbox(call: Call) -> Reply:
     """Make a sandbox, or find the one of the session key."""
     body = call.body(schemas.CreateSandbox)
-    new = translate_requests.parse_new_sandbox(body, call.settings.limits.build(), idempotency_key(call))
+    new = translate_requests.parse_new_sandbox(
+        body, call.service.policy.limits_of(call.caller.principal.tenant), idempotency_key(call)
+    )
     sandbox, is_new = await call.service.sandboxes.create(call.caller, new)
     location = (b"location", f"/api/v1/sandboxes/{sandbox.id}".encode())
     return json_reply(translate.render_sandbox(sandbox), 201 if is_new else 200, location)
@@ -73,13 +73,8 @@ async def measure_sandbox(call: Call) -> Reply:
 
 async def list_images(call: Call) -> Reply:
     """List the images."""
-    catalog = call.service.images
-    default = call.settings.image
-
-    def look() -> list[dict[str, object]]:
-        return [translate.render_image(spec, catalog.status(spec.name), default) for spec in catalog.specs()]
-
-    return json_reply({"items": await to_thread.run_sync(look)})
+    listed = await call.service.images.list()
+    return json_reply({"items": [translate.render_image(*image, call.settings.image) for image in listed]})
 
 
 _ONE = Answer(description="The sandbox.", model=SandboxShown)
