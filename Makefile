@@ -13,7 +13,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundl
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup tools check format test security bench soak serve lock docs clean
+.PHONY: help setup tools check format test security bench soak serve lock docs sdk clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -84,6 +84,9 @@ lock: setup ## choose package versions anew: ours, and those of the images
 docs: setup ## write the reference pages that come from the code
 	$(BIN)/python tests/house/settings_page.py docs/reference/settings.md
 	$(BIN)/python -m warren.cli.reference > docs/reference/cli.md
+
+sdk: setup ## make the client without await, and its tests, from those with it
+	$(BIN)/python tests/house/sync_client.py
 
 clean: ## remove what setup and the tools made
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis build dist

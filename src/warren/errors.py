@@ -17,6 +17,7 @@ Error                      never raised directly
 │  ├─ BuildFailed          500
 │  ├─ Unsupported          501
 │  └─ SandboxLost          502
+├─ Unreachable             502
 ├─ Overloaded              503
 └─ StoreError              503
 ConfigError                start-up only: one sentence, exit code 2
@@ -27,18 +28,22 @@ A program's fate is a value (`domain.Cause`), never one of these.
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 class Error(Exception):
-    """Superclass of everything Warren raises. Never raised directly."""
+    """Superclass of everything Warren raises. Never raised directly, but for a code that a client does not know."""
 
-    code: ClassVar[str]
-    status: ClassVar[int]
-    retryable: ClassVar[bool] = False
+    code: str
+    status: int
+    retryable: bool = False
+    retry_after_s: float | None = None
+    """When to try again, where that is known."""
+    request_id: str = ""
+    """Set where an error came back from a service: its log has more under this."""
 
 
 class RequestError(Error):
@@ -158,6 +163,14 @@ class SandboxLost(EngineError):
     status = 502
 
 
+class Unreachable(Error):
+    """No server inside the sandbox answers on that port, or not as one should."""
+
+    code = "unreachable"
+    status = 502
+    retryable = True
+
+
 class Overloaded(Error):
     """Everybody together asks for more than there is; the same request may do well later."""
 
@@ -219,6 +232,7 @@ BY_CODE: dict[str, type[Error]] = {
         BuildFailed,
         Unsupported,
         SandboxLost,
+        Unreachable,
         Overloaded,
         StoreError,
     )

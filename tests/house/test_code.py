@@ -13,6 +13,7 @@ from house.repository import files, read
 
 ENVIRONMENT_READERS = {
     "src/warren/settings/root.py",  # the one reader
+    "src/warren/sdk/environment.py",  # a client has no settings: where the service is, and the key
 }
 ONLY_WITH_ITS_PACKAGES = {
     "src/warren/guest/ipython_executor.py",  # itself imported inside a function, once IPython is found

@@ -1,0 +1,131 @@
+"""The client: everything that a service offers begins here."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from warren.errors import NotFound
+from warren.sdk._async.connection import AsyncConnection
+from warren.sdk._async.sandboxes import AsyncSandboxes
+from warren.sdk.io_async import shielded
+from warren.sdk.options import AuditOptions, OneShotOptions, build_body, input_files, read_timeout, what_to_run
+from warren.sdk.request import Request, api
+from warren.sdk.results import build_one_shot
+from warren.sdk.retries import Retries
+from warren.sdk.values import AuditRow, Health, Image, build, build_page
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self, Unpack
+
+    import httpx
+
+    from warren.sdk._async.sandbox import AsyncSandbox
+    from warren.sdk.content import Uploadable
+    from warren.sdk.options import SandboxOptions
+    from warren.sdk.results import OneShotResult
+    from warren.sdk.values import Page
+
+TIMEOUT_S = 60.0
+
+
+class AsyncClient:
+    """A client of one service.
+
+    `url` and `api_key` are those of WARREN_URL and WARREN_API_KEY unless given; `unix:/path` is a URL too. `timeout` is
+    for how long a request may be without an answer, which runs of code are not bound by. Close it, or use it in `with`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_S,
+        retries: int | Retries = 3,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        how_often = retries if isinstance(retries, Retries) else Retries(most=retries)
+        self._connection = AsyncConnection(url, api_key, timeout=timeout, retries=how_often, transport=transport)
+        self.sandboxes = AsyncSandboxes(self._connection)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._connection.address)!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._connection.close()
+
+    @property
+    def url(self) -> str:
+        """Where the service is."""
+        return str(self._connection.address)
+
+    @contextlib.asynccontextmanager
+    async def sandbox(self, **options: Unpack[SandboxOptions]) -> AsyncIterator[AsyncSandbox]:
+        """Make a sandbox for a `with` block, and remove it at its end. Raises Error."""
+        made = await self.sandboxes.create(**options)
+        try:
+            yield made
+        finally:
+            async with shielded():
+                with contextlib.suppress(NotFound):
+                    await made.delete()
+
+    async def run(
+        self,
+        code: str | None = None,
+        *,
+        command: str | Sequence[str] | None = None,
+        files: Mapping[str, Uploadable] | None = None,
+        **options: Unpack[OneShotOptions],
+    ) -> OneShotResult:
+        """Run something in a sandbox of its own, which is gone afterwards; files go in and come back. Raises Error."""
+        body = build_body(options, OneShotOptions, **what_to_run(code, command), files=input_files(files) or None)
+        limit = read_timeout(body, self._connection.timeout)
+        return build_one_shot(await self._connection.ask_json(api("POST", "run", json=body, read_timeout_s=limit)))
+
+    async def images(self) -> tuple[Image, ...]:
+        """List the images that sandboxes are made from. Raises Error."""
+        found = await self._connection.ask_json(api("GET", "images"))
+        return tuple(build(Image, each) for each in found["items"])
+
+    async def audit(self, *, offset: int = 0, limit: int = 100, **query: Unpack[AuditOptions]) -> Page[AuditRow]:
+        """Read the audit record, newest first: all of it as admin, else what you did yourself. Raises Error."""
+        params = build_body(query, AuditOptions, offset=offset, limit=limit)
+        found = await self._connection.ask_json(api("GET", "audit", params=params))
+        return build_page(found, lambda row: build(AuditRow, row))
+
+    async def health(self) -> Health:
+        """Ask how the service is; bad news is an answer, too. Raises Error where there is none."""
+        answer = await self._connection.ask(Request(method="GET", path="/healthz", accepts=(503,)))
+        return build(Health, answer.json())
+
+    async def health_details(self) -> dict[str, Any]:
+        """Ask how everything in the service is, as admin. Raises Error."""
+        request = Request(method="GET", path="/healthz/details", accepts=(503,))
+        found: dict[str, Any] = await self._connection.ask_json(request)
+        return found
+
+    async def is_ready(self) -> bool:
+        """Whether the service takes work. Raises Error where there is none."""
+        answer = await self._connection.ask(Request(method="GET", path="/readyz", accepts=(503,)))
+        return answer.status_code == 200
+
+    async def ping(self) -> None:
+        """See whether a service is there. Raises Error."""
+        await self._connection.ask(Request(method="GET", path="/livez"))
+
+    async def metrics(self) -> str:
+        """Read the service's numbers, as Prometheus does. Raises Error."""
+        return (await self._connection.ask(Request(method="GET", path="/metrics"))).text

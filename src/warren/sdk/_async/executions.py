@@ -1,0 +1,179 @@
+"""Executions that run on while the client does something else, and the streams of their events."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from warren.errors import Error
+from warren.sdk.events import EventParser, EventReader, must_name
+from warren.sdk.failures import NotUnderstood, Unreachable
+from warren.sdk.io_async import shielded, sleep
+from warren.sdk.request import Request, api
+from warren.sdk.results import Result, build_result
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from types import TracebackType
+    from typing import Self
+
+    from warren.sdk._async.connection import AsyncConnection
+    from warren.sdk.events import Event
+
+_QUIET_S = 45.0
+"""A stream says every 15 seconds that it lives: one that is silent for three times as long is broken."""
+_AGAIN_S = 0.2
+
+
+class AsyncStream:
+    """The events of one execution: iterate over it, once. A broken connection is resumed where it broke.
+
+    Whoever leaves the loop early ends the execution, unless it is one that was started in the background.
+    """
+
+    def __init__(self, connection: AsyncConnection, sandbox_id: str, begin: Request, *, ends_with_us: bool) -> None:
+        self._connection = connection
+        self._sandbox_id = sandbox_id
+        self._next = begin
+        self._ends_with_us = ends_with_us
+        self._reader = EventReader()
+        self._events: AsyncGenerator[Event, None] | None = None
+
+    @property
+    def execution(self) -> AsyncExecution:
+        """The execution, once the first event has come. Raises InvalidRequest before."""
+        return AsyncExecution(self._connection, self._sandbox_id, must_name(self._reader.execution_id))
+
+    @property
+    def result(self) -> Result | None:
+        """How it ended, once the last event has come."""
+        return self._reader.result
+
+    @property
+    def last_event_id(self) -> int:
+        """The number of the last event: `Execution.events(after=…)` goes on there."""
+        return self._reader.seen
+
+    def __aiter__(self) -> AsyncGenerator[Event, None]:
+        if self._events is None:
+            self._events = self._follow()
+        return self._events
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Follow it no longer."""
+        if self._events is not None:
+            await self._events.aclose()
+
+    async def wait(self) -> Result:
+        """Read the rest of the events, and return the last. Raises Error."""
+        async for _ in self:
+            pass
+        result = self._reader.result
+        if result is None:
+            raise NotUnderstood("the stream was closed before its result")
+        return result
+
+    async def _follow(self) -> AsyncGenerator[Event, None]:
+        try:
+            failures = 0
+            while self._reader.result is None:
+                before = self._reader.seen
+                try:
+                    async with contextlib.aclosing(self._read()) as events:
+                        async for event in events:
+                            yield event
+                except Unreachable:
+                    failures = 1 if self._reader.seen > before else failures + 1
+                    if self._reader.execution_id is None or failures > self._connection.retries.most:
+                        raise
+                    await sleep(min(_AGAIN_S * 2 ** (failures - 1), self._connection.retries.longest_s))
+                self._resume()
+        finally:
+            if self._ends_with_us and self._reader.result is None and self._reader.execution_id is not None:
+                async with shielded():
+                    with contextlib.suppress(Error):
+                        await self.execution.kill()
+
+    async def _read(self) -> AsyncGenerator[Event, None]:
+        parser = EventParser()
+        async with self._connection.open(self._next) as answer:
+            async for data in answer.aiter_raw():
+                for raw in parser.feed(data):
+                    event = self._reader.read(raw)
+                    if event is not None:
+                        yield event
+        if self._reader.execution_id is None:
+            raise NotUnderstood("the service sent no events: see whether a proxy stands before it")
+
+    def _resume(self) -> None:
+        """Go on after the last event that was read."""
+        self._next = follow(self._sandbox_id, must_name(self._reader.execution_id), self._reader.seen)
+
+
+class AsyncExecution:
+    """Something that was started, and runs whether or not anybody looks."""
+
+    def __init__(self, connection: AsyncConnection, sandbox_id: str, execution_id: str) -> None:
+        self._connection = connection
+        self.sandbox_id = sandbox_id
+        self.id = execution_id
+        self._parts = ("sandboxes", sandbox_id, "executions", execution_id)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r} in {self.sandbox_id!r})"
+
+    def events(self, *, after: int = 0) -> AsyncStream:
+        """Replay its events after that number, then follow it. To stop following does not end it."""
+        begin = follow(self.sandbox_id, self.id, after)
+        return AsyncStream(self._connection, self.sandbox_id, begin, ends_with_us=False)
+
+    async def wait(self) -> Result:
+        """Wait for its end. Raises Error."""
+        return await self.events().wait()
+
+    async def get(self, *, exact: bool = False) -> Result:
+        """Look at it: how it is, or how it ended. Raises Error."""
+        params = {"encoding": "base64" if exact else None}
+        return build_result(await self._connection.ask_json(api("GET", *self._parts, params=params)))
+
+    async def write(self, data: bytes | str, *, eof: bool = False) -> None:
+        """Write to its standard input, which `stdin_open=True` left open; `eof` closes that. Raises Error."""
+        from warren.sdk.content import Content
+
+        params = {"eof": eof or None}
+        await self._connection.ask(api("POST", *self._parts, "stdin", params=params, content=Content.of(data)))
+
+    async def close_stdin(self) -> None:
+        """Close its standard input. Raises Error."""
+        await self.write(b"", eof=True)
+
+    async def interrupt(self) -> None:
+        """Interrupt it, as Ctrl-C does. Raises Error."""
+        await self._connection.ask(api("POST", *self._parts, "interrupt", repeatable=True))
+
+    async def kill(self) -> None:
+        """Kill it; a kernel is rolled back to the end of the cell before. Raises Error."""
+        await self._connection.ask(api("POST", *self._parts, "kill", repeatable=True))
+
+
+def follow(sandbox_id: str, execution_id: str, after: int) -> Request:
+    """Build the request for the events of an execution after one that was seen."""
+    return api(
+        "GET",
+        "sandboxes",
+        sandbox_id,
+        "executions",
+        execution_id,
+        "events",
+        params={"encoding": "base64"},
+        headers={"Accept": "text/event-stream", "Last-Event-ID": str(after)},
+        read_timeout_s=_QUIET_S,
+    )

@@ -1,0 +1,47 @@
+"""The kernels of a sandbox, which keep variables between calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.sdk.address import encode
+from warren.sdk.request import api
+from warren.sdk.values import Kernel, build
+
+if TYPE_CHECKING:
+    from warren.sdk._async.connection import AsyncConnection
+
+
+class AsyncKernels:
+    """What can be done with kernels; running code in one is `Sandbox.run(code, kernel=name)`."""
+
+    def __init__(self, connection: AsyncConnection, sandbox_id: str) -> None:
+        self._connection = connection
+        self._parts = ("sandboxes", sandbox_id, "kernels")
+
+    async def list(self) -> tuple[Kernel, ...]:
+        """List them. Raises Error."""
+        found = await self._connection.ask_json(api("GET", *self._parts))
+        return tuple(build(Kernel, each) for each in found["items"])
+
+    async def create(self, name: str) -> Kernel:
+        """Start one more. Raises Error."""
+        return build(Kernel, await self._connection.ask_json(api("POST", *self._parts, json={"name": name})))
+
+    async def restart(self, name: str = "main") -> Kernel:
+        """Start one afresh; its variables are gone. Raises Error."""
+        return build(Kernel, await self._connection.ask_json(api("POST", *self._parts, encode(name), "restart")))
+
+    async def fork(self, name: str = "main", *, to: str) -> Kernel:
+        """Copy one with all its variables. Raises Error."""
+        request = api("POST", *self._parts, encode(name), "fork", json={"to": to})
+        return build(Kernel, await self._connection.ask_json(request))
+
+    async def rollback(self, name: str = "main", *, cells: int = 1) -> int:
+        """Undo the last cells: variables go back, files do not. Returns how many were undone. Raises Error."""
+        request = api("POST", *self._parts, encode(name), "rollback", json={"cells": cells})
+        return int((await self._connection.ask_json(request))["cells_back"])
+
+    async def delete(self, name: str) -> None:
+        """End one. Raises Error."""
+        await self._connection.ask(api("DELETE", *self._parts, encode(name)))

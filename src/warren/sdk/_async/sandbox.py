@@ -1,0 +1,136 @@
+"""One sandbox: run things in it, and look after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warren.sdk._async.executions import AsyncExecution, AsyncStream
+from warren.sdk._async.files import AsyncFiles
+from warren.sdk._async.kernels import AsyncKernels
+from warren.sdk.options import ChangeOptions, ExecOptions, build_body, read_timeout, what_to_run
+from warren.sdk.request import api, once
+from warren.sdk.results import build_result
+from warren.sdk.values import SandboxInfo, Usage, build, build_page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from warren.sdk._async.connection import AsyncConnection
+    from warren.sdk.request import Request
+    from warren.sdk.results import Result
+    from warren.sdk.values import Page
+
+_QUIET_S = 45.0
+_PATIENCE_S = 120.0
+"""What ends or starts processes may take longer than other requests."""
+
+
+class AsyncSandbox:
+    """A sandbox, by its id."""
+
+    def __init__(self, connection: AsyncConnection, sandbox_id: str, info: SandboxInfo | None = None) -> None:
+        self._connection = connection
+        self._parts = ("sandboxes", sandbox_id)
+        self._info = info
+        self.id = sandbox_id
+        self.files = AsyncFiles(connection, sandbox_id)
+        self.kernels = AsyncKernels(connection, sandbox_id)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r})"
+
+    @property
+    def info(self) -> SandboxInfo:
+        """What was known of it when it was last asked about; `refresh` asks again. Raises LookupError before that."""
+        if self._info is None:
+            raise LookupError("nothing is known of this sandbox yet: call refresh() first")
+        return self._info
+
+    async def refresh(self) -> SandboxInfo:
+        """Ask how it is. Raises Error."""
+        return await self._keep(api("GET", *self._parts))
+
+    async def run(self, code: str, **options: Unpack[ExecOptions]) -> Result:
+        """Run Python in its kernel, which keeps the variables, and wait for the end. Raises Error.
+
+        What the program does wrong is in the result: `check` raises it.
+        """
+        return await self._run({"code": code}, options)
+
+    async def exec(self, command: str | Sequence[str], **options: Unpack[ExecOptions]) -> Result:
+        """Run a line of bash, or a program and its arguments, and wait for the end. Raises Error."""
+        return await self._run(what_to_run(None, command), options)
+
+    def stream(
+        self, code: str | None = None, *, command: str | Sequence[str] | None = None, **options: Unpack[ExecOptions]
+    ) -> AsyncStream:
+        """Run something and follow its events while it runs; leaving early ends it."""
+        # WHY in the background: what is not ends when a connection breaks, and could not be resumed.
+        body = build_body(options, ExecOptions, **what_to_run(code, command), background=True, stream=True, exact=True)
+        begin = api(
+            "POST",
+            *self._parts,
+            "exec",
+            json=body,
+            headers=once({"Accept": "text/event-stream"}, options.get("idempotency_key")),
+            repeatable=True,
+            read_timeout_s=_QUIET_S,
+        )
+        return AsyncStream(self._connection, self.id, begin, ends_with_us=True)
+
+    async def start(
+        self, code: str | None = None, *, command: str | Sequence[str] | None = None, **options: Unpack[ExecOptions]
+    ) -> AsyncExecution:
+        """Start something that runs on in the background. Raises Error."""
+        body = build_body(options, ExecOptions, **what_to_run(code, command), background=True)
+        found = await self._connection.ask_json(self._exec(body, options))
+        return AsyncExecution(self._connection, self.id, found["execution_id"])
+
+    def execution(self, execution_id: str) -> AsyncExecution:
+        """Return an execution by its id; nothing is asked yet."""
+        return AsyncExecution(self._connection, self.id, execution_id)
+
+    async def executions(self, *, offset: int = 0, limit: int = 20) -> Page[Result]:
+        """List what ran in it, newest first; long output is cut. Raises Error."""
+        request = api("GET", *self._parts, "executions", params={"offset": offset, "limit": limit})
+        return build_page(await self._connection.ask_json(request), build_result)
+
+    async def update(self, **changes: Unpack[ChangeOptions]) -> SandboxInfo:
+        """Change its limits, timeouts or labels. Raises Error."""
+        return await self._keep(api("PATCH", *self._parts, json=build_body(changes, ChangeOptions)))
+
+    async def stop(self) -> SandboxInfo:
+        """Stop it: processes end, a persistent workspace stays. Raises Error."""
+        return await self._keep(api("POST", *self._parts, "stop", repeatable=True, read_timeout_s=_PATIENCE_S))
+
+    async def resume(self) -> SandboxInfo:
+        """Start it after a stop, which running something in it does by itself. Raises Error."""
+        return await self._keep(api("POST", *self._parts, "resume", repeatable=True, read_timeout_s=_PATIENCE_S))
+
+    async def delete(self) -> None:
+        """Remove it, workspace and all. Raises Error."""
+        await self._connection.ask(api("DELETE", *self._parts, read_timeout_s=_PATIENCE_S))
+
+    async def usage(self) -> Usage:
+        """Measure what it uses now. Raises Error."""
+        return build(Usage, await self._connection.ask_json(api("GET", *self._parts, "usage")))
+
+    async def _run(self, what: dict[str, Any], options: ExecOptions) -> Result:
+        body = build_body(options, ExecOptions, **what)
+        return build_result(await self._connection.ask_json(self._exec(body, options)))
+
+    def _exec(self, body: dict[str, Any], options: ExecOptions) -> Request:
+        return api(
+            "POST",
+            *self._parts,
+            "exec",
+            json=body,
+            headers=once(key=options.get("idempotency_key")),
+            repeatable=True,
+            read_timeout_s=read_timeout(body, self._connection.timeout),
+        )
+
+    async def _keep(self, request: Request) -> SandboxInfo:
+        self._info = build(SandboxInfo, await self._connection.ask_json(request))
+        return self._info

@@ -1,0 +1,149 @@
+# Made from src/warren/sdk/_async/connection.py by `make sdk`: change that instead.
+"""Requests on their way: sent, sent again where that is safe, and answered with a value or an error."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from warren.sdk.address import Address
+from warren.sdk.environment import default_key, default_url
+from warren.sdk.failures import NotUnderstood, build_error, explain
+from warren.sdk.io_sync import HTTPTransport, send_pieces, sleep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warren.sdk.content import Progress
+    from warren.sdk.request import Request
+    from warren.sdk.retries import Retries
+
+_KEEP_S = 60.0
+"""Less than the 75 seconds for which a service keeps a quiet connection, so that none is closed as we use it."""
+_ALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), seconds)
+        for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+        if hasattr(socket, name)
+    ),
+]
+"""A run may be silent for hours: only this tells a quiet service from one that is gone."""
+
+
+class Connection:
+    """Where a client's requests go."""
+
+    def __init__(
+        self,
+        url: str | None,
+        api_key: str | None,
+        *,
+        timeout: float,
+        retries: Retries,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.address = Address.parse(url or default_url())
+        self.api_key = api_key or default_key()
+        self.timeout = timeout
+        self.retries = retries
+        self._http = httpx.Client(
+            base_url=self.address.url,
+            headers=self.headers,
+            timeout=timeout,
+            trust_env=False,
+            transport=transport or _build_transport(self.address),
+        )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request says."""
+        from warren import __version__
+
+        named = {"User-Agent": f"warren-python/{__version__}"}
+        return named if self.api_key is None else {**named, "Authorization": f"Bearer {self.api_key}"}
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._http.close()
+
+    def ask(self, request: Request, *, progress: Progress | None = None) -> httpx.Response:
+        """Return the whole answer. Raises Error."""
+        return self._send(request, progress, is_whole=True)
+
+    def ask_json(self, request: Request, *, progress: Progress | None = None) -> Any:
+        """Return the answer's JSON. Raises Error."""
+        answer = self.ask(request, progress=progress)
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise NotUnderstood(f"what answers at {self.address} is no Warren service: see WARREN_URL") from error
+
+    @contextlib.contextmanager
+    def open(self, request: Request) -> Iterator[httpx.Response]:
+        """Give an answer whose body is read piece by piece. Raises Error, also when the body breaks off."""
+        answer = self._send(request, None, is_whole=False)
+        try:
+            yield answer
+        except httpx.TransportError as error:
+            raise explain(error, self.address) from error
+        finally:
+            answer.close()
+
+    def _send(self, request: Request, progress: Progress | None, *, is_whole: bool) -> httpx.Response:
+        tried = 0
+        while True:
+            tried += 1
+            try:
+                answer = self._send_once(request, progress, is_whole=is_whole)
+            except httpx.TransportError as error:
+                wait = self.retries.after_break(request, error, tried)
+                if wait is None:
+                    raise explain(error, self.address) from error
+                sleep(wait)
+                continue
+            if answer.status_code < 400 or answer.status_code in request.accepts:
+                return answer
+            if tried > 1 and request.method == "DELETE" and answer.status_code == 404:
+                # An earlier try did it, and only its answer was lost.
+                return answer
+            problem = build_error(answer, has_key=self.api_key is not None)
+            wait = self.retries.after_answer(request, problem, tried)
+            if wait is None:
+                raise problem
+            sleep(wait)
+
+    def _send_once(self, request: Request, progress: Progress | None, *, is_whole: bool) -> httpx.Response:
+        headers = dict(request.headers)
+        if request.content is not None and request.content.size is not None:
+            headers["Content-Length"] = str(request.content.size)
+        limit = request.read_timeout_s
+        built = self._http.build_request(
+            request.method,
+            request.path,
+            params=[*request.params] or None,
+            json=request.json,
+            content=None if request.content is None else send_pieces(request.content, progress),
+            headers=headers,
+            timeout=self.timeout if limit is not None and limit < 0 else httpx.Timeout(self.timeout, read=limit),
+        )
+        answer = self._http.send(built, stream=True)
+        if is_whole or answer.status_code >= 400:
+            try:
+                answer.read()
+            finally:
+                answer.close()
+        return answer
+
+
+def _build_transport(address: Address) -> HTTPTransport:
+    # WHY not verified where nothing is encrypted: reading the certificates takes longer than a warm call.
+    return HTTPTransport(
+        verify=address.is_secure,
+        uds=address.socket,
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=_KEEP_S),
+        socket_options=_ALIVE if address.socket is None else None,
+    )

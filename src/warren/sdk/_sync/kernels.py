@@ -1,0 +1,48 @@
+# Made from src/warren/sdk/_async/kernels.py by `make sdk`: change that instead.
+"""The kernels of a sandbox, which keep variables between calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.sdk.address import encode
+from warren.sdk.request import api
+from warren.sdk.values import Kernel, build
+
+if TYPE_CHECKING:
+    from warren.sdk._sync.connection import Connection
+
+
+class Kernels:
+    """What can be done with kernels; running code in one is `Sandbox.run(code, kernel=name)`."""
+
+    def __init__(self, connection: Connection, sandbox_id: str) -> None:
+        self._connection = connection
+        self._parts = ("sandboxes", sandbox_id, "kernels")
+
+    def list(self) -> tuple[Kernel, ...]:
+        """List them. Raises Error."""
+        found = self._connection.ask_json(api("GET", *self._parts))
+        return tuple(build(Kernel, each) for each in found["items"])
+
+    def create(self, name: str) -> Kernel:
+        """Start one more. Raises Error."""
+        return build(Kernel, self._connection.ask_json(api("POST", *self._parts, json={"name": name})))
+
+    def restart(self, name: str = "main") -> Kernel:
+        """Start one afresh; its variables are gone. Raises Error."""
+        return build(Kernel, self._connection.ask_json(api("POST", *self._parts, encode(name), "restart")))
+
+    def fork(self, name: str = "main", *, to: str) -> Kernel:
+        """Copy one with all its variables. Raises Error."""
+        request = api("POST", *self._parts, encode(name), "fork", json={"to": to})
+        return build(Kernel, self._connection.ask_json(request))
+
+    def rollback(self, name: str = "main", *, cells: int = 1) -> int:
+        """Undo the last cells: variables go back, files do not. Returns how many were undone. Raises Error."""
+        request = api("POST", *self._parts, encode(name), "rollback", json={"cells": cells})
+        return int((self._connection.ask_json(request))["cells_back"])
+
+    def delete(self, name: str) -> None:
+        """End one. Raises Error."""
+        self._connection.ask(api("DELETE", *self._parts, encode(name)))

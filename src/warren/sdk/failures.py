@@ -1,0 +1,124 @@
+"""What a client raises: the service's own errors by their code, and what keeps it from reaching the service."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from warren.errors import (
+    Conflict,
+    Error,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    QuotaExceeded,
+    RequestError,
+    TooLarge,
+    Unauthenticated,
+    by_code,
+)
+from warren.sdk.environment import KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warren.sdk.address import Address
+    from warren.sdk.results import Result
+
+_BY_STATUS: dict[int, type[Error]] = {
+    400: InvalidRequest,
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+    422: InvalidRequest,
+    429: QuotaExceeded,
+    503: Overloaded,
+}
+"""For codes that this version does not know, and for proxies that answer in the service's place."""
+_LONGEST_WAIT_S = 86_400.0
+
+
+class Unreachable(Error):
+    """No service answers at the address, or the connection broke before it did."""
+
+    code = "unreachable"
+    status = 503
+    retryable = True
+
+
+class NotUnderstood(Error):
+    """What answers is not a Warren service, or one of another version."""
+
+    code = "not_understood"
+    status = 502
+
+
+class ExecutionFailed(Exception):
+    """What `Result.check` raises: the program failed, and `result` has all of it."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result.explain())
+        self.result = result
+
+
+def build_error(response: httpx.Response, *, has_key: bool) -> Error:
+    """Build the error that an answer means; its body must have been read."""
+    problem = _read_problem(response.content)
+    status = response.status_code
+    code = problem.get("code")
+    cls = by_code(code) if isinstance(code, str) else None
+    if cls is None:
+        cls = _BY_STATUS.get(status) or (RequestError if 400 <= status < 500 else Error)
+    error = cls(_say(response, problem, has_key=has_key))
+    error.code = code if isinstance(code, str) else getattr(cls, "code", "error")
+    error.status = status
+    error.request_id = str(problem.get("request_id") or response.headers.get("x-request-id", ""))
+    error.retryable = bool(problem.get("retryable", cls.retryable))
+    error.retry_after_s = parse_wait(response.headers.get("retry-after"))
+    return error
+
+
+def build_stream_error(problem: Mapping[str, Any]) -> Error:
+    """Build the error with which a stream of events ends."""
+    body = json.dumps(problem).encode()
+    status = problem.get("status")
+    return build_error(httpx.Response(status if isinstance(status, int) else 500, content=body), has_key=True)
+
+
+def parse_wait(text: str | None) -> float | None:
+    """Read Retry-After, in seconds; a date, which the service never sends, is None."""
+    if text is None or not text.isascii() or not text.isdigit():
+        return None
+    return min(float(text), _LONGEST_WAIT_S)
+
+
+def explain(error: httpx.TransportError, address: Address) -> Unreachable:
+    """Say in one sentence why there is no answer, and what to do."""
+    why = str(error) or type(error).__name__
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        return Unreachable(f"no service answers at {address} ({why}): start one with `warren serve`, or set WARREN_URL")
+    if isinstance(error, httpx.TimeoutException):
+        return Unreachable(f"the service at {address} did not answer in time: try again, or give a longer timeout=")
+    return Unreachable(f"the connection to the service at {address} broke ({why}): see what was done, and try again")
+
+
+def _read_problem(body: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("detail"), str) else {}
+
+
+def _say(response: httpx.Response, problem: Mapping[str, Any], *, has_key: bool) -> str:
+    if response.status_code == 401 and not has_key:
+        return f"the service asks for a key: set {KEY} or give api_key=; `warren keys create` makes one"
+    if problem:
+        return str(problem["detail"])
+    status = f"{response.status_code} {response.reason_phrase}".strip()
+    return f"the answer was {status}, and not one of Warren's: see whether a proxy stands before the service"

@@ -1,0 +1,121 @@
+"""Everything that `import warren` offers, once it is used: the one list of public names."""
+
+from warren.errors import (
+    BuildFailed,
+    ConfigError,
+    Conflict,
+    EngineError,
+    EngineUnavailable,
+    Error,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    OutOfRange,
+    Overloaded,
+    PreconditionFailed,
+    QuotaExceeded,
+    RequestError,
+    SandboxLost,
+    StartFailed,
+    StoreError,
+    TooLarge,
+    Unauthenticated,
+    Unsupported,
+)
+from warren.sdk._async.client import AsyncClient
+from warren.sdk._async.executions import AsyncExecution, AsyncStream
+from warren.sdk._async.files import AsyncFiles
+from warren.sdk._async.kernels import AsyncKernels
+from warren.sdk._async.sandbox import AsyncSandbox
+from warren.sdk._async.sandboxes import AsyncSandboxes
+from warren.sdk._sync.client import Client
+from warren.sdk._sync.executions import Execution, Stream
+from warren.sdk._sync.files import Files
+from warren.sdk._sync.kernels import Kernels
+from warren.sdk._sync.sandbox import Sandbox
+from warren.sdk._sync.sandboxes import Sandboxes
+from warren.sdk.events import Event, Output, Started
+from warren.sdk.failures import ExecutionFailed, NotUnderstood, Unreachable
+from warren.sdk.results import Display, FileChange, OneShotResult, OutputFile, Picture, Raised, Result
+from warren.sdk.retries import Retries
+from warren.sdk.values import (
+    AuditRow,
+    Entry,
+    FileInfo,
+    Found,
+    Health,
+    Image,
+    Kernel,
+    Link,
+    Listing,
+    Match,
+    Owner,
+    Page,
+    SandboxInfo,
+    Usage,
+)
+
+__all__ = [
+    "AsyncClient",
+    "AsyncExecution",
+    "AsyncFiles",
+    "AsyncKernels",
+    "AsyncSandbox",
+    "AsyncSandboxes",
+    "AsyncStream",
+    "AuditRow",
+    "BuildFailed",
+    "Client",
+    "ConfigError",
+    "Conflict",
+    "Display",
+    "EngineError",
+    "EngineUnavailable",
+    "Entry",
+    "Error",
+    "Event",
+    "Execution",
+    "ExecutionFailed",
+    "FileChange",
+    "FileInfo",
+    "Files",
+    "Forbidden",
+    "Found",
+    "Health",
+    "Image",
+    "InvalidRequest",
+    "Kernel",
+    "Kernels",
+    "Link",
+    "Listing",
+    "Match",
+    "NotFound",
+    "NotUnderstood",
+    "OneShotResult",
+    "OutOfRange",
+    "Output",
+    "OutputFile",
+    "Overloaded",
+    "Owner",
+    "Page",
+    "Picture",
+    "PreconditionFailed",
+    "QuotaExceeded",
+    "Raised",
+    "RequestError",
+    "Result",
+    "Retries",
+    "Sandbox",
+    "SandboxInfo",
+    "SandboxLost",
+    "Sandboxes",
+    "StartFailed",
+    "Started",
+    "StoreError",
+    "Stream",
+    "TooLarge",
+    "Unauthenticated",
+    "Unreachable",
+    "Unsupported",
+    "Usage",
+]

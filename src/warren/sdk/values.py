@@ -1,0 +1,256 @@
+"""What a service answers, as frozen values. Fields that a newer service adds are passed over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from warren.sdk.failures import NotUnderstood
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+T = TypeVar("T")
+
+TIME = {"parse": datetime.fromisoformat}
+TUPLE = {"parse": tuple}
+
+
+def build(cls: type[T], raw: Any) -> T:
+    """Build a value from JSON. Raises NotUnderstood."""
+    try:
+        values = {}
+        for each in fields(cls):  # type: ignore[arg-type]  # every T here is a dataclass
+            if each.name in raw:
+                parse, value = each.metadata.get("parse"), raw[each.name]
+                values[each.name] = value if parse is None or value is None else parse(value)
+        return cls(**values)
+    except (TypeError, ValueError, KeyError) as error:
+        what = cls.__name__
+        raise NotUnderstood(f"the service answers a {what} that this version of the client cannot read") from error
+
+
+def build_all(cls: type[T]) -> Mapping[str, Callable[[Any], tuple[T, ...]]]:
+    """Describe a field that is a list of values."""
+    return {"parse": lambda raw: tuple(build(cls, each) for each in raw)}
+
+
+def build_one(cls: type[T]) -> Mapping[str, Callable[[Any], T]]:
+    """Describe a field that is another value."""
+    return {"parse": lambda raw: build(cls, raw)}
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list, and how long the whole is."""
+
+    items: tuple[T, ...]
+    total: int
+    offset: int
+    limit: int
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def build_page(raw: Any, parse: Callable[[Any], T]) -> Page[T]:
+    """Build a part of a list. Raises NotUnderstood."""
+    try:
+        return Page(tuple(parse(each) for each in raw["items"]), raw["total"], raw["offset"], raw["limit"])
+    except (TypeError, KeyError) as error:
+        raise NotUnderstood("the service answers a list that this version of the client cannot read") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whose a sandbox is."""
+
+    tenant: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxInfo:
+    """What is known of a sandbox."""
+
+    id: str
+    status: str
+    """creating, running, stopping, stopped, starting or destroying."""
+    image: str
+    image_digest: str
+    engine: str
+    owner: Owner = field(metadata=build_one(Owner))
+    workspace_path: str
+    storage: str
+    memory_mb: int
+    cpu: float
+    pids: int
+    disk_mb: int
+    checkpoint_mb: int
+    checkpoints: int
+    network_enabled: bool
+    idle_timeout_seconds: float | None
+    max_lifetime_seconds: float | None
+    session_key: str | None
+    metadata: Mapping[str, str]
+    created_at: datetime = field(metadata=TIME)
+    last_activity_at: datetime = field(metadata=TIME)
+    changed_at: datetime = field(metadata=TIME)
+    expires_at: datetime | None = field(metadata=TIME)
+    reason: str | None
+    """Why it is as it is, when nobody asked for it."""
+    command_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a sandbox uses now. None where the service's host cannot count it."""
+
+    memory_bytes: int | None
+    memory_peak_bytes: int | None
+    cpu_us: int | None
+    pids: int | None
+    disk_bytes: int | None
+    disk_inodes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """An image that sandboxes are made from."""
+
+    name: str
+    description: str
+    digest: str
+    state: str
+    """built or not_built."""
+    is_default: bool
+    size_bytes: int
+    built_at: datetime | None = field(metadata=TIME)
+    preload: tuple[str, ...] = field(metadata=TUPLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A live interpreter in a sandbox."""
+
+    name: str
+    state: str
+    """idle or busy."""
+    executed: int
+    checkpoints: int
+    protected: bool
+    private_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """A row of the audit record."""
+
+    seq: int
+    at: datetime = field(metadata=TIME)
+    action: str
+    outcome: str
+    tenant: str
+    subject: str
+    key_id: str
+    request_id: str
+    address: str
+    sandbox_id: str
+    execution_id: str
+    details: Mapping[str, Any]
+    previous: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A file, folder or link of a workspace."""
+
+    name: str
+    type: str
+    """file, directory, link or other."""
+    size: int
+    path: str
+    modified_at: datetime = field(metadata=TIME)
+    mode: str
+    """Permissions, in octal."""
+    target: str | None
+    encoded_path: str
+    """The path as it stands in an address, exact also where a name is no UTF-8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The entries of a folder."""
+
+    entries: tuple[Entry, ...]
+    is_complete: bool
+    """False when there are more than were listed."""
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInfo:
+    """What is known of one file."""
+
+    path: str
+    size: int
+    content_type: str
+    etag: str
+    """Names this state of the file: give it as `if_match=` to write only if nobody else did."""
+    modified_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """A file that a search found, or a line of one."""
+
+    path: str
+    line: int | None
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a search found."""
+
+    items: tuple[Match, ...] = field(metadata=build_all(Match))
+    complete: bool
+
+    def __iter__(self) -> Iterator[Match]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """An address that whoever has it may use until it expires."""
+
+    url: str
+    expires_at: datetime = field(metadata=TIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How a service is."""
+
+    status: str
+    """healthy or unhealthy."""
+    version: str
+    reasons: tuple[str, ...] = field(metadata=TUPLE)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it can do its work."""
+        return self.status == "healthy"

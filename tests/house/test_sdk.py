@@ -1,0 +1,48 @@
+"""The client without `await` is the one with it, and nobody edits it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from house.repository import ROOT
+from house.sync_client import find_stale
+
+SERVER = {
+    "warren.app",
+    "warren.cli",
+    "warren.core",
+    "warren.domain",
+    "warren.engines",
+    "warren.gateway",
+    "warren.guest",
+}
+SERVER |= {"warren.records", "warren.settings", "warren.stores", "warren.testing"}
+
+
+def loaded_after(program: str) -> set[str]:
+    """Name the modules that are there once a program has run."""
+    program += "; import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+def test_the_client_without_await_is_made_from_the_one_with_it() -> None:
+    assert list(find_stale(ROOT)) == [], "run `make sdk`"
+
+
+def test_importing_warren_imports_no_other_package() -> None:
+    roots = {name.partition(".")[0] for name in loaded_after("import warren")}
+
+    assert roots & {"httpx", "pydantic", "starlette", "anyio", "asyncio", "websockets", "typing"} == set()
+
+
+def test_using_the_client_imports_nothing_of_the_service() -> None:
+    loaded = loaded_after("import warren; warren.Client; warren.AsyncClient")
+
+    assert {name for name in loaded if name in SERVER} == set()
+    assert loaded & {"pydantic", "starlette", "uvicorn", "websockets", "typer", "rich"} == set()
+
+
+def test_looking_for_a_module_of_the_service_does_not_import_the_client() -> None:
+    assert "httpx" not in loaded_after("from warren import errors; hasattr(__import__('warren'), 'nothing')")
