@@ -43,10 +43,10 @@ _BY_STATUS: dict[int, type[Error]] = {
 _LONGEST_WAIT_S = 86_400.0
 
 
-class Unreachable(Error):
+class ServiceUnreachable(Error):
     """No service answers at the address, or the connection broke before it did."""
 
-    code = "unreachable"
+    code = "service_unreachable"
     status = 503
     retryable = True
 
@@ -97,14 +97,20 @@ def parse_wait(text: str | None) -> float | None:
     return min(float(text), _LONGEST_WAIT_S)
 
 
-def explain(error: httpx.TransportError, address: Address) -> Unreachable:
+def explain(error: httpx.TransportError, address: Address) -> ServiceUnreachable:
     """Say in one sentence why there is no answer, and what to do."""
     why = str(error) or type(error).__name__
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return Unreachable(f"no service answers at {address} ({why}): start one with `warren serve`, or set WARREN_URL")
+        return ServiceUnreachable(
+            f"no service answers at {address} ({why}): start one with `warren serve`, or set WARREN_URL"
+        )
     if isinstance(error, httpx.TimeoutException):
-        return Unreachable(f"the service at {address} did not answer in time: try again, or give a longer timeout=")
-    return Unreachable(f"the connection to the service at {address} broke ({why}): see what was done, and try again")
+        return ServiceUnreachable(
+            f"the service at {address} did not answer in time: try again, or give a longer timeout="
+        )
+    return ServiceUnreachable(
+        f"the connection to the service at {address} broke ({why}): see what was done, and try again"
+    )
 
 
 def _read_problem(body: bytes) -> Mapping[str, Any]:

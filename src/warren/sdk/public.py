@@ -20,6 +20,7 @@ from warren.errors import (
     StoreError,
     TooLarge,
     Unauthenticated,
+    Unreachable,
     Unsupported,
 )
 from warren.sdk._async.client import AsyncClient
@@ -35,7 +36,7 @@ from warren.sdk._sync.kernels import Kernels
 from warren.sdk._sync.sandbox import Sandbox
 from warren.sdk._sync.sandboxes import Sandboxes
 from warren.sdk.events import Event, Output, Started
-from warren.sdk.failures import ExecutionFailed, NotUnderstood, Unreachable
+from warren.sdk.failures import ExecutionFailed, NotUnderstood, ServiceUnreachable
 from warren.sdk.results import Display, FileChange, OneShotResult, OutputFile, Picture, Raised, Result
 from warren.sdk.retries import Retries
 from warren.sdk.values import (
@@ -109,6 +110,7 @@ __all__ = [
     "SandboxInfo",
     "SandboxLost",
     "Sandboxes",
+    "ServiceUnreachable",
     "StartFailed",
     "Started",
     "StoreError",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from warren.errors import Error
 from warren.sdk.events import EventParser, EventReader, must_name
-from warren.sdk.failures import NotUnderstood, Unreachable
+from warren.sdk.failures import NotUnderstood, ServiceUnreachable
 from warren.sdk.io_sync import shielded, sleep
 from warren.sdk.request import Request, api
 from warren.sdk.results import Result, build_result
@@ -91,7 +91,7 @@ class Stream:
                     with contextlib.closing(self._read()) as events:
                         for event in events:
                             yield event
-                except Unreachable:
+                except ServiceUnreachable:
                     failures = 1 if self._reader.seen > before else failures + 1
                     if self._reader.execution_id is None or failures > self._connection.retries.most:
                         raise
