@@ -118,7 +118,10 @@ def test_an_admin_sees_everybodys_things_but_does_not_use_them(target: Attacked,
             ("GET", "/sandboxes/{sandbox_id}/files/{path}"),
             ("POST", "/sandboxes/{sandbox_id}/executions/{execution_id}/stdin"),
         ):
-            assert ask(adam, method, path, things).status_code == 404, path
+            refused = ask(adam, method, path, things)
+            assert (refused.status_code, refused.json()["code"]) == (403, "forbidden"), path
+            assert "another's" in refused.json()["detail"]
+            assert ask(adam, method, path, NONE).status_code == 404, path
 
 
 def test_what_the_environment_of_a_sandbox_holds_is_never_shown(ann: httpx.Client, things: dict[str, str]) -> None:

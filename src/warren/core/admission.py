@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from warren.core.observer import Observer
 from warren.core.waiting import Gate
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from warren.core.policy import Policy
     from warren.records import Owner, Principal
     from warren.stores.base import Store
+
+T = TypeVar("T")
 
 _WINDOW_S = 60
 _RESTART_S = 5.0
@@ -51,6 +53,7 @@ class Admission:
         self._policy = policy
         self._observer = observer or Observer()
         self._own: dict[Owner, int] = {}
+        self._tenants: dict[str, int] = {}
         self._is_closed = False
         self.creates = self._build_gate("making sandboxes", policy.creates)
         # Shared, because what runs in the background may keep its place for ever.
@@ -62,15 +65,13 @@ class Admission:
 
     async def check_rate(self, principal: Principal) -> Rate | None:
         """Count a request; None where no rate is set. Raises RateExceeded."""
-        limit = self._policy.requests_per_minute
-        return await self._take("requests", principal.owner, limit) if limit else None
+        return await self._take_both("requests", principal.owner)
 
     @contextlib.asynccontextmanager
     async def creating(self, principal: Principal) -> AsyncIterator[None]:
         """Hold a place among the sandboxes being made. Raises RateExceeded or Overloaded on entering."""
         self._check_open()
-        if limit := self._policy.creates_per_minute:
-            await self._take("creates", principal.owner, limit)
+        await self._take_both("creates", principal.owner)
         await self.creates.enter(principal.owner)
         since = time.monotonic()
         try:
@@ -112,9 +113,19 @@ class Admission:
             shared=shared,
         )
 
-    async def _take(self, what: str, owner: Owner, limit: int) -> Rate:
+    async def _take_both(self, what: str, owner: Owner) -> Rate | None:
+        """Take from the owner's rate and from the tenant's; return the one that will be used up first."""
+        name = f"{what}_per_minute"
+        own, ceiling = getattr(self._policy, name), getattr(self._policy.ceiling_of(owner.tenant), name)
+        rate = await self._take(what, f"{owner.tenant}\0{owner.subject}", own) if own else None
+        if ceiling:
+            whole = await self._take(what, owner.tenant, ceiling, f" of tenant {owner.tenant!r}")
+            rate = whole if rate is None or whole.remaining < rate.remaining else rate
+        return rate
+
+    async def _take(self, what: str, whose: str, limit: int, of_whom: str = "") -> Rate:
         per_s = limit / _WINDOW_S
-        taken = await self._store.take(f"{what}\0{owner.tenant}\0{owner.subject}", capacity=limit, per_s=per_s)
+        taken = await self._store.take(f"{what}\0{whose}", capacity=limit, per_s=per_s)
         rate = Rate(
             taken.allowed,
             taken.remaining,
@@ -126,23 +137,34 @@ class Admission:
         if not taken.allowed:
             self._observer.rejected(f"{what}_per_minute")
             raise RateExceeded(
-                f"more than {limit} {what} in a minute: the next is allowed in {math.ceil(rate.retry_after_s)} s", rate
+                f"more than {limit} {what}{of_whom} in a minute: "
+                f"the next is allowed in {math.ceil(rate.retry_after_s)} s",
+                rate,
             )
         return rate
 
     def _count(self, owner: Owner) -> None:
-        own, most = self._own.get(owner, 0), self._policy.own_executions
-        if most and own >= most:
+        own, whole = self._own.get(owner, 0), self._tenants.get(owner.tenant, 0)
+        self._check_place(own, self._policy.own_executions, "your quota")
+        ceiling = self._policy.ceiling_of(owner.tenant).executions
+        self._check_place(whole, ceiling, f"the ceiling of tenant {owner.tenant!r}")
+        self._own[owner] = own + 1
+        self._tenants[owner.tenant] = whole + 1
+
+    def _check_place(self, taken: int, most: int, whose: str) -> None:
+        if most and taken >= most:
             self._observer.rejected("executions")
             raise QuotaExceeded(
-                f"your quota of executions at once, {own}, is used up: wait for one to end",
+                f"{whose} of executions at once, {most}, is used up: wait for one to end",
                 retry_after_s=self.executions.advice_s(0, most),
             )
-        self._own[owner] = own + 1
 
     def _discount(self, owner: Owner) -> None:
-        left = self._own[owner] - 1
-        if left:
-            self._own[owner] = left
-        else:
-            del self._own[owner]
+        _take_away(self._own, owner)
+        _take_away(self._tenants, owner.tenant)
+
+
+def _take_away(counts: dict[T, int], key: T) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

@@ -100,7 +100,8 @@ class Creation:
         """
         since = time.monotonic()
         image = await self._images.get(new.image or self._policy.image)
-        limits = new.limits or self._policy.limits
+        limits = new.limits or self._policy.limits_of(owner.tenant)
+        self._policy.check_limits(owner.tenant, limits)
         with self._pool.creating():
             pooled = self._pool.acquire(image, new.storage, limits) if new.use_pool else None
             place = Place(self._build_record(owner, new, image, limits, pooled))
@@ -157,7 +158,7 @@ class Creation:
         try:
             while True:
                 try:
-                    await self._store.add(sandbox, own=self._policy.own, everybody=self._policy.everybody)
+                    await self._store.add(sandbox, **self._policy.ceilings_of(sandbox.owner.tenant))
                 except Conflict:
                     if sandbox.session_key is None:
                         raise

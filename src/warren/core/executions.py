@@ -17,6 +17,7 @@ from warren.core.execution_request import NewExecution, build_request
 from warren.core.execution_running import Running
 from warren.core.execution_writer import ExecutionWriter
 from warren.core.observer import Observer
+from warren.core.sandboxes import not_yours
 from warren.domain import new_id
 from warren.errors import Conflict, Forbidden, NotFound, SandboxLost, StoreError
 from warren.records import Scope
@@ -276,8 +277,7 @@ class Executions:
     async def _find_stdin(self, caller: Caller, sandbox_id: str, execution_id: str) -> Typed:
         running = await self._find_to_change(caller, sandbox_id, execution_id)
         if running.execution.owner != caller.principal.owner:
-            # An admin may end what is another's, but not use it.
-            raise NotFound(f"sandbox {sandbox_id} has no execution {execution_id[:64]!r}")
+            raise not_yours(sandbox_id)
         if running.stdin is None:
             raise Conflict("the execution takes no input: it has ended, or was not started with its input open")
         return running.stdin

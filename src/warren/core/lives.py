@@ -74,8 +74,8 @@ class Lives:
     async def write(self, place: Place, was: Status, *, check_quota: bool = False, **fields: Any) -> None:
         """Replace the record, if the store still has the status we know. Raises Conflict or QuotaExceeded."""
         sandbox = dataclasses.replace(place.sandbox, active_at=place.active_at, **fields)
-        own, everybody = (self._policy.own, self._policy.everybody) if check_quota else (None, None)
-        if not await self._store.swap(sandbox, was=was, own=own, everybody=everybody):
+        ceilings = self._policy.ceilings_of(sandbox.owner.tenant) if check_quota else {}
+        if not await self._store.swap(sandbox, was=was, **ceilings):
             await self._look_again(place)
             raise Conflict(f"sandbox {place.id} was changed by somebody else in the same moment: look at it again")
         place.sandbox = sandbox

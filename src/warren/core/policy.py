@@ -61,6 +61,10 @@ class Policy:
         """Return what a tenant may have."""
         return self.tenants.get(tenant, self.tenant)
 
+    def ceilings_of(self, tenant: str) -> dict[str, Holding]:
+        """Return what may be held, as the store is told it: by an owner of this tenant, by the tenant, by everybody."""
+        return {"own": self.own, "tenant": self.ceiling_of(tenant).holding, "everybody": self.everybody}
+
     def limits_of(self, tenant: str) -> Limits:
         """Return the limits of a tenant's sandbox when the caller does not say. Raises InvalidRequest, at start-up."""
         largest = self.ceiling_of(tenant).largest
@@ -69,11 +73,11 @@ class Policy:
         less = {name: type(own)(most) for name, most in largest.items() if most < (own := getattr(self.limits, name))}
         return dataclasses.replace(self.limits, **less)
 
-    def check_limits(self, tenant: str, limits: Limits) -> None:
-        """Raise InvalidRequest for limits that no sandbox of this tenant may have."""
+    def check_limits(self, tenant: str, limits: Limits, before: Limits | None = None) -> None:
+        """Raise InvalidRequest for limits that no sandbox of this tenant may have; what one has already, it keeps."""
         for name, most in self.ceiling_of(tenant).largest.items():
             asked = getattr(limits, name)
-            if asked > most:
+            if asked > most and (before is None or asked > getattr(before, name)):
                 raise InvalidRequest(
                     f"{name} may be at most {_show(name, most)} in a sandbox of tenant {tenant!r}, "
                     f"and {_show(name, asked)} was asked for"

@@ -48,7 +48,7 @@ class Sandboxes:
     """Every sandbox there is, for whoever may see it.
 
     Owners see and do everything with theirs; to anybody else they do not exist. With the admin scope everybody's can
-    be seen and ended, but not used.
+    be seen and ended, but not used: that is Forbidden, since whoever sees a sandbox knows that it exists.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Sandboxes:
         self._store = store
         self._admission = admission
         self._audit = audit
+        self._policy = policy
         self._creation = Creation(
             engine=engine,
             store=store,
@@ -136,6 +137,8 @@ class Sandboxes:
             }
             limits = changes.limits or before.limits
             _check_disk(before.limits, limits)
+            if changes.limits is not None:
+                self._policy.check_limits(before.owner.tenant, limits, before.limits)
             is_resized = limits != before.limits
             await self.lives.write(place, before.status, check_quota=is_resized, limits=limits, **fields)
             if is_resized and before.status is Status.RUNNING:
@@ -187,7 +190,8 @@ class Sandboxes:
     async def use(self, caller: Caller, sandbox_id: str, scope: Scope = Scope.RUN) -> AsyncIterator[Place]:
         """Have a sandbox running and keep the reaper from it: resumes a stopped one, waits for one that is being made.
 
-        Raises NotFound, also for somebody else's, and SandboxLost when it turns out to be gone.
+        Raises NotFound, also for somebody else's, Forbidden to an admin for those, and SandboxLost when it turns out to
+        be gone.
         """
         _check_may(caller, scope)
         place = self.lives.places.get(sandbox_id)
@@ -203,12 +207,18 @@ class Sandboxes:
     async def _hold(
         self, caller: Caller, sandbox_id: str, scope: Scope, *, by_admin: bool = False
     ) -> AsyncIterator[Place]:
-        """Hold the place of a sandbox that the caller may change, with nothing left half done. Raises NotFound."""
+        """Hold the place of a sandbox that the caller may change, with nothing left half done.
+
+        Raises NotFound; and Forbidden to an admin, who sees that it exists, for what only its owner may do.
+        """
         _check_may(caller, scope)
         place = await self.lives.find(sandbox_id)
         is_owner = place is not None and place.sandbox.owner == caller.principal.owner
-        if place is None or not (is_owner or (by_admin and caller.principal.may(Scope.ADMIN))):
+        is_admin = caller.principal.may(Scope.ADMIN)
+        if place is None or not (is_owner or is_admin):
             raise _not_found(sandbox_id)
+        if not is_owner and not by_admin:
+            raise not_yours(sandbox_id)
         async with place.held():
             await self.lives.settle(place)
             if place.is_gone:
@@ -279,6 +289,11 @@ def _check_may(caller: Caller, scope: Scope) -> None:
 
 def _may_see(caller: Caller, sandbox: Sandbox) -> bool:
     return sandbox.owner == caller.principal.owner or caller.principal.may(Scope.ADMIN)
+
+
+def not_yours(sandbox_id: str) -> Forbidden:
+    """Say what an admin may not do."""
+    return Forbidden(f"sandbox {sandbox_id} is another's: with the scope admin you may see and end it, but not use it")
 
 
 def _check_disk(before: Limits, then: Limits) -> None:

@@ -44,11 +44,19 @@ class Store(Protocol):
     async def ping(self) -> None:
         """Make sure that it can be written to."""
 
-    async def add(self, sandbox: Sandbox, *, own: Holding | None = None, everybody: Holding | None = None) -> None:
+    async def add(
+        self,
+        sandbox: Sandbox,
+        *,
+        own: Holding | None = None,
+        tenant: Holding | None = None,
+        everybody: Holding | None = None,
+    ) -> None:
         """Keep a new sandbox.
 
         Raises Conflict when its id is known or its owner has one of that session key already, and QuotaExceeded when
-        its owner, or all owners, would then hold more than that. Checked and done in one step.
+        its owner, all owners of its tenant, or all there are, would then hold more than that. Checked and done in one
+        step.
         """
 
     async def get(self, sandbox_id: str) -> Sandbox | None:
@@ -58,7 +66,13 @@ class Store(Protocol):
         """Return the sandbox of that session key."""
 
     async def swap(
-        self, sandbox: Sandbox, *, was: Status, own: Holding | None = None, everybody: Holding | None = None
+        self,
+        sandbox: Sandbox,
+        *,
+        was: Status,
+        own: Holding | None = None,
+        tenant: Holding | None = None,
+        everybody: Holding | None = None,
     ) -> bool:
         """Replace a sandbox if its status still is `was`; say whether it was. Raises as `add`.
 
@@ -74,8 +88,8 @@ class Store(Protocol):
     async def list(self, query: SandboxQuery) -> Page[Sandbox]:
         """Return a page of sandboxes, newest first."""
 
-    async def holding(self, owner: Owner | None) -> Holding:
-        """Add up what an owner, or everybody, holds."""
+    async def holding(self, owner: Owner | None = None, *, tenant: str | None = None) -> Holding:
+        """Add up what an owner, or all of a tenant, or everybody, holds."""
 
     async def record(self, execution: Execution) -> None:
         """Keep an execution: a new one, or its result. The result that came first stays.

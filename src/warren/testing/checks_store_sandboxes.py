@@ -1,4 +1,4 @@
-"""Store checks: sandboxes, compare-and-set, quotas and lists."""
+"""Store checks: sandboxes, compare-and-set and lists."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.domain import GIB, MIB, Limits, Storage
+from warren.domain import MIB, Limits, Storage
 from warren.errors import Conflict, QuotaExceeded, StoreError
 from warren.lifecycle import Status
-from warren.records import Holding, SandboxQuery
+from warren.records import SandboxQuery
 from warren.testing.store_subject import OTHER, OWNER, make_execution, make_sandbox
 from warren.testing.subject import refused
 
@@ -209,58 +209,6 @@ async def check_remove_forgets_a_sandbox_and_its_executions(subject: StoreSubjec
     assert await subject.store.get(sandbox.id) is None
     assert await subject.store.execution(execution.id) is None
     assert await subject.store.running() == (kept,)
-
-
-async def check_holding_adds_up(subject: StoreSubject) -> None:
-    """Memory counts while a sandbox is active, disk as long as it is there, each for its owner."""
-    limits = Limits(memory_bytes=GIB, disk_bytes=3 * GIB)
-    await subject.store.add(make_sandbox(limits=limits))
-    await subject.store.add(make_sandbox(limits=limits, status=Status.STOPPED))
-    await subject.store.add(make_sandbox(limits=limits, status=Status.DESTROYING))
-    await subject.store.add(make_sandbox(limits=limits, owner=OTHER, status=Status.STARTING))
-
-    assert await subject.store.holding(OWNER) == Holding(3, 1, GIB, 9 * GIB)
-    assert await subject.store.holding(OTHER) == Holding(1, 1, GIB, 3 * GIB)
-    assert await subject.store.holding(None) == Holding(4, 2, 2 * GIB, 12 * GIB)
-    assert await subject.store.holding(OWNER._replace(tenant="nobody")) == Holding()
-
-
-async def check_each_quota_holds(subject: StoreSubject) -> None:
-    """A sandbox that would go over any part of a quota is refused and not kept; one that fills it is taken."""
-    limits = Limits(memory_bytes=GIB, disk_bytes=GIB)
-    await subject.store.add(make_sandbox(limits=limits))
-    for ceiling in (Holding(1), Holding(0, 1), Holding(0, 0, GIB), Holding(0, 0, 0, GIB)):
-        await refused(QuotaExceeded, subject.store.add(make_sandbox(limits=limits), own=ceiling))
-        await refused(QuotaExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), everybody=ceiling))
-        await refused(QuotaExceeded, subject.store.add(make_sandbox(limits=limits), own=Holding(), everybody=ceiling))
-
-    assert await subject.store.holding(None) == Holding(1, 1, GIB, GIB)
-    exactly = Holding(2, 2, 2 * GIB, 2 * GIB)
-    await subject.store.add(make_sandbox(limits=limits), own=exactly, everybody=exactly)
-    await subject.store.add(make_sandbox(limits=limits, owner=OTHER), own=Holding(1))
-
-
-async def check_a_quota_holds_in_a_race(subject: StoreSubject) -> None:
-    """Of fifty at once exactly as many are kept as the quota has room for."""
-    attempts = [partial(subject.store.add, make_sandbox(), own=Holding(active=10)) for _ in range(RACERS)]
-    found = await outcomes(list(attempts))
-
-    assert found.count(None) == 10
-    assert found.count(QuotaExceeded) == RACERS - 10
-    assert (await subject.store.holding(OWNER)).active == 10
-
-
-async def check_a_swap_into_activity_is_held_to_the_quota(subject: StoreSubject) -> None:
-    """Starting a stopped sandbox counts, refused it stays as it was, and its own share is not counted twice."""
-    active, stopped = make_sandbox(), make_sandbox(status=Status.STOPPED)
-    await subject.store.add(active)
-    await subject.store.add(stopped)
-    starting = replace(stopped, status=Status.STARTING)
-    await refused(QuotaExceeded, subject.store.swap(starting, was=Status.STOPPED, own=Holding(active=1)))
-    await refused(QuotaExceeded, subject.store.swap(starting, was=Status.STOPPED, everybody=Holding(active=1)))
-
-    assert await subject.store.get(stopped.id) == stopped
-    assert await subject.store.swap(starting, was=Status.STOPPED, own=Holding(active=2, sandboxes=2))
 
 
 async def check_sandboxes_are_listed_newest_first_in_pages(subject: StoreSubject) -> None:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.testing import checks_store_audit, checks_store_executions, checks_store_keys, checks_store_sandboxes
+from warren.testing import (
+    checks_store_audit,
+    checks_store_executions,
+    checks_store_keys,
+    checks_store_quotas,
+    checks_store_sandboxes,
+)
 from warren.testing.store_subject import StoreSubject
 
 if TYPE_CHECKING:
@@ -26,7 +32,9 @@ def _collect(*modules: ModuleType) -> tuple[Callable[[StoreSubject], Awaitable[N
     return tuple(value for module in modules for name, value in vars(module).items() if name.startswith("check_"))
 
 
-CHECKS = _collect(checks_store_sandboxes, checks_store_executions, checks_store_audit, checks_store_keys)
+CHECKS = _collect(
+    checks_store_sandboxes, checks_store_quotas, checks_store_executions, checks_store_audit, checks_store_keys
+)
 """Every check, in the order to read them."""
 
 

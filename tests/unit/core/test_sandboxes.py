@@ -54,11 +54,25 @@ def test_another_principal_finds_nothing(serve: Callable[..., None]) -> None:
             sandboxes.delete(BOB, sandbox.id),
             sandboxes.usage(BOB, sandbox.id),
             estate.shell(sandbox.id, "true", caller=BOB),
-            estate.shell(sandbox.id, "true", caller=ADMIN),
         ):
             with pytest.raises(NotFound, match="there is no sandbox"):
                 await attempt
         assert (await sandboxes.list(BOB, SandboxQuery(owner=ANN.principal.owner))).total == 0
+
+    serve(scenario)
+
+
+def test_an_admin_does_not_use_what_is_anothers_and_is_told_so(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        sandbox = await estate.create()
+
+        for attempt in (
+            estate.sandboxes.update(ADMIN, sandbox.id, SandboxChanges(metadata={})),
+            estate.sandboxes.start(ADMIN, sandbox.id),
+            estate.shell(sandbox.id, "true", caller=ADMIN),
+        ):
+            with pytest.raises(Forbidden, match="another's"):
+                await attempt
 
     serve(scenario)
 

@@ -42,25 +42,23 @@ _WORDS = {
 }
 
 
-def add(
-    connection: sqlite3.Connection, sandbox: Sandbox, own: Holding | None = None, everybody: Holding | None = None
-) -> None:
+Ceilings = tuple["Holding | None", "Holding | None", "Holding | None"]
+"""Of the owner, of the tenant, and of everybody."""
+
+
+def add(connection: sqlite3.Connection, sandbox: Sandbox, ceilings: Ceilings = (None, None, None)) -> None:
     """Insert a sandbox. Raises Conflict and QuotaExceeded."""
     _write(connection, _INSERT, _dump(sandbox), sandbox)
-    _check_quota(connection, sandbox.owner, own, everybody)
+    _check_quota(connection, sandbox.owner, ceilings)
 
 
 def swap(
-    connection: sqlite3.Connection,
-    sandbox: Sandbox,
-    was: Status,
-    own: Holding | None = None,
-    everybody: Holding | None = None,
+    connection: sqlite3.Connection, sandbox: Sandbox, was: Status, ceilings: Ceilings = (None, None, None)
 ) -> bool:
     """Replace a sandbox if its status is `was`. Raises Conflict for another's session key, and QuotaExceeded."""
     if not _write(connection, _UPDATE, (*_dump(sandbox), dump_text(sandbox.id), was), sandbox):
         return False
-    _check_quota(connection, sandbox.owner, own, everybody)
+    _check_quota(connection, sandbox.owner, ceilings)
     return True
 
 
@@ -75,15 +73,19 @@ def _write(connection: sqlite3.Connection, statement: str, values: Sequence[Any]
         raise Conflict(f"there is a sandbox with session key {sandbox.session_key!r} already") from exc
 
 
-def _check_quota(connection: sqlite3.Connection, owner: Owner, own: Holding | None, everybody: Holding | None) -> None:
+def _check_quota(connection: sqlite3.Connection, owner: Owner, ceilings: Ceilings) -> None:
     """Look at the sums with the change already made: where they are too much, the change is undone."""
-    for ceiling, whose in ((own, owner), (everybody, None)):
-        if ceiling is None:
+    wholes = (
+        ("your quota", owner, None),
+        (f"the ceiling of tenant {owner.tenant!r}", None, owner.tenant),
+        ("the quota of all users together", None, None),
+    )
+    for ceiling, (possessor, whose, tenant) in zip(ceilings, wholes, strict=True):
+        if ceiling is None or not any(ceiling):
             continue
-        over = holding(connection, whose).over(ceiling)
+        over = holding(connection, whose, tenant).over(ceiling)
         if over:
             what, remedy = _WORDS[over]
-            possessor = "your quota" if whose else "the quota of all users together"
             raise QuotaExceeded(f"{possessor} of {getattr(ceiling, over)} {what} is used up: {remedy}")
 
 
@@ -114,12 +116,15 @@ def remove(connection: sqlite3.Connection, sandbox_id: str) -> None:
     connection.execute("DELETE FROM sandboxes WHERE id = ?", (dump_text(sandbox_id),))
 
 
-def holding(connection: sqlite3.Connection, owner: Owner | None) -> Holding:
-    """Add up what an owner holds, or everybody."""
-    if owner is None:
-        return Holding(*connection.execute(_HOLDING).fetchone())
-    row = connection.execute(f"{_HOLDING} WHERE tenant = ? AND subject = ?", tuple(map(dump_text, owner))).fetchone()
-    return Holding(*row)
+def holding(connection: sqlite3.Connection, owner: Owner | None, tenant: str | None = None) -> Holding:
+    """Add up what an owner holds, or all of a tenant, or everybody."""
+    where: str = ""
+    values: tuple[str | bytes, ...] = ()
+    if owner is not None:
+        where, values = " WHERE tenant = ? AND subject = ?", tuple(map(dump_text, owner))
+    elif tenant is not None:
+        where, values = " WHERE tenant = ?", (dump_text(tenant),)
+    return Holding(*connection.execute(_HOLDING + where, values).fetchone())
 
 
 def page(connection: sqlite3.Connection, query: SandboxQuery) -> Page[Sandbox]:

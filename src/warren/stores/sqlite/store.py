@@ -102,9 +102,16 @@ class SqliteStore:
         self._database.check_in_place()
         await self._parts.writer.ask(_ping, in_steps=False)
 
-    async def add(self, sandbox: Sandbox, *, own: Holding | None = None, everybody: Holding | None = None) -> None:
+    async def add(
+        self,
+        sandbox: Sandbox,
+        *,
+        own: Holding | None = None,
+        tenant: Holding | None = None,
+        everybody: Holding | None = None,
+    ) -> None:
         """Keep a new sandbox."""
-        await self._write(partial(sandboxes.add, sandbox=sandbox, own=own, everybody=everybody))
+        await self._write(partial(sandboxes.add, sandbox=sandbox, ceilings=(own, tenant, everybody)))
 
     async def get(self, sandbox_id: str) -> Sandbox | None:
         """Return a sandbox."""
@@ -115,10 +122,17 @@ class SqliteStore:
         return self._reader.look_up(sandboxes.find, owner, session_key)
 
     async def swap(
-        self, sandbox: Sandbox, *, was: Status, own: Holding | None = None, everybody: Holding | None = None
+        self,
+        sandbox: Sandbox,
+        *,
+        was: Status,
+        own: Holding | None = None,
+        tenant: Holding | None = None,
+        everybody: Holding | None = None,
     ) -> bool:
         """Replace a sandbox if its status still is `was`."""
-        return await self._write(partial(sandboxes.swap, sandbox=sandbox, was=was, own=own, everybody=everybody))
+        ceilings = (own, tenant, everybody)
+        return await self._write(partial(sandboxes.swap, sandbox=sandbox, was=was, ceilings=ceilings))
 
     async def touch(self, sandbox_id: str, active_at: float) -> None:
         """Note that a sandbox was used."""
@@ -132,9 +146,9 @@ class SqliteStore:
         """Return a page of sandboxes."""
         return await self._reader.scan(sandboxes.page, query)
 
-    async def holding(self, owner: Owner | None) -> Holding:
-        """Add up what an owner, or everybody, holds."""
-        return await self._reader.scan(sandboxes.holding, owner)
+    async def holding(self, owner: Owner | None = None, *, tenant: str | None = None) -> Holding:
+        """Add up what an owner, or all of a tenant, or everybody, holds."""
+        return await self._reader.scan(sandboxes.holding, owner, tenant)
 
     async def record(self, execution: Execution) -> None:
         """Keep an execution, or its result."""

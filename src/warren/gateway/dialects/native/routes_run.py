@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 async def run_once(call: Call) -> Reply:
     """Run something in a sandbox of its own."""
     body = call.body(schemas.Run)
-    shot = translate_requests.parse_one_shot(body, call.settings.limits.build())
+    shot = translate_requests.parse_one_shot(body, call.service.policy.limits_of(call.caller.principal.tenant))
     result = await finish_unless_left(call.receive, call.service.oneshots.run(call.caller, shot))
     return json_reply(translate.render_one_shot(result, body.encoding))
 
