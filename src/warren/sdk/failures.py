@@ -25,6 +25,8 @@ from warren.sdk.environment import KEY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from websockets.exceptions import ConnectionClosed
+
     from warren.sdk.address import Address
     from warren.sdk.results import Result
 
@@ -111,6 +113,23 @@ def explain(error: httpx.TransportError, address: Address) -> ServiceUnreachable
     return ServiceUnreachable(
         f"the connection to the service at {address} broke ({why}): see what was done, and try again"
     )
+
+
+def explain_refused(error: Exception, address: Address, *, has_key: bool) -> Error:
+    """Say why a WebSocket was not opened: what the service answered, or that it did not."""
+    response = getattr(error, "response", None)
+    if response is None:
+        return explain(httpx.ConnectError(str(error)), address)
+    answer = httpx.Response(response.status_code, headers=[*response.headers.raw_items()], content=response.body or b"")
+    return build_error(answer, has_key=has_key)
+
+
+def explain_closed(closed: ConnectionClosed) -> Error:
+    """Say why a WebSocket was closed: with 4000 + the status of a problem, and its sentence as the reason."""
+    code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd is not None else (1006, "")
+    if not 4400 <= code < 4600:
+        return ServiceUnreachable(f"the connection was closed ({reason or code}): open it again")
+    return build_stream_error({"status": code - 4000, "detail": reason})
 
 
 def _read_problem(body: bytes) -> Mapping[str, Any]:

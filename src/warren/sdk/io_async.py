@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx
 
 if TYPE_CHECKING:
-    from websockets.asyncio.client import ClientConnection as WebSocket
+    from typing import TypeAlias
+
+    from websockets.asyncio.client import ClientConnection
 
     from warren.sdk.content import Content, Progress
+
+    WebSocket: TypeAlias = ClientConnection
 
 T = TypeVar("T")
 
@@ -59,10 +63,10 @@ async def send_pieces(content: Content, progress: Progress | None) -> AsyncItera
             progress(done, content.size)
 
 
-async def open_websocket(url: str, socket: str | None, **options: Any) -> WebSocket:
-    """Open a WebSocket."""
+@asynccontextmanager
+async def open_websocket(url: str, socket: str | None, **options: Any) -> AsyncIterator[WebSocket]:
+    """Open a WebSocket, and close it in the end."""
     from websockets.asyncio.client import connect, unix_connect
 
-    if socket is not None:
-        return await unix_connect(socket, uri=url, **options)
-    return await connect(url, **options)
+    async with connect(url, **options) if socket is None else unix_connect(socket, uri=url, **options) as websocket:
+        yield websocket

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx
 
 if TYPE_CHECKING:
-    from websockets.sync.client import ClientConnection as WebSocket
+    from typing import TypeAlias
+
+    from websockets.sync.client import ClientConnection
 
     from warren.sdk.content import Content, Progress
+
+    WebSocket: TypeAlias = ClientConnection
 
 T = TypeVar("T")
 
@@ -44,9 +48,10 @@ def send_pieces(content: Content, progress: Progress | None) -> Iterator[bytes]:
             progress(done, content.size)
 
 
-def open_websocket(url: str, socket: str | None, **options: Any) -> WebSocket:
-    """Open a WebSocket."""
+@contextmanager
+def open_websocket(url: str, socket: str | None, **options: Any) -> Iterator[WebSocket]:
+    """Open a WebSocket, and close it in the end."""
     from websockets.sync.client import connect, unix_connect
 
-    opened: WebSocket = connect(url, **options) if socket is None else unix_connect(socket, uri=url, **options)
-    return opened
+    with connect(url, **options) if socket is None else unix_connect(socket, uri=url, **options) as websocket:
+        yield websocket

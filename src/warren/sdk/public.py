@@ -27,14 +27,18 @@ from warren.sdk._async.client import AsyncClient
 from warren.sdk._async.executions import AsyncExecution, AsyncStream
 from warren.sdk._async.files import AsyncFiles
 from warren.sdk._async.kernels import AsyncKernels
+from warren.sdk._async.ports import AsyncPorts
 from warren.sdk._async.sandbox import AsyncSandbox
 from warren.sdk._async.sandboxes import AsyncSandboxes
+from warren.sdk._async.terminal import AsyncTerminal
 from warren.sdk._sync.client import Client
 from warren.sdk._sync.executions import Execution, Stream
 from warren.sdk._sync.files import Files
 from warren.sdk._sync.kernels import Kernels
+from warren.sdk._sync.ports import Ports
 from warren.sdk._sync.sandbox import Sandbox
 from warren.sdk._sync.sandboxes import Sandboxes
+from warren.sdk._sync.terminal import Terminal
 from warren.sdk.events import Event, Output, Started
 from warren.sdk.failures import ExecutionFailed, NotUnderstood, ServiceUnreachable
 from warren.sdk.results import Display, FileChange, OneShotResult, OutputFile, Picture, Raised, Result
@@ -53,6 +57,7 @@ from warren.sdk.values import (
     Owner,
     Page,
     SandboxInfo,
+    TerminalInfo,
     Usage,
 )
 
@@ -61,9 +66,11 @@ __all__ = [
     "AsyncExecution",
     "AsyncFiles",
     "AsyncKernels",
+    "AsyncPorts",
     "AsyncSandbox",
     "AsyncSandboxes",
     "AsyncStream",
+    "AsyncTerminal",
     "AuditRow",
     "BuildFailed",
     "Client",
@@ -100,6 +107,7 @@ __all__ = [
     "Owner",
     "Page",
     "Picture",
+    "Ports",
     "PreconditionFailed",
     "QuotaExceeded",
     "Raised",
@@ -115,6 +123,8 @@ __all__ = [
     "Started",
     "StoreError",
     "Stream",
+    "Terminal",
+    "TerminalInfo",
     "TooLarge",
     "Unauthenticated",
     "Unreachable",

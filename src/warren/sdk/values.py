@@ -147,6 +147,19 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalInfo:
+    """A program on a terminal."""
+
+    name: str
+    program: str
+    cols: int
+    rows: int
+    attached: int
+    """How many clients are attached to it now."""
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
     """A row of the audit record."""
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from warren.sdk._async.executions import AsyncExecution, AsyncStream
 from warren.sdk._async.files import AsyncFiles
 from warren.sdk._async.kernels import AsyncKernels
+from warren.sdk._async.ports import AsyncPorts
+from warren.sdk._async.terminal import open_terminal
+from warren.sdk.address import encode
 from warren.sdk.options import ChangeOptions, ExecOptions, build_body, read_timeout, what_to_run
 from warren.sdk.request import api, once
 from warren.sdk.results import build_result
-from warren.sdk.values import SandboxInfo, Usage, build, build_page
+from warren.sdk.values import Link, SandboxInfo, TerminalInfo, Usage, build, build_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
     from typing import Unpack
 
     from warren.sdk._async.connection import AsyncConnection
+    from warren.sdk._async.terminal import AsyncTerminal
     from warren.sdk.request import Request
     from warren.sdk.results import Result
     from warren.sdk.values import Page
@@ -36,6 +42,7 @@ class AsyncSandbox:
         self.id = sandbox_id
         self.files = AsyncFiles(connection, sandbox_id)
         self.kernels = AsyncKernels(connection, sandbox_id)
+        self.ports = AsyncPorts(connection, sandbox_id)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
@@ -115,6 +122,48 @@ class AsyncSandbox:
     async def usage(self) -> Usage:
         """Measure what it uses now. Raises Error."""
         return build(Usage, await self._connection.ask_json(api("GET", *self._parts, "usage")))
+
+    def terminal(
+        self, name: str = "main", *, cols: int | None = None, rows: int | None = None, command: str | None = None
+    ) -> AbstractAsyncContextManager[AsyncTerminal]:
+        """Open a terminal, or attach to the one of that name, for a `with` block. Raises Error.
+
+        A new one has 80 columns, 24 rows and bash, unless it is said otherwise.
+        """
+        request = api(
+            "GET", *self._parts, "terminals", encode(name), params={"cols": cols, "rows": rows, "command": command}
+        )
+        query = urlencode(request.params)
+        return open_terminal(self._connection, request.path + (f"?{query}" if query else ""))
+
+    async def terminals(self) -> tuple[TerminalInfo, ...]:
+        """List the terminals whose programs run. Raises Error."""
+        found = await self._connection.ask_json(api("GET", *self._parts, "terminals"))
+        return tuple(build(TerminalInfo, each) for each in found["items"])
+
+    async def close_terminal(self, name: str = "main") -> None:
+        """End the program on a terminal. Raises Error."""
+        await self._connection.ask(api("DELETE", *self._parts, "terminals", encode(name)))
+
+    async def link_port(self, port: int, *, expires_in_seconds: float = 3600) -> Link:
+        """Make a link to a server inside, for whoever has it: a browser for instance. Raises Error."""
+        return await self._link(kind="port", port=port, expires_in_seconds=expires_in_seconds)
+
+    async def link_file(
+        self, path: str, *, method: str = "GET", expires_in_seconds: float = 3600, max_bytes: int | None = None
+    ) -> Link:
+        """Make a link to read a file, or with the method PUT to write it. Raises Error."""
+        return await self._link(
+            kind="file", path=path, method=method, expires_in_seconds=expires_in_seconds, max_bytes=max_bytes
+        )
+
+    async def link_terminal(self, name: str = "main", *, expires_in_seconds: float = 3600) -> Link:
+        """Make a link to a terminal, for a WebSocket. Raises Error."""
+        return await self._link(kind="terminal", name=name, expires_in_seconds=expires_in_seconds)
+
+    async def _link(self, **fields: Any) -> Link:
+        body = {name: value for name, value in fields.items() if value is not None}
+        return build(Link, await self._connection.ask_json(api("POST", *self._parts, "links", json=body)))
 
     async def _run(self, what: dict[str, Any], options: ExecOptions) -> Result:
         body = build_body(options, ExecOptions, **what)

@@ -1,0 +1,118 @@
+"""A terminal in a sandbox: what is typed goes in, what is shown comes out, and the program outlives the connection."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from warren.sdk.failures import NotUnderstood, explain_closed, explain_refused
+from warren.sdk.io_async import open_websocket
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from warren.sdk._async.connection import AsyncConnection
+    from warren.sdk.io_async import WebSocket
+
+_OPEN_S = 60.0
+_MOST_BYTES = 1 << 16
+"""A message of the service's has at most 1 MiB; pasted text goes in parts."""
+
+
+class AsyncTerminal:
+    """One connection to a terminal: iterate over what it shows, `send` what is typed.
+
+    Leaving it leaves the program running: open the terminal of the same name again to see it.
+    """
+
+    def __init__(self, websocket: WebSocket, ready: dict[str, Any]) -> None:
+        self._websocket = websocket
+        self.name = str(ready.get("name", ""))
+        self.is_new = bool(ready.get("created"))
+        """Whether its program was started now, and was not there before."""
+        self.scrollback = int(ready.get("scrollback") or 0)
+        """How many bytes of what comes first were shown before."""
+        self.exit_code: int | None = None
+        """Of its program, once that has ended."""
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        while data := await self.receive():
+            yield data
+
+    async def receive(self) -> bytes:
+        """Return what is shown next; nothing at the end of the program. Raises Error."""
+        while True:
+            message = await read_message(self._websocket)
+            if isinstance(message, bytes):
+                return message
+            said = json.loads(message)
+            if said.get("type") == "exit":
+                self.exit_code = said.get("exit_code")
+                return b""
+
+    async def send(self, data: bytes | str) -> None:
+        """Type something. Raises Error."""
+        keys = data.encode() if isinstance(data, str) else data
+        for start in range(0, len(keys), _MOST_BYTES):
+            await self._send(keys[start : start + _MOST_BYTES])
+
+    async def resize(self, cols: int, rows: int) -> None:
+        """Say how large the window is now. Raises Error."""
+        await self._send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
+
+    async def hang_up(self) -> None:
+        """End the program, as closing the window would. Raises Error."""
+        await self._send(json.dumps({"type": "close"}))
+
+    async def _send(self, message: bytes | str) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            await self._websocket.send(message)
+        except ConnectionClosed as closed:
+            raise explain_closed(closed) from closed
+
+
+@contextlib.asynccontextmanager
+async def open_terminal(connection: AsyncConnection, path: str) -> AsyncIterator[AsyncTerminal]:
+    """Attach to a terminal for a `with` block. Raises Error."""
+    async with connect(connection, path) as websocket:
+        ready = await read_message(websocket)
+        said = json.loads(ready) if isinstance(ready, str) else {}
+        if said.get("type") != "ready":
+            raise NotUnderstood("what answers for the terminal is of another version than this client")
+        yield AsyncTerminal(websocket, said)
+
+
+@contextlib.asynccontextmanager
+async def connect(connection: AsyncConnection, path: str, **options: Any) -> AsyncIterator[WebSocket]:
+    """Open a WebSocket for a `with` block. Raises Error."""
+    from websockets.exceptions import WebSocketException
+
+    address = connection.address
+    async with contextlib.AsyncExitStack() as held:
+        try:
+            opened = open_websocket(
+                address.websocket_url + path,
+                address.socket,
+                additional_headers=connection.headers,
+                user_agent_header=None,
+                open_timeout=_OPEN_S,
+                proxy=None,
+                **options,
+            )
+            websocket = await held.enter_async_context(opened)
+        except (OSError, WebSocketException) as error:
+            raise explain_refused(error, address, has_key=connection.api_key is not None) from error
+        yield websocket
+
+
+async def read_message(websocket: WebSocket) -> bytes | str:
+    """Return the next message. Raises Error once the connection is closed."""
+    from websockets.exceptions import ConnectionClosed
+
+    try:
+        return await websocket.recv()
+    except ConnectionClosed as closed:
+        raise explain_closed(closed) from closed
