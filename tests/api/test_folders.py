@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+import socket
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from api.served import wait_for
+
 if TYPE_CHECKING:
     import httpx
+
+    from api.served import Served
 
 
 @pytest.fixture
@@ -218,3 +223,26 @@ def test_words_for_operations_are_names_too(ann: httpx.Client, home: str) -> Non
 
     assert ann.get(f"{home}/files/move").content == b"move"
     assert len(paths(ann, home)) == 5
+
+
+def test_unpacking_ends_when_the_client_leaves(served: Served, ann: httpx.Client, home: str) -> None:
+    """It sends all of a small archive that takes long to unpack, and goes."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+        for number in range(100):
+            member = tarfile.TarInfo(f"zeros {number}")
+            member.size = 8 << 20
+            archive.addfile(member, io.BytesIO(bytes(member.size)))
+    body = packed.getvalue()
+    head = (
+        f"PUT /api/v1{home}/archive?format=tar.gz HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+        f"Authorization: Bearer {served.keys['ann']}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", served.port)) as connection:
+        connection.sendall(head.encode() + body)
+
+    sandbox_id = home.rpartition("/")[2]
+    query = {"sandbox_id": sandbox_id, "action": "file.unpack"}
+    noted = wait_for(lambda: ann.get("/audit", params=query).json()["items"])
+    assert [entry["outcome"] for entry in noted] == ["abandoned"]
+    wait_for(lambda: paths(ann, home) == [])

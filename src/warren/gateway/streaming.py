@@ -39,10 +39,13 @@ def encode_event(kind: str, data: object, seq: int | None = None) -> bytes:
     return b"%sevent: %s\ndata: %s\n\n" % (number, kind.encode(), dump(data))
 
 
-async def finish_unless_left(receive: Receive, work: Awaitable[T]) -> T:
-    """Return what `work` returns; cancel it, and raise ClientLeft, soon after the client closes the connection."""
+async def finish_unless_left(receive: Receive, work: Awaitable[T], *, once: anyio.Event | None = None) -> T:
+    """Return what `work` returns; cancel it, and raise ClientLeft, soon after the client closes the connection.
+
+    Where `work` itself receives, `once` says that it has all: only then can anybody else look.
+    """
     with anyio.CancelScope() as scope:
-        lookout = _Lookout(receive, scope)
+        lookout = _Lookout(receive, scope, once)
         try:
             return await work
         finally:
@@ -57,9 +60,10 @@ class _Lookout:
     SAFE BECAUSE: the one task that it may have ends with `end`, which its owner calls however the work ends.
     """
 
-    def __init__(self, receive: Receive, scope: anyio.CancelScope) -> None:
+    def __init__(self, receive: Receive, scope: anyio.CancelScope, once: anyio.Event | None) -> None:
         self._receive = receive
         self._scope = scope
+        self._once = once
         self._task: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._begin)
 
@@ -72,6 +76,8 @@ class _Lookout:
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:
+        if self._once is not None:
+            await self._once.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._scope.cancel()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
 from warren.errors import Error, TooLarge
 from warren.gateway.bodies import ClientLeft, check_length
+from warren.gateway.streaming import finish_unless_left
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import AsyncIterable, AsyncIterator, Sequence
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Sequence
 
     from starlette.types import Receive, Scope, Send
+
+T = TypeVar("T")
 
 _SMALL = 256 << 10
 """A body of one piece is sent without looking out for a client that leaves."""
@@ -22,26 +25,39 @@ _SMALL = 256 << 10
 _log = logging.getLogger(__name__)
 
 
-def receive_pieces(scope: Scope, receive: Receive, limit: int) -> AsyncIterator[bytes]:
-    """Return the body of a request, piece by piece. Raises TooLarge at once where the client says how much it is."""
-    check_length(scope, limit)
-    return _pieces(receive, limit)
+class Upload:
+    """The body of a request, piece by piece, once. Raises TooLarge at once where the client says how much it is."""
 
+    def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
+        check_length(scope, limit)
+        self._receive = receive
+        self._limit = limit
+        self._is_read = anyio.Event()
 
-async def _pieces(receive: Receive, limit: int) -> AsyncIterator[bytes]:
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientLeft
-        piece = message.get("body", b"")
-        size += len(piece)
-        if size > limit:
-            raise TooLarge(f"the body of the request is larger than {limit} bytes")
-        if piece:
-            yield piece
-        if not message.get("more_body"):
-            return
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the pieces. Raises TooLarge, and ClientLeft where the rest does not come."""
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise ClientLeft
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > self._limit:
+                raise TooLarge(f"the body of the request is larger than {self._limit} bytes")
+            if not message.get("more_body"):
+                self._is_read.set()
+            if piece:
+                yield piece
+            if self._is_read.is_set():
+                return
+
+    async def finish(self, work: Awaitable[T]) -> T:
+        """Return what `work`, which reads this, returns; cancel it, and raise ClientLeft, when the client leaves.
+
+        While there is more to read, whoever reads it notices that; then this does.
+        """
+        return await finish_unless_left(self._receive, work, once=self._is_read)
 
 
 class Streamed:

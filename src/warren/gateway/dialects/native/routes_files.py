@@ -16,7 +16,7 @@ from warren.gateway.dialects.native.schemas_files import DeleteFile, WriteFile
 from warren.gateway.dialects.native.translate_files import entry_headers, file_headers, parse_path
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, Reply
 from warren.gateway.problems import build_problem
-from warren.gateway.transfers import Streamed, receive_pieces
+from warren.gateway.transfers import Streamed, Upload
 from warren.records import Scope
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _out_of_range(call: Call, error: OutOfRange) -> ASGIApp:
 async def write_file(call: Call) -> ASGIApp:
     """Write the body of the request to a file."""
     query, path = call.query(WriteFile), parse_path(call.scope)
-    pieces = receive_pieces(call.scope, call.receive, call.settings.serve.upload_bytes)
+    upload = Upload(call.scope, call.receive, call.settings.serve.upload_bytes)
     if path.endswith("/"):
         raise InvalidRequest(
             f"{path[:200]!r} ends with a slash, as folders do: name the file, or make a folder with mkdir"
@@ -120,7 +120,7 @@ async def write_file(call: Call) -> ASGIApp:
             call.caller,
             sandbox_id(call),
             path,
-            pieces,
+            upload,
             mode=int(query.mode, 8),
             create="exclusive" if conditions.wants_new else "replace",
             parents=query.parents,

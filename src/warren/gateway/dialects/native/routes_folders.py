@@ -22,7 +22,8 @@ from warren.gateway.dialects.native.schemas_files import (
 )
 from warren.gateway.dialects.native.translate_files import attachment_headers, render_all, render_entry, render_match
 from warren.gateway.operations import Answer, Operation, json_reply
-from warren.gateway.transfers import Streamed, receive_pieces
+from warren.gateway.streaming import finish_unless_left
+from warren.gateway.transfers import Streamed, Upload
 from warren.records import Scope
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _TYPES = {"tar": "application/x-tar", "tar.gz": "application/gzip", "zip": "appl
 async def list_files(call: Call) -> ASGIApp:
     """List a folder."""
     query = call.query(ListFiles)
-    entries, complete = await call.service.files.list(
+    listed = call.service.files.list(
         call.caller,
         sandbox_id(call),
         query.path,
@@ -50,6 +51,7 @@ async def list_files(call: Call) -> ASGIApp:
         limit=query.limit,
         hidden=query.hidden,
     )
+    entries, complete = await finish_unless_left(call.receive, listed)
     header = (COMPLETE.lower().encode(), b"true" if complete else b"false")
     return json_reply(await render_all(render_entry, entries), 200, header)
 
@@ -57,8 +59,11 @@ async def list_files(call: Call) -> ASGIApp:
 async def upload_files(call: Call) -> ASGIApp:
     """Write each file of a form."""
     query = call.query(UploadFiles)
-    source = receive_pieces(call.scope, call.receive, call.settings.serve.upload_bytes)
-    form = Form(call.header(b"content-type"), source)
+    source = Upload(call.scope, call.receive, call.settings.serve.upload_bytes)
+    return await source.finish(_write_form(call, query, Form(call.header(b"content-type"), aiter(source))))
+
+
+async def _write_form(call: Call, query: UploadFiles, form: Form) -> ASGIApp:
     written: list[dict[str, Any]] = []
     while (part := await form.next_part()) is not None:
         name = part.filename
@@ -109,7 +114,7 @@ async def move_file(call: Call) -> ASGIApp:
 async def search_files(call: Call) -> ASGIApp:
     """Search names and lines."""
     body = call.body(Search)
-    matches, complete = await call.service.files.search(
+    found = call.service.files.search(
         call.caller,
         sandbox_id(call),
         body.path,
@@ -118,6 +123,7 @@ async def search_files(call: Call) -> ASGIApp:
         regex=body.regex or None,
         limit=body.limit,
     )
+    matches, complete = await finish_unless_left(call.receive, found)
     return json_reply({"items": await render_all(render_match, matches), "complete": complete})
 
 
@@ -150,8 +156,10 @@ async def _after(first: bytes, rest: AsyncIterator[bytes] | None = None) -> Asyn
 async def put_archive(call: Call) -> ASGIApp:
     """Unpack the body of the request into a folder."""
     query = call.query(Archive)
-    pieces = receive_pieces(call.scope, call.receive, call.settings.serve.upload_bytes)
-    entries = await call.service.files.unpack(call.caller, sandbox_id(call), query.path, pieces, query.format)
+    upload = Upload(call.scope, call.receive, call.settings.serve.upload_bytes)
+    entries = await upload.finish(
+        call.service.files.unpack(call.caller, sandbox_id(call), query.path, upload, query.format)
+    )
     return json_reply({"entries": entries})
 
 
