@@ -7,8 +7,9 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from warren.core.link_files import FileLink
-from warren.core.link_values import Kernel, get_int, get_objects, get_signed, get_str, parse_event, parse_kernel
+from warren.core.link_bytes import ByteStream
+from warren.core.link_terminals import Terminal, TerminalLink
+from warren.core.link_values import Kernel, get_int, get_objects, get_str, parse_event, parse_kernel
 from warren.guest.wire import CHUNK, WINDOW, ProtocolError
 
 if TYPE_CHECKING:
@@ -20,42 +21,7 @@ if TYPE_CHECKING:
     from warren.guest.wire import Header
 
 
-class ByteStream:
-    """Bytes both ways through the sandbox's link: a connection to a port, or one that a program inside made."""
-
-    def __init__(self, stream: LinkStream) -> None:
-        self._stream = stream
-        self._answer: Header | None = None
-        self._ended = False
-
-    async def send(self, data: bytes) -> None:
-        """Send all of `data`; what the other end no longer takes is dropped."""
-        await self._stream.send(data)
-
-    def send_eof(self) -> None:
-        """Say that no more follows from us; receiving goes on."""
-        self._stream.send_eof()
-
-    async def receive(self) -> bytes:
-        """Return the next bytes, or b"" when no more follow. Raises Conflict when the connection broke."""
-        while not self._ended:
-            header, payload = await self._stream.next()
-            if header["t"] == "data":
-                return payload
-            if header["t"] in {"eof", "ok"}:
-                self._ended = True
-                self._answer = header if header["t"] == "ok" else None
-        return b""
-
-    async def wait(self) -> Header:
-        """Wait for the agent's last word, passing over data that nobody received."""
-        if self._answer is None:
-            self._answer, _ = await self._stream.answer()
-        return self._answer
-
-    async def aclose(self) -> None:
-        """Close it. Safe to call twice."""
-        self._stream.close()
+__all__ = ["ByteStream", "Link", "Terminal", "TunnelStream", "render_request"]
 
 
 class TunnelStream(ByteStream):
@@ -68,24 +34,7 @@ class TunnelStream(ByteStream):
         self.port = port
 
 
-class Terminal(ByteStream):
-    """A program on a terminal inside the sandbox. Closing this leaves it running: attach again, or close it by name."""
-
-    def __init__(self, link: Link, name: str, stream: LinkStream) -> None:
-        super().__init__(stream)
-        self._link = link
-        self.name = name
-
-    async def resize(self, cols: int, rows: int) -> None:
-        """Tell the program its new size."""
-        await self._link.call("terminal.resize", {"terminal": self.name, "cols": cols, "rows": rows})
-
-    async def exit_code(self) -> int:
-        """Wait for the program to end."""
-        return self._link.checked(get_signed, await self.wait(), "exit_code")
-
-
-class Link(FileLink):
+class Link(TerminalLink):
     """One connection to one sandbox's agent. Use it with `async with`, or `await Link.open(channel, task_group)`."""
 
     def __init__(self, channel: Channel) -> None:
@@ -168,32 +117,6 @@ class Link(FileLink):
     async def delete_kernel(self, kernel: str) -> None:
         """End a kernel."""
         await self.call("kernel.delete", {"kernel": kernel})
-
-    async def terminal(
-        self,
-        name: str,
-        *,
-        argv: tuple[str, ...] = (),
-        cols: int = 80,
-        rows: int = 24,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-    ) -> Terminal:
-        """Start a program, bash by default, on a new terminal."""
-        asked: Header = {"terminal": name, "cols": cols, "rows": rows, "env": dict(env or {})}
-        if argv:
-            asked["argv"] = list(argv)
-        if cwd is not None:
-            asked["cwd"] = cwd
-        return Terminal(self, name, await self.request("terminal.open", asked))
-
-    async def attach_terminal(self, name: str) -> Terminal:
-        """Join a terminal that is there: its scroll-back, then what comes."""
-        return Terminal(self, name, await self.request("terminal.attach", {"terminal": name}))
-
-    async def close_terminal(self, name: str) -> None:
-        """End the program on a terminal."""
-        await self.call("terminal.close", {"terminal": name})
 
     async def connect_port(self, port: int, host: str = "127.0.0.1") -> ByteStream:
         """Connect to a port that a program inside listens on. Raises NotFound when nothing does."""

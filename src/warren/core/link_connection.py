@@ -16,7 +16,7 @@ import anyio
 from warren.core.link_streams import LinkStream
 from warren.core.link_values import Hello, parse_hello
 from warren.errors import SandboxLost
-from warren.guest.wire import Decoder, Header, ProtocolError, encode
+from warren.guest.wire import WINDOW, Decoder, Header, ProtocolError, encode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable
@@ -118,17 +118,31 @@ class Connection:
         if self.lost is not None:
             raise self._gone(self.lost)
 
-    async def request(self, op: str, parameters: Header | None = None, payload: bytes = b"") -> LinkStream:
-        """Send a request and return its stream, which the caller must read to its end or close."""
-        return await self.request_with(op, parameters or {}, payload, ())
+    async def request(
+        self, op: str, parameters: Header | None = None, payload: bytes = b"", *, window: int = WINDOW
+    ) -> LinkStream:
+        """Send a request and return its stream, which the caller must read to its end or close.
+
+        `window` is how much data the agent may send that has not been read: what a slow reader costs us.
+        """
+        asked = parameters or {}
+        return await self.request_with(
+            op, asked if window == WINDOW else {**asked, "window": window}, payload, (), window=window
+        )
 
     async def request_with(
-        self, op: str, parameters: Header, payload: bytes, pieces: tuple[bytes | memoryview, ...]
+        self,
+        op: str,
+        parameters: Header,
+        payload: bytes,
+        pieces: tuple[bytes | memoryview, ...],
+        *,
+        window: int = WINDOW,
     ) -> LinkStream:
         """Send a request, and in the same write data that fits the first credit, and its end."""
         if self.lost is not None:
             raise self._gone(self.lost)
-        stream = LinkStream(self, self._next_id)
+        stream = LinkStream(self, self._next_id, window)
         self._next_id += 2
         parts = encode({"t": "req", "id": stream.id, "op": op, **parameters}, payload)
         for piece in pieces:

@@ -33,6 +33,7 @@ class LinkStream:
         "_buffered",
         "_connection",
         "_failure",
+        "_grain",
         "_granted",
         "_items",
         "_skipped",
@@ -45,13 +46,15 @@ class LinkStream:
         "window",
     )
 
-    def __init__(self, connection: Connection, stream_id: int) -> None:
+    def __init__(self, connection: Connection, stream_id: int, window: int = WINDOW) -> None:
         self._connection = connection
         self.id = stream_id
         self.credit = WINDOW
         """Bytes of data we may send now."""
-        self.window = WINDOW
+        self.window = window
         """Bytes of data the agent may still send."""
+        self._grain = window // 4
+        """Bytes that have been read before the agent is told that it may send as many more."""
         self.answered = False
         self.is_paced = False
         """Whether output uses up the window as data does, so that the program waits and none is dropped."""
@@ -206,7 +209,7 @@ class LinkStream:
 
     def _consume(self, size: int) -> None:
         self._unacknowledged += size
-        if self._unacknowledged >= WINDOW // 4 and not self.answered:
+        if self._unacknowledged >= self._grain and not self.answered:
             self.window += self._unacknowledged
             self._connection.post({"t": "credit", "id": self.id, "n": self._unacknowledged})
             self._unacknowledged = 0

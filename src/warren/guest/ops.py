@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.guest import files, kernel_table, terminal, tunnel
+from warren.guest import files, kernel_table, terminal_table, tunnel
 from warren.guest.execution import Execution
 from warren.guest.parameters import Refused, get_env, get_limits, get_name, get_number
 from warren.guest.pipes import Stdin
@@ -89,7 +89,7 @@ OPERATIONS: dict[str, Operation] = {
     "kill": _kill,
     "configure": _configure,
     **kernel_table.OPERATIONS,
-    **terminal.OPERATIONS,
+    **terminal_table.OPERATIONS,
     **files.OPERATIONS,
     **tunnel.OPERATIONS,
 }

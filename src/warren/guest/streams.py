@@ -215,6 +215,9 @@ class Connection:
             message = "request id is even or in use"
             raise ProtocolError(message)
         stream = Stream(self, stream_id)
+        window = header.get("window")
+        if type(window) is int and 0 < window < WINDOW:
+            stream.credit = window
         if len(self._streams) >= MAX_STREAMS:
             stream.fail("conflict", f"more than {MAX_STREAMS} streams are open on this connection")
             return

@@ -8,26 +8,25 @@ import os
 import signal
 import struct
 import termios
+import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from warren.guest import processes
-from warren.guest.forking import LIVE_OOM_SCORE, close_all_but, set_dumpable, set_oom_score
 from warren.guest.loop import READ, WRITE
-from warren.guest.parameters import Refused, get_env, get_name, get_number, get_strings, get_text
-from warren.guest.request import open_folder
+from warren.guest.parameters import Refused
+from warren.guest.replay import build_replay
 from warren.guest.streams import BUSY_BACKLOG
 from warren.guest.wire import CHUNK
 
 if TYPE_CHECKING:
     import resource
-    from collections.abc import Callable
 
     from warren.guest.agent import Agent
     from warren.guest.streams import Stream
 
 SCROLLBACK = 256 << 10
-MAX_TERMINALS = 32
+MAX_VIEWERS = 64
 HANGUP_GRACE_S = 1.0
 
 
@@ -37,7 +36,9 @@ class Viewer:
     def __init__(self, terminal: Terminal, stream: Stream) -> None:
         self._terminal = terminal
         self._stream = stream
-        self._position = max(0, terminal.written - len(terminal.scrollback))
+        self._replay = memoryview(terminal.build_replay())
+        self._position = terminal.written
+        stream.event({"kind": "attached", "created": not terminal.attached, "scrollback": len(self._replay)})
         stream.on_data = lambda data: terminal.type(stream, data)
         stream.on_credit = self.pump
         stream.on_close = lambda: terminal.detach(self)
@@ -47,26 +48,37 @@ class Viewer:
         terminal, stream = self._terminal, self._stream
         start = terminal.written - len(terminal.scrollback)
         self._position = max(self._position, start)
-        while self._position < terminal.written and stream.credit > 0 and not stream.closed:
+        while (self._replay or self._position < terminal.written) and stream.credit > 0 and not stream.closed:
             if stream.connection.backlog >= BUSY_BACKLOG:
                 stream.connection.on_drained.add(self.pump)
                 return
-            at = self._position - start
-            data = bytes(terminal.scrollback[at : at + min(CHUNK, stream.credit)])
-            self._position += len(data)
-            stream.send(data)
-        if self._position == terminal.written and terminal.exit_code is not None:
+            stream.send(self._take(min(CHUNK, stream.credit), start))
+        if not self._replay and self._position == terminal.written and terminal.exit_code is not None:
             terminal.detach(self)
             stream.reply({"exit_code": terminal.exit_code})
+
+    def _take(self, size: int, start: int) -> bytes:
+        if self._replay:
+            data = bytes(self._replay[:size])
+            self._replay = self._replay[size:] if size < len(self._replay) else memoryview(b"")
+            return data
+        at = self._position - start
+        data = bytes(self._terminal.scrollback[at : at + size])
+        self._position += len(data)
+        return data
 
 
 class Terminal:
     """One program on a pseudo-terminal."""
 
-    def __init__(self, agent: Agent, name: str, pid: int, master: int) -> None:
+    def __init__(self, agent: Agent, name: str, pid: int, master: int, program: str) -> None:
         self._agent = agent
         self._name = name
         self._pid = pid
+        self._program = program
+        self._born = time.monotonic()
+        self.attached = 0
+        """How often somebody has joined it."""
         self._master: int | None = master
         self._viewers: list[Viewer] = []
         self._typed: deque[tuple[Stream, bytes]] = deque()
@@ -79,10 +91,31 @@ class Terminal:
         agent.loop.on_exit(pid, self._exited)
 
     def attach(self, stream: Stream) -> None:
-        """Show a stream the scroll-back and then what follows, and let it type."""
+        """Show a stream the scroll-back and then what follows, and let it type. Raises Refused."""
+        if len(self._viewers) >= MAX_VIEWERS:
+            raise Refused("conflict", f"{MAX_VIEWERS} are attached to terminal {self._name} already")
         viewer = Viewer(self, stream)
+        self.attached += 1
         self._viewers.append(viewer)
         viewer.pump()
+        if self.attached > 1:
+            self._redraw()
+
+    def build_replay(self) -> bytes:
+        """Return what a newcomer is shown first."""
+        return build_replay(bytes(self.scrollback), is_cut=self.written > len(self.scrollback))
+
+    def describe(self) -> dict[str, Any]:
+        """Say how it is."""
+        columns, rows = get_size(self._master) if self._master is not None else (0, 0)
+        return {
+            "name": self._name,
+            "program": self._program,
+            "cols": columns,
+            "rows": rows,
+            "viewers": len(self._viewers),
+            "age_ms": round((time.monotonic() - self._born) * 1000),
+        }
 
     def detach(self, viewer: Viewer) -> None:
         """Let go of a stream; the program runs on."""
@@ -103,6 +136,16 @@ class Terminal:
         """End the program as a closed window would, and kill it if that is not enough."""
         processes.send_group(self._pid, signal.SIGHUP)
         self._agent.loop.call_later(HANGUP_GRACE_S, self._kill)
+
+    def _redraw(self) -> None:
+        """Have a program that fills the screen draw it anew: what a newcomer was shown may begin in the middle."""
+        if self._master is None:
+            return
+        with contextlib.suppress(OSError):
+            group = os.tcgetpgrp(self._master)
+            # WHY: 0, when there is none, would be our own.
+            if group > 1:
+                processes.send_group(group, signal.SIGWINCH)
 
     def _kill(self) -> None:
         if self._master is not None:
@@ -174,84 +217,7 @@ def set_size(master: int, columns: int, rows: int) -> None:
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
-def _open(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    name = get_name(params, "terminal")
-    argv = get_strings(params, "argv") or ["bash", "-i"]
-    columns, rows = _size(params)
-    env = {"TERM": "xterm-256color", **agent.env, **get_env(params)}
-    if name in agent.terminals:
-        raise Refused("conflict", f"terminal {name} exists already")
-    if len(agent.terminals) >= MAX_TERMINALS:
-        raise Refused("conflict", f"there are {MAX_TERMINALS} terminals already: close one")
-    cwd = open_folder(agent.boot.workspace, agent.workspace_fd, get_text(params, "cwd", "."))
-    master, slave = os.openpty()
-    try:
-        set_size(master, columns, rows)
-        pid = os.fork()
-        if pid == 0:
-            _become(argv, env, cwd, slave)
-    except OSError as error:
-        os.close(master)
-        raise Refused("conflict", f"the terminal could not be started: {error.strerror}") from error
-    finally:
-        os.close(slave)
-        os.close(cwd)
-    terminal = agent.terminals[name] = Terminal(agent, name, pid, master)
-    terminal.attach(stream)
-
-
-def _become(argv: list[str], env: dict[str, str], cwd: int, slave: int) -> NoReturn:
-    """Turn the forked child into the program; nothing of the agent may be left open or ignored."""
-    try:
-        os.setsid()
-        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-        os.fchdir(cwd)
-        for target in (0, 1, 2):
-            os.dup2(slave, target)
-        close_all_but((0, 1, 2))
-        set_dumpable(True)
-        signal.set_wakeup_fd(-1)
-        for number in signal.valid_signals():
-            with contextlib.suppress(OSError, ValueError):
-                signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        set_oom_score(LIVE_OOM_SCORE)
-        os.execvpe(argv[0], argv, env)  # noqa: S606  # a program for the user, by argument list
-    except BaseException as error:
-        os.write(2, f"{argv[0]}: {error}\r\n".encode("utf-8", "replace"))
-    finally:
-        os._exit(127)
-
-
-def _attach(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    _find(agent, params).attach(stream)
-
-
-def _resize(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    _find(agent, params).resize(*_size(params))
-    stream.reply()
-
-
-def _close(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    _find(agent, params).hang_up()
-    stream.reply()
-
-
-def _find(agent: Agent, params: dict[str, Any]) -> Terminal:
-    name = get_name(params, "terminal")
-    found = agent.terminals.get(name)
-    if found is None:
-        raise Refused("not_found", f"there is no terminal {name}")
-    return found
-
-
-def _size(params: dict[str, Any]) -> tuple[int, int]:
-    return get_number(params, "cols", 80, low=1, high=1000), get_number(params, "rows", 24, low=1, high=1000)
-
-
-OPERATIONS: dict[str, Callable[[Agent, Stream, dict[str, Any], bytes], None]] = {
-    "terminal.open": _open,
-    "terminal.attach": _attach,
-    "terminal.resize": _resize,
-    "terminal.close": _close,
-}
+def get_size(master: int) -> tuple[int, int]:
+    """Return columns and rows of a terminal."""
+    rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(master, termios.TIOCGWINSZ, bytes(8)))
+    return columns, rows
