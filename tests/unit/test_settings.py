@@ -57,7 +57,7 @@ def test_a_size_is_a_number_and_a_unit_of_1024(text: str, size: int) -> None:
     [
         ({"WARREN_ENGIN": "local"}, "", ["WARREN_ENGIN ", "did you mean WARREN_ENGINE?"]),
         ({"WARREN_PROT": "1"}, "", ["WARREN_PROT ", "did you mean WARREN_SERVE_PORT?"]),
-        ({"WARREN_ZZZ": "1"}, "", ["WARREN_ZZZ ", "There is WARREN_ALLOW_BARE"]),
+        ({"WARREN_ZZZ": "1"}, "", ["WARREN_ZZZ ", "docs/reference/settings.md has all there are"]),
         ({"WARREN_ALLOW_BARE": "perhaps"}, "", ["WARREN_ALLOW_BARE", "perhaps", "boolean"]),
         ({"WARREN_LIMITS_MEMORY_BYTES": "lots"}, "", ["WARREN_LIMITS_MEMORY_BYTES", "lots", "512M"]),
         ({"WARREN_LIMITS_CPUS": "5000"}, "", ["cpus must be between 0.05 and 1024, not 5000"]),

@@ -18,11 +18,12 @@ class Announcement:
     pid: int = 0
     log: str | None = None
     """The log file of one that runs in the background."""
+    has_docs: bool = True
 
 
 def print_as_text(found: Announcement) -> None:
     """Tell a person, with a line that can be pasted."""
-    print(f"Warren is at {found.address}  (API: {found.address}/docs)")
+    print(f"Warren is at {found.address}" + (f"  (API: {found.address}/docs)" if found.has_docs else ""))
     header = ""
     if found.asks_for_key:
         if found.api_key is not None:

@@ -61,11 +61,11 @@ def serve(
     """Serve sandboxes over HTTP. The first start builds the default image, which takes a minute, and makes a key.
 
     Every setting is in docs/reference/settings.md; a flag wins over the environment, and that over warren.toml.
+    from warren.cli.guard import refuse_risks
     """
     from warren.cli.announcement import print_as_json, print_as_text
     from warren.cli.holding import only_one
     from warren.cli.listening import bind_address
-    from warren.gateway.auth import check_no_auth
     from warren.settings import Settings
 
     settings = Settings.load(
@@ -79,8 +79,7 @@ def serve(
             "allow_bare": True if allow_bare else None,
         }
     )
-    if not settings.serve.auth:
-        check_no_auth(settings.serve.host)
+    refuse_risks(settings)
     if daemon:
         from warren.cli.daemon import leave_behind
 
@@ -134,7 +133,8 @@ def _run(serving: _Serving) -> int:
 
     from warren.gateway.logs import configure_logs
 
-    configure_logs(debug=serving.settings.debug)
+    log = serving.settings.log
+    configure_logs(debug=serving.settings.debug, form=log.format, level=log.level)
     anyio.run(_serve, serving, backend_options={"use_uvloop": True})
     return 0
 
@@ -153,6 +153,7 @@ async def _serve(serving: _Serving) -> None:
             # What is loaded by now stays: looking through it for garbage again and again would hold up requests.
             gc.collect()
             gc.freeze()
+    from warren.gateway.app import has_docs
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_announce, serving, service, server)
                 await server.serve(sockets=[serving.listener])
@@ -173,7 +174,8 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     serving.hold.note(SERVICE, address=address, log=serving.log or "")
     asks = serving.settings.serve.auth
-    secret = await service.keys.ensure_first_key() if asks else None
-    serving.tell(Announcement(address, asks, secret, os.getpid(), serving.log))
+    # In production what is printed is logged, and a key is made by hand before the first start.
+    secret = await service.keys.ensure_first_key() if asks and serving.settings.env != "production" else None
+    serving.tell(Announcement(address, asks, secret, os.getpid(), serving.log, has_docs(serving.settings)))
     if serving.log is not None:
         detach_output()

@@ -22,6 +22,7 @@ from warren.gateway.dispatch import Dispatcher
 from warren.gateway.health import Health
 from warren.gateway.metrics import Metrics, MetricsMiddleware
 from warren.gateway.middleware import RequestMiddleware, allow_origins
+from warren.gateway.forwarded import trust_proxies
 from warren.gateway.openapi import build_openapi
 from warren.gateway.openapi_health import PATHS, describe_health
 from warren.gateway.openapi_problems import explain_codes
@@ -59,19 +60,25 @@ def build_app(
         service.keys, tokens=service.tokens, required=settings.serve.auth, origins=settings.serve.cors_origins
     )
     metrics = metrics or Metrics(service)
-    documents = Documents(with_auth=settings.serve.auth)
+    documents = Documents(with_auth=settings.serve.auth, is_shown=has_docs(settings))
     routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=Health(service, auth, metrics, documents))
     app: ASGIApp = ProblemMiddleware(routes)
     app = allow_origins(app, settings.serve.cors_origins)
     app = MetricsMiddleware(app, metrics)
     app = UnreadMiddleware(app)
-    return RequestMiddleware(app)
+    app = RequestMiddleware(app)
+    return trust_proxies(app, settings.serve.trusted_proxies)
+
+
+def has_docs(settings: Settings) -> bool:
+    """Whether the documentation is served: unless the operator says, everywhere but in production."""
+    return settings.env != "production" if settings.serve.docs is None else settings.serve.docs
 
 
 class Documents:
     """The documentation, and the answer for every address that nobody knows."""
 
-    def __init__(self, *, with_auth: bool) -> None:
+    def __init__(self, *, with_auth: bool, is_shown: bool = True) -> None:
         self._with_auth = with_auth
 
     @functools.cached_property
@@ -79,9 +86,12 @@ class Documents:
         # Not before somebody asks: it takes longer than the rest of the application.
         described = describe_health(with_auth=self._with_auth)
         document = build_openapi(OPERATIONS, with_auth=self._with_auth, more_paths=described)
+        self._is_shown = is_shown
         policy = (b"content-security-policy", POLICY.encode())
         return {
             "/": Reply(b"", 307, ((b"location", b"/docs"),)),
+        if not self._is_shown:
+            return {}
             "/openapi.json": Reply(orjson.dumps(document), 200, ((b"content-type", b"application/json"),)),
             "/docs": Reply(
                 build_page(document, explain_codes()).encode(),
@@ -98,9 +108,10 @@ class Documents:
         if scope["type"] != "http":
             raise HTTPException(404)
         reply = self._replies.get(scope["path"])
-        if reply is None and scope["path"] not in PATHS:
+        is_read = scope["method"] in {"GET", "HEAD"}
+        if reply is None and (is_read or scope["path"] not in PATHS):
             raise HTTPException(404)
-        if reply is None or scope["method"] not in {"GET", "HEAD"}:
+        if reply is None or not is_read:
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
         scope["state"]["route"] = scope["path"]
         await reply(scope, receive, send)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from warren.core.addresses import is_loopback
 from warren.core.token_rules import SHAPE, TokenRefused
-from warren.errors import ConfigError, Forbidden
+from warren.errors import Forbidden
 from warren.records import Principal, Scope
 
 if TYPE_CHECKING:
@@ -89,14 +89,6 @@ def check_scope(principal: Principal, scope: Scope) -> None:
     """Raise Forbidden when the credentials are not good for this."""
     if not principal.may(scope):
         raise Forbidden(f"this needs a key with the scope {scope}, and yours has {principal.scope}")
-
-
-def check_no_auth(host: str) -> None:
-    """Raise ConfigError when keys are not asked for on an address that others can reach."""
-    if not is_loopback(host):
-        raise ConfigError(
-            f"--no-auth lets anybody who reaches {host} run code: it is allowed on 127.0.0.1, ::1 and localhost only"
-        )
 
 
 def check_local_page(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str] = ()) -> None:

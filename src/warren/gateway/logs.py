@@ -25,15 +25,20 @@ _MAX_FRAMES = 12
 _OURS = "warren"
 
 
-def configure_logs(*, debug: bool = False, stream: TextIO | None = None) -> None:
+def configure_logs(
+    *, debug: bool = False, form: str = "auto", level: str = "info", stream: TextIO | None = None
+) -> None:
     """Send every record of this process to `stream`, stderr unless given. Called once, by whoever runs the service."""
     out = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(out)
-    handler.setFormatter(_Words(debug=debug) if out.isatty() else _Json(debug=debug))
+    is_text = out.isatty() if form == "auto" else form == "text"
+    handler.setFormatter(_Words(debug=debug) if is_text else _Json(debug=debug))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger(_OURS).setLevel(logging.DEBUG if debug else logging.INFO)
+    least = logging.DEBUG if debug else logging.getLevelNamesMapping()[level.upper()]
+    # Other libraries are talkative, and quote what users send.
+    root.setLevel(max(least, logging.WARNING))
+    logging.getLogger(_OURS).setLevel(least)
     # WHY: a reader of stderr that went away must not make the service write about it to stderr.
     logging.raiseExceptions = False
 

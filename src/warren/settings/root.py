@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
-from warren.errors import ConfigError, InvalidRequest, suggest
+from warren.errors import ConfigError, InvalidRequest
 from warren.settings.entries import FREE, Entry, leaves, walk
 from warren.settings.groups import (
     CapacitySettings,
@@ -22,7 +22,7 @@ from warren.settings.groups import (
 )
 from warren.settings.groups_identity import JwtSettings, TenantSettings
 from warren.settings.kinds import Group, Names, Seconds
-from warren.settings.sources import FILE, Given, Origin, Source, check_variables, gather, must_be_table
+from warren.settings.sources import FILE, Given, Origin, Source, check_variables, gather, must_be_table, not_a_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -133,7 +133,7 @@ def _sentence(exc: ValidationError, known: list[Entry], given: Given, path: str)
     parts = [str(part) for part in error["loc"]]
     name = ".".join(parts)
     if error["type"] == "extra_forbidden":
-        return f"{path}: {name} is not a setting{suggest(name, (_named(each, parts) for each in known))}"
+        return f"{path}: {not_a_setting(name, (_named(each, parts) for each in known))}"
     if error["type"] in {"model_type", "dict_type"}:
         return must_be_table(path, name)
     origin = given.origins.get(name, Origin(Source.FILE, path))

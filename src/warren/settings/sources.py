@@ -13,7 +13,7 @@ from warren.errors import ConfigError, suggest
 from warren.settings.entries import PREFIX, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 FILE = "warren.toml"
 
@@ -21,6 +21,7 @@ _OURS_INSIDE = frozenset({"WARREN_SANDBOX", "WARREN_EXECUTION", "WARREN_PACKAGES
 """Set for programs in sandboxes, where a Warren may run too; they set nothing."""
 _CLIENTS = frozenset({"WARREN_URL", "WARREN_API_KEY"})
 """Where a service is, and the key to it: of its clients, who may run commands of ours from the same shell."""
+_REFERENCE = "docs/reference/settings.md has all there are"
 _SECRET_BYTES = 64 * KIB
 _TABLE = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]")
 _KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
@@ -72,7 +73,13 @@ def check_variables(entries: list[Entry], environ: Mapping[str, str]) -> None:
     known |= {f"{each.variable}_FILE" for each in entries if each.is_secret}
     for variable in sorted(set(environ) - known - _OURS_INSIDE - _CLIENTS):
         if variable.startswith(PREFIX):
-            raise ConfigError(f"{variable} is not a setting{suggest(variable, filter(None, known), prefix=PREFIX)}")
+            raise ConfigError(not_a_setting(variable, filter(None, known), prefix=PREFIX))
+
+
+def not_a_setting(name: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """Return the sentence about a name that is no setting: the nearest that is, or where all of them are."""
+    nearest, _, _ = suggest(name, known, prefix=prefix).partition(" There is ")
+    return f"{name} is not a setting{nearest} {'' if nearest.endswith('?') else _REFERENCE}".rstrip()
 
 
 def read_secret(path: str, asked_by: str) -> str:

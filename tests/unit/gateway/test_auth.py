@@ -11,8 +11,8 @@ import pytest
 from warren.core.audit import Audit
 from warren.core.keys import Keys
 from warren.core.policy import Policy
-from warren.errors import ConfigError, Forbidden, Unauthenticated
-from warren.gateway.auth import LOCAL, Auth, check_no_auth, check_scope, read_secret
+from warren.errors import Forbidden, Unauthenticated
+from warren.gateway.auth import LOCAL, Auth, check_scope, read_secret
 from warren.records import AuditQuery, Principal, Scope
 from warren.stores.sqlite import SqliteStore
 
@@ -78,17 +78,6 @@ def test_a_scope_includes_those_before_it() -> None:
     check_scope(runner, Scope.RUN)
     with pytest.raises(Forbidden, match="admin"):
         check_scope(runner, Scope.ADMIN)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost", "LOCALHOST."])
-def test_no_auth_is_allowed_where_only_this_machine_reaches(host: str) -> None:
-    check_no_auth(host)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.4", "example.com", "localhost.evil.example"])
-def test_no_auth_is_refused_where_others_reach(host: str) -> None:
-    with pytest.raises(ConfigError, match="--no-auth"):
-        check_no_auth(host)
 
 
 def test_without_keys_programs_of_this_machine_are_let_in(tmp_path: Path) -> None:

@@ -58,6 +58,39 @@ def test_on_a_terminal_it_is_words() -> None:
     assert out.getvalue().split()[1:] == ["warning", "pool.empty", "image=data"]
 
 
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_the_operator_can_choose_the_form(kind: type[io.StringIO]) -> None:
+    said = {}
+    for form in ("text", "json"):
+        said[form] = kind()
+        configure_logs(stream=said[form], form=form)
+        logging.getLogger("warren.pool").warning("pool.empty", extra={"image": "data"})
+
+    assert said["text"].getvalue().split()[1:] == ["warning", "pool.empty", "image=data"]
+    assert lines(said["json"])[0]["image"] == "data"
+
+
+@pytest.mark.parametrize(
+    ("level", "debug", "said"),
+    [
+        ("debug", False, ["debug", "info", "warning", "error"]),
+        ("info", False, ["info", "warning", "error"]),
+        ("warning", False, ["warning", "error"]),
+        ("error", False, ["error"]),
+        ("error", True, ["debug", "info", "warning", "error"]),
+    ],
+)
+def test_the_operator_can_choose_the_least_that_is_logged(level: str, debug: bool, said: list[str]) -> None:
+    out = io.StringIO()
+    configure_logs(stream=out, level=level, debug=debug)
+
+    for each in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+        logging.getLogger("warren.pool").log(each, "pool.empty")
+    logging.getLogger("asyncio").info("using selector")
+
+    assert [line["level"] for line in lines(out)] == said
+
+
 def test_an_exception_is_named_and_placed_but_not_quoted() -> None:
     out = io.StringIO()
     configure_logs(stream=out)

@@ -1,0 +1,64 @@
+"""Who asks through a proxy: the address that the proxy saw, where the operator said to believe it.
+
+A client says in `X-Forwarded-For` what it likes; each proxy adds, at the end, the address that it saw itself. So the
+list is read from its end, for as long as it was written by proxies that are trusted, and the first other address is
+who asks.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+MAX_HOPS = 16
+
+
+def trust_proxies(app: ASGIApp, proxies: Sequence[str]) -> ASGIApp:
+    """Believe what these proxies say of who asks; with none, nobody is believed."""
+    return ProxyMiddleware(app, proxies) if proxies else app
+
+
+class ProxyMiddleware:
+    """Puts the client's own address in the place of a trusted proxy's. The outermost layer, before anything logs."""
+
+    def __init__(self, app: ASGIApp, proxies: Iterable[str]) -> None:
+        self._app = app
+        self._networks: list[IPv4Network | IPv6Network] = [ip_network(each) for each in proxies]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, as from whoever it is really from."""
+        client = scope.get("client")
+        if client and scope["type"] in {"http", "websocket"} and self._is_trusted(_parse(client[0])):
+            address = self._find(scope["headers"])
+            if address is not None:
+                scope["client"] = (str(address), 0)
+        await self._app(scope, receive, send)
+
+    def _find(self, headers: Iterable[tuple[bytes, bytes]]) -> IPv4Address | IPv6Address | None:
+        said = [value.decode("latin-1") for name, value in headers if name == b"x-forwarded-for"]
+        found = None
+        for text in reversed(",".join(said).split(",")[-MAX_HOPS:]):
+            address = _parse(text.strip())
+            if address is None:
+                break
+            found = address
+            if not self._is_trusted(address):
+                break
+        return found
+
+    def _is_trusted(self, address: IPv4Address | IPv6Address | None) -> bool:
+        return address is not None and any(address in network for network in self._networks)
+
+
+def _parse(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text.strip("[]"))
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
