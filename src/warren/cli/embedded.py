@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.app import build_catalog, build_engine
+from warren.cli.options import Choice
 from warren.cli.progress import build_with_progress
 from warren.core.link import Link
 from warren.domain import Handle, SandboxSpec
@@ -22,7 +23,6 @@ from warren.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.cli.options import Choice
     from warren.domain import Image, Limits
     from warren.engines.base import Engine
 
@@ -80,15 +80,20 @@ def prepare(choice: Choice) -> Prepared:
     """
     settings = Settings.load()
     limits = choice.build_limits(settings.limits.build())
-    catalog, name = build_catalog(settings), choice.image or settings.image
+    image = ensure_image(settings, choice.image or settings.image, choice)
+    return Prepared(settings, choice, image, limits)
+
+
+def ensure_image(settings: Settings, name: str, choice: Choice | None = None) -> Image:
+    """Return an image, building it first when it is not built. Raises NotFound for one that nobody knows."""
+    catalog = build_catalog(settings)
     catalog.spec(name)
     try:
-        image = catalog.get(name)
+        return catalog.get(name)
     except NotFound:
-        try_engine(settings, choice)
+        try_engine(settings, choice or Choice())
         print(f"warren: image {name} is not built yet; building it once", file=sys.stderr)
-        image = build_with_progress(catalog, name)
-    return Prepared(settings, choice, image, limits)
+        return build_with_progress(catalog, name)
 
 
 def try_engine(settings: Settings, choice: Choice) -> None:

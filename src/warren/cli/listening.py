@@ -63,7 +63,7 @@ def socket_path(data_dir: str) -> str:
     return os.path.join(data_dir, NAME)
 
 
-def build_server(service: Service, settings: Settings, local: socket.socket) -> Server:
+def build_server(service: Service, settings: Settings, local: socket.socket, *, takes_signals: bool = True) -> Server:
     """Build the server of an open service: for those with a key, and on the local socket for those without."""
     from warren.cli.server import Server
     from warren.gateway.app import build_app
@@ -81,7 +81,8 @@ def build_server(service: Service, settings: Settings, local: socket.socket) -> 
         _configure(private, build_local_protocol(guard), guard),
         local,
         service,
-        settings.serve.drain_s,
+        drain_s=settings.serve.drain_s,
+        takes_signals=takes_signals,
     )
 
 

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 import warren
-from warren.cli import audit, bench, daemon, doctor, image, keys, run, serve, shell
-from warren.cli.codes import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
-from warren.errors import ConfigError, Error, InvalidRequest
+from warren.cli import audit, bench, config, daemon, doctor, image, keys, ps, run, sandbox, serve, shell
+from warren.cli.codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE
+from warren.cli.failing import explain
+from warren.errors import ConfigError, Error
 
 app = typer.Typer(
     name="warren",
@@ -25,11 +26,14 @@ app = typer.Typer(
 )
 app.command("run", short_help="Run a program in a fresh sandbox.", epilog=run.EXAMPLES)(run.run)
 app.command("shell", short_help="Open a terminal in a fresh sandbox.", epilog=shell.EXAMPLES)(shell.shell)
+app.command("ps", short_help="List the sandboxes.", epilog=ps.EXAMPLES)(ps.ps)
+app.add_typer(sandbox.app, name="sandbox", short_help="Make sandboxes that stay, and use them.")
 app.command("serve", short_help="Serve sandboxes over HTTP.", epilog=serve.EXAMPLES)(serve.serve)
 app.command("stop", short_help="Stop the service.", epilog=daemon.STOP_EXAMPLES)(daemon.stop)
 app.add_typer(image.app, name="image", short_help="List, build, show and remove images.")
 app.add_typer(keys.app, name="keys", short_help="Make, list and revoke API keys.")
 app.add_typer(audit.app, name="audit", short_help="Check and copy the audit record.")
+app.add_typer(config.app, name="config", short_help="Show and check the settings.")
 app.command("doctor", short_help="Check what isolates on this host.", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("bench", short_help="Time sandboxes beside a cold Python.", epilog=bench.EXAMPLES)(bench.bench)
 app.command("stop-engine", short_help="End what is kept warm.", epilog=doctor.STOP_EXAMPLES)(doctor.stop_engine)
@@ -70,10 +74,8 @@ def _main(argv: list[str] | None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return _leave_broken_pipe()
-    except (ConfigError, Error) as exc:
-        return _fail(exc, EXIT_USAGE if isinstance(exc, ConfigError | InvalidRequest) else EXIT_FAILED)
-    except OSError as exc:
-        return _fail(exc, EXIT_FAILED)
+    except (ConfigError, Error, OSError) as exc:
+        return explain(exc)
     except Exception as exc:
         # Typer brings its own copy of click in some versions, so a usage error has no base class we can name.
         if not callable(getattr(exc, "format_message", None)):
@@ -103,22 +105,6 @@ def _explain_usage(exc: Any) -> int:
     sentence = f"{message[:1].lower()}{message[1:]}".rstrip(".")
     print(f"{path}: {sentence}. See {path} --help.", file=sys.stderr)
     return EXIT_USAGE
-
-
-def _fail(exc: BaseException, code: int) -> int:
-    if not isinstance(exc, ConfigError) and _is_debug():
-        raise exc
-    message = str(exc)
-    if isinstance(exc, OSError) and exc.filename is not None:
-        message = f"{exc.filename}: {exc.strerror}"
-    print(f"warren: {message}", file=sys.stderr)
-    return code
-
-
-def _is_debug() -> bool:
-    from warren.settings import Settings
-
-    return Settings.load().debug
 
 
 def _leave_broken_pipe() -> int:

@@ -41,6 +41,25 @@ EngineName = Annotated[
     ),
 ]
 AllowBare = Annotated[bool, typer.Option("--allow-bare", help="Let the bare engine run code with no isolation at all.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="WARREN_URL",
+        show_envvar=False,
+        metavar="URL",
+        show_default=False,
+        help="The service to use, with the key in WARREN_API_KEY; WARREN_URL, else the service of this machine, "
+        "else an engine in this command.",
+    ),
+]
+SandboxId = Annotated[
+    str, typer.Argument(metavar="SANDBOX", show_default=False, help="Its id, or as much of it as is needed to tell it.")
+]
+SandboxIds = Annotated[
+    list[str],
+    typer.Argument(metavar="SANDBOX...", show_default=False, help="Their ids, or as much as is needed to tell them."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; also what a pipe gets.")]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from warren.cli.codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_KILLED, EXIT_TIMEOUT
 from warren.cli.units import render_duration, render_size
@@ -11,8 +11,8 @@ from warren.domain import Cause
 if TYPE_CHECKING:
     from warren.domain import ExecResult
 
-_EXIT_CODES = {Cause.TIMEOUT: EXIT_TIMEOUT, Cause.OOM: EXIT_KILLED, Cause.INTERRUPTED: EXIT_INTERRUPTED}
-_WHAT = {
+_EXIT_CODES: dict[str, int] = {Cause.TIMEOUT: EXIT_TIMEOUT, Cause.OOM: EXIT_KILLED, Cause.INTERRUPTED: EXIT_INTERRUPTED}
+_WHAT: dict[str, str] = {
     Cause.TIMEOUT: "it ran out of time",
     Cause.INTERRUPTED: "it was interrupted",
     Cause.OOM: "it ran out of memory",
@@ -27,24 +27,48 @@ _IN_BYTES = frozenset({Cause.OOM, Cause.DISK, Cause.OUTPUT})
 _IN_MILLISECONDS = frozenset({Cause.TIMEOUT, Cause.CPU})
 
 
-def exit_code(result: ExecResult) -> int:
+class Ended(Protocol):
+    """How something ended: what an engine says of it, or a service."""
+
+    @property
+    def cause(self) -> str | None:
+        """Why."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """What the program said."""
+
+    @property
+    def limit(self) -> float | None:
+        """The limit that it ran into."""
+
+    @property
+    def peak(self) -> float | None:
+        """The most that it used of what is limited."""
+
+    @property
+    def hint(self) -> str | None:
+        """What to do next."""
+
+
+def exit_code(result: Ended) -> int:
     """Choose our exit code: the program's own, or the one that shells use for its fate."""
-    if result.cause in _EXIT_CODES:
-        return _EXIT_CODES[result.cause]
+    if (known := _EXIT_CODES.get(result.cause or "")) is not None:
+        return known
     code = result.exit_code
     if code is None:
         return EXIT_KILLED if result.cause in {Cause.KILLED, Cause.LOST} else EXIT_FAILED
     if code < 0:
         return 128 - code
-    return code or (0 if result.cause is Cause.EXITED else EXIT_FAILED)
+    return code or (0 if result.cause == Cause.EXITED else EXIT_FAILED)
 
 
-def explain(result: ExecResult) -> str | None:
+def explain(result: Ended) -> str | None:
     """Say in a line or two why it ended, unless the program ended by itself and so said it all."""
-    what = _WHAT.get(result.cause)
+    what = _WHAT.get(result.cause or "")
     if what is None:
         return None
-    if result.cause is Cause.KILLED and result.exit_code is not None:
+    if result.cause == Cause.KILLED and result.exit_code is not None:
         what = f"it was killed by {_signal_name(-result.exit_code)}" if result.exit_code < 0 else "it ended abruptly"
     parts = [what]
     if result.limit is not None:
@@ -82,7 +106,7 @@ def as_json(result: ExecResult) -> dict[str, Any]:
     }
 
 
-def _amount(cause: Cause, value: float) -> str:
+def _amount(cause: str | None, value: float) -> str:
     if cause in _IN_BYTES:
         return render_size(value)
     return render_duration(value / 1000) if cause in _IN_MILLISECONDS else f"{value:g}"

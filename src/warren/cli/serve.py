@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from warren.cli.options import AllowBare, AsJson, EngineName, ImageName
-from warren.errors import NotFound
 
 if TYPE_CHECKING:
     import socket
@@ -61,9 +59,9 @@ def serve(
     """Serve sandboxes over HTTP. The first start builds the default image, which takes a minute, and makes a key.
 
     Every setting is in docs/reference/settings.md; a flag wins over the environment, and that over warren.toml.
-    from warren.cli.guard import refuse_risks
     """
     from warren.cli.announcement import print_as_json, print_as_text
+    from warren.cli.guard import refuse_risks
     from warren.cli.holding import only_one
     from warren.cli.listening import bind_address
     from warren.settings import Settings
@@ -102,20 +100,10 @@ def serve(
 
 
 def _prepare_image(settings: Settings) -> None:
-    from warren.app import build_catalog
-    from warren.cli.embedded import try_engine
-    from warren.cli.options import Choice
-    from warren.cli.progress import build_with_progress
+    from warren.cli.embedded import ensure_image
 
-    catalog = build_catalog(settings)
     for name in {settings.image, *settings.pool.images}:
-        try:
-            catalog.get(name)
-        except NotFound:
-            catalog.spec(name)
-            try_engine(settings, Choice())
-            print(f"Building image {name}; this is done once.", file=sys.stderr)
-            build_with_progress(catalog, name)
+        ensure_image(settings, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +141,6 @@ async def _serve(serving: _Serving) -> None:
             # What is loaded by now stays: looking through it for garbage again and again would hold up requests.
             gc.collect()
             gc.freeze()
-    from warren.gateway.app import has_docs
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_announce, serving, service, server)
                 await server.serve(sockets=[serving.listener])
@@ -166,6 +153,7 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
 
     from warren.cli.announcement import Announcement, detach_output
     from warren.cli.holding import SERVICE
+    from warren.gateway.app import has_docs
 
     # Not before it serves: whoever reads this may stop it at once, and a signal would end it without a farewell.
     while not server.started:  # noqa: ASYNC110 - uvicorn gives no event for it

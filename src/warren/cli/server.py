@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import signal
@@ -26,9 +27,17 @@ class Server(uvicorn.Server):
     """Serves one application to everybody, and another on a socket of this machine."""
 
     def __init__(
-        self, public: uvicorn.Config, private: uvicorn.Config, local: socket.socket, service: Service, drain_s: float
+        self,
+        public: uvicorn.Config,
+        private: uvicorn.Config,
+        local: socket.socket,
+        service: Service,
+        *,
+        drain_s: float,
+        takes_signals: bool = True,
     ) -> None:
         super().__init__(public)
+        self._takes_signals = takes_signals
         self._private = private
         self._local = local
         self._service = service
@@ -50,6 +59,10 @@ class Server(uvicorn.Server):
 
         loop = asyncio.get_running_loop()
         self.servers.append(await loop.create_unix_server(create_protocol, sock=self._local))
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]  # all that is used
+        """Take the signals that end a process, unless they are somebody else's to take."""
+        return super().capture_signals() if self._takes_signals else contextlib.nullcontext()
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
         """Begin to stop; a second Ctrl-C stops at once."""

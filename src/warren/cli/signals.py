@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
@@ -12,11 +12,19 @@ from warren.cli.codes import EXIT_INTERRUPTED
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from warren.core.link import Link
-
 
 _REST_S = 2.0
 """How long a killed program's last output may take: whoever should read it may never do so."""
+
+
+class Interruptible(Protocol):
+    """Where executions run: the link to a sandbox, or a service far away."""
+
+    async def interrupt(self, exec_id: str, /) -> object:
+        """Interrupt one, as Ctrl-C does."""
+
+    async def kill(self, exec_id: str, /) -> object:
+        """Kill one."""
 
 
 class Signals:
@@ -24,7 +32,7 @@ class Signals:
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
-        self.target: tuple[Link, str] | None = None
+        self.target: tuple[Interruptible, str] | None = None
         self.exit_code = EXIT_INTERRUPTED
 
     async def watch(self) -> None:
@@ -36,12 +44,12 @@ class Signals:
                     self.exit_code = 128 + number
                     self._scope.cancel()
                     return
-                link, exec_id = self.target
+                place, exec_id = self.target
                 if number == signal.SIGINT and not interrupted:
                     interrupted = True
-                    await link.interrupt(exec_id)
+                    await place.interrupt(exec_id)
                 else:
-                    await link.kill(exec_id)
+                    await place.kill(exec_id)
                     await anyio.sleep(_REST_S)
                     if self.target is not None:
                         self.exit_code = 128 + number

@@ -87,3 +87,11 @@ def render_duration(seconds: float) -> str:
 def render_time(at: float) -> str:
     """Write a time as people read it, here and to the minute."""
     return dt.datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def render_age(seconds: float) -> str:
+    """Write how long ago something was, as people count it: `12 s`, `5 min`, `3 h`, `9 d`."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

@@ -1,0 +1,119 @@
+"""Which service a command talks to: the one that was named, the one of this machine, or one inside the command."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.cli.holding import COMMAND, Held, find_holder, only_one
+from warren.cli.listening import socket_path
+from warren.cli.signals import run_with_signals
+from warren.engines.unix_channel import short_path
+from warren.errors import ConfigError
+from warren.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from warren import AsyncClient
+    from warren.cli.signals import Signals
+
+_PATIENCE_S = 20.0
+_TICK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a command's sandboxes are."""
+
+    url: str | None = None
+    data_dir: str | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a service was named."""
+        return self.url is not None
+
+
+def prepare_image(target: Target, name: str | None) -> None:
+    """Build an image if sandboxes of it are about to be made in this command and it is not built yet.
+
+    Not a coroutine: a build takes a minute, and Ctrl-C must end it at once.
+    """
+    if target.is_remote:
+        return
+    settings = Settings.load(flags={"data_dir": target.data_dir})
+    if not is_served(settings.data_dir):
+        from warren.cli.embedded import ensure_image
+
+        ensure_image(settings, name or settings.image)
+
+
+def run_with_client(target: Target, work: Callable[[AsyncClient, Signals], Awaitable[int]]) -> int:
+    """Do a command's work with a client of its service, and return its exit code; signals end it in order."""
+
+    async def connect_and_work(signals: Signals) -> int:
+        async with connected(target) as client:
+            return await work(client, signals)
+
+    return anyio.run(run_with_signals, connect_and_work)
+
+
+@contextlib.asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[AsyncClient]:
+    """Find the service, or be it, for the length of a block."""
+    from warren import AsyncClient
+
+    if target.url is not None:
+        async with AsyncClient(target.url) as client:
+            yield client
+        return
+    settings = Settings.load(flags={"data_dir": target.data_dir})
+    async with contextlib.AsyncExitStack() as held:
+        await _find_or_serve(settings, held)
+        path = held.enter_context(short_path(socket_path(settings.data_dir)))
+        yield await held.enter_async_context(AsyncClient(f"unix:{path}"))
+
+
+async def _find_or_serve(settings: Settings, held: contextlib.AsyncExitStack) -> None:
+    """Return once a service is at the socket. When it has to be us, it ends with `held`."""
+    until = time.monotonic() + _PATIENCE_S
+    while not is_served(settings.data_dir):
+        try:
+            held.enter_context(only_one(settings.data_dir, COMMAND))
+        except Held:
+            # It starts, or stops, or is a command that ends.
+            if time.monotonic() > until:
+                raise _explain_silence(settings.data_dir) from None
+            await anyio.sleep(_TICK_S)
+        else:
+            from warren.cli.embedded_service import embedded_service
+
+            await held.enter_async_context(embedded_service(settings))
+            return
+
+
+def is_served(data_dir: str) -> bool:
+    """Whether a service listens on the socket of a data folder."""
+    path = socket_path(data_dir)
+    with short_path(path) as short, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(short)
+        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+            return False
+        except PermissionError:
+            raise ConfigError(
+                f"{path} is another user's service: name it with --url and have a key in WARREN_API_KEY"
+            ) from None
+    return True
+
+
+def _explain_silence(data_dir: str) -> ConfigError:
+    holder = find_holder(data_dir)
+    who = "another process" if holder is None else holder.what
+    return ConfigError(f"{who} has {data_dir} but does not answer: it starts or stops, so try again in a moment")
