@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ class TerminalClient:
 
     def cut(self) -> None:
         """Break the connection as a network does that goes away."""
-        self.connection.socket.close()
+        self.connection.socket.shutdown(socket.SHUT_RDWR)
 
     def _receive(self, timeout_s: float) -> None:
         try:

@@ -23,6 +23,7 @@ from warren.core.pool import Pool
 from warren.core.reaper import Reaper
 from warren.core.recovery import recover
 from warren.core.sandboxes import Sandboxes
+from warren.core.terminals import Terminals
 from warren.errors import StoreError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Service:
         )
         self.oneshots = OneShots(self.sandboxes, self.executions)
         self.kernels = Kernels(self.sandboxes, self.audit)
+        self.terminals = Terminals(self.sandboxes, self.audit)
         self.files = Files(self.sandboxes, self.audit, self.observer)
         self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
         self._open = contextlib.AsyncExitStack()

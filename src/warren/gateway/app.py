@@ -17,6 +17,7 @@ from warren.gateway.dialects.native import (
     routes_kernels,
     routes_run,
     routes_sandboxes,
+    routes_terminals,
 )
 from warren.gateway.dispatch import Dispatcher
 from warren.gateway.health import Health
@@ -44,6 +45,7 @@ OPERATIONS = (
     *routes_folders.OPERATIONS,
     *routes_files.OPERATIONS,
     *routes_kernels.OPERATIONS,
+    *routes_terminals.OPERATIONS,
     *routes_audit.OPERATIONS,
 )
 """All of the native API; those that are called most come first, because the first that fits is taken."""

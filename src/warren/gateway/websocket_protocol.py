@@ -47,6 +47,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._unread = 0
+        self._heard_at = 0.0
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
@@ -70,6 +71,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; the first are the request, whole, for HTTP has read it before."""
+        self._heard_at = self.loop.time()
         super().data_received(data)
         if not self.handshake_initiated:
             self.transport.write(_BAD_REQUEST)
@@ -103,8 +105,8 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         super().resume_writing()
 
     def keepalive_timeout(self) -> None:
-        """Give up on a client that does not answer; one that is behind with reading has not seen the question yet."""
-        if self.writable.is_set():
+        """Give up on a client that does not answer, unless it has not seen the question yet, or we not its answer."""
+        if self.writable.is_set() and not self.read_paused and self._heard_at < self.ping_sent_at:
             super().keepalive_timeout()
             self._close()
         else:

@@ -177,6 +177,23 @@ class KernelsShown(Shown):
     items: list[KernelShown]
 
 
+class TerminalShown(Shown):
+    """A program on a terminal."""
+
+    name: str
+    program: str
+    cols: int
+    rows: int
+    attached: int = Field(description="How many clients are attached to it now.")
+    age_seconds: float
+
+
+class TerminalsShown(Shown):
+    """The terminals of a sandbox."""
+
+    items: list[TerminalShown]
+
+
 class RolledBack(Shown):
     """How far a kernel went back."""
 
