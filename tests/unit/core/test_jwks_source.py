@@ -1,0 +1,275 @@
+"""Keys that an issuer publishes: rotated, fetched again, used while it is away, and never fetched too often."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from unit.core.minting import AUDIENCE, ISSUER, ec_key, key_set, mint, public_jwk, rsa_key
+from warren.core.jwks_source import KeySource, check_url, load_file, load_url
+from warren.core.token_rules import TokenRefused, TokenRules
+from warren.core.tokens import Tokens
+from warren.errors import Overloaded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+RULES = TokenRules(issuers=frozenset({ISSUER}), audiences=frozenset({AUDIENCE}))
+ONE = key_set(public_jwk(rsa_key(), kid="one"))
+TWO = key_set(public_jwk(ec_key(), kid="two"))
+
+
+class Issuer:
+    """A real server of a key set, that can be told to fail."""
+
+    def __init__(self) -> None:
+        self.body = ONE
+        self.status = 200
+        self.headers: dict[str, str] = {}
+        self.asked = 0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                issuer.asked += 1
+                issuer.may_answer.wait(30)
+                self.send_response(issuer.status)
+                for name, value in issuer.headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    self.wfile.write(issuer.body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/keys"
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    issuer = Issuer()
+    thread = threading.Thread(target=issuer.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield issuer
+    issuer.may_answer.set()
+    issuer.server.shutdown()
+    thread.join()
+    issuer.server.server_close()
+
+
+@contextlib.asynccontextmanager
+async def running(source: KeySource) -> AsyncIterator[KeySource]:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(source.run)
+        with anyio.fail_after(30):
+            yield source
+        tasks.cancel_scope.cancel()
+
+
+async def until(look: Callable[[], object]) -> None:
+    while not look():  # noqa: ASYNC110 - what is waited for happens on another thread, or in the source
+        await anyio.sleep(0.005)
+
+
+def test_a_new_key_is_fetched_when_the_first_token_names_it(issuer: Issuer) -> None:
+    async def check() -> None:
+        async with running(KeySource(load_url(issuer.url), refresh_s=1000, cooldown_s=0)) as source:
+            tokens = Tokens(RULES, source=source)
+            await until(lambda: source.is_ready)
+            assert (await tokens.authenticate(mint(rsa_key(), "RS256", {"kid": "one"}))).subject == "jwt:ann"
+            issuer.body = TWO
+            assert (await tokens.authenticate(mint(ec_key(), "ES256", {"kid": "two"}))).subject == "jwt:ann"
+        assert issuer.asked == 2
+
+    anyio.run(check)
+
+
+def test_a_key_that_was_taken_back_opens_nothing_also_for_tokens_that_were_remembered(issuer: Issuer) -> None:
+    async def check() -> None:
+        async with running(KeySource(load_url(issuer.url), refresh_s=0.05, cooldown_s=0.01)) as source:
+            tokens, token = Tokens(RULES, source=source), mint(rsa_key(), "RS256", {"kid": "one"})
+            await until(lambda: source.is_ready)
+            await tokens.authenticate(token)
+            issuer.body = TWO
+            await until(lambda: source.generation == 2)
+            with pytest.raises(TokenRefused) as caught:
+                await tokens.authenticate(token)
+            assert caught.value.reason == "jwt_unknown_key"
+
+    anyio.run(check)
+
+
+def test_unknown_keys_make_us_fetch_no_more_often_than_we_want(issuer: Issuer) -> None:
+    async def check() -> None:
+        async with running(KeySource(load_url(issuer.url), refresh_s=1000, cooldown_s=60)) as source:
+            tokens = Tokens(RULES, source=source)
+            await until(lambda: source.is_ready)
+            for number in range(50):
+                with pytest.raises(TokenRefused):
+                    await tokens.authenticate(mint(rsa_key("x"), "RS256", {"kid": f"made up {number}"}))
+        assert issuer.asked == 1
+
+    anyio.run(check)
+
+
+def test_many_who_wait_for_a_new_key_wait_for_one_fetch(issuer: Issuer) -> None:
+    async def check() -> None:
+        async with running(KeySource(load_url(issuer.url), refresh_s=1000, cooldown_s=0)) as source:
+            tokens = Tokens(RULES, source=source)
+            await until(lambda: source.is_ready)
+            issuer.body = TWO
+            async with anyio.create_task_group() as tasks:
+                for number in range(50):
+                    tasks.start_soon(tokens.authenticate, mint(ec_key(), "ES256", {"kid": "two"}, sub=f"u{number}"))
+        assert issuer.asked == 2
+
+    anyio.run(check)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (500, ONE, {}),
+        (404, ONE, {}),
+        (302, ONE, {"Location": "https://elsewhere.example/keys"}),
+        (200, b"<html>", {}),
+        (200, b'{"keys": []}', {}),
+        (200, b" " * (1 << 20), {}),
+    ],
+)
+def test_while_an_issuer_fails_the_last_keys_are_used(
+    issuer: Issuer, status: int, body: bytes, headers: dict[str, str]
+) -> None:
+    async def check() -> None:
+        async with running(KeySource(load_url(issuer.url), refresh_s=0.02, cooldown_s=0.01)) as source:
+            tokens = Tokens(RULES, source=source)
+            await until(lambda: source.is_ready)
+            issuer.status, issuer.body, issuer.headers = status, body, headers
+            asked = issuer.asked
+            await until(lambda: issuer.asked > asked + 2)
+            assert await tokens.authenticate(mint(rsa_key(), "RS256", {"kid": "one"}))
+            issuer.status, issuer.body, issuer.headers = 200, TWO, {}
+            await until(lambda: source.generation == 2)
+            assert await tokens.authenticate(mint(ec_key(), "ES256", {"kid": "two"}))
+
+    anyio.run(check)
+
+
+def test_keys_that_are_too_old_are_used_no_longer(issuer: Issuer) -> None:
+    async def check() -> None:
+        source = KeySource(load_url(issuer.url), refresh_s=0.02, cooldown_s=0.01, stale_s=0)
+        async with running(source):
+            tokens = Tokens(RULES, source=source)
+            await until(lambda: source.is_ready)
+            issuer.status = 500
+            await until(lambda: not source.is_ready)
+            with pytest.raises(Overloaded, match="cannot be had now"):
+                await tokens.authenticate(mint(rsa_key(), "RS256", {"kid": "one"}))
+
+    anyio.run(check)
+
+
+def test_an_issuer_that_does_not_answer_holds_up_nobody_whose_key_is_known(issuer: Issuer) -> None:
+    async def check() -> None:
+        async with running(KeySource(load_url(issuer.url), refresh_s=0.02, cooldown_s=0.01)) as source:
+            tokens = Tokens(RULES, source=source)
+            await until(lambda: source.is_ready)
+            issuer.may_answer.clear()
+            asked = issuer.asked
+            await until(lambda: issuer.asked > asked)
+            since = time.perf_counter()
+            for number in range(20):
+                await tokens.authenticate(mint(rsa_key(), "RS256", {"kid": "one"}, sub=f"u{number}"))
+            assert time.perf_counter() - since < 1
+            issuer.may_answer.set()
+
+    anyio.run(check)
+
+
+def test_before_the_first_keys_are_there_a_token_is_not_refused_but_told_to_come_back(issuer: Issuer) -> None:
+    issuer.status = 503
+
+    async def check() -> None:
+        async with running(KeySource(load_url(issuer.url), refresh_s=1000, cooldown_s=1000)) as source:
+            with pytest.raises(Overloaded) as caught:
+                await Tokens(RULES, source=source).authenticate(mint(rsa_key(), "RS256", {"kid": "one"}))
+            assert caught.value.retry_after_s
+
+    anyio.run(check)
+
+
+def test_a_file_is_read_again_when_it_changes_and_the_last_keys_used_when_it_is_broken(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(ONE)
+    reads = 0
+
+    async def load() -> bytes:
+        nonlocal reads
+        reads += 1
+        return await load_file(str(path))()
+
+    async def until_read_again() -> None:
+        wanted = reads + 2
+        await until(lambda: reads >= wanted)
+
+    async def check() -> None:
+        async with running(KeySource(load, refresh_s=0.02, cooldown_s=0.01)) as source:
+            tokens = Tokens(RULES, source=source)
+            await until(lambda: source.is_ready)
+            path.write_bytes(ONE[:50])
+            await until_read_again()
+            assert await tokens.authenticate(mint(rsa_key(), "RS256", {"kid": "one"}))
+            path.unlink()
+            await until_read_again()
+            assert await tokens.authenticate(mint(rsa_key(), "RS256", {"kid": "one"}))
+            path.write_bytes(TWO)
+            await until(lambda: source.generation == 2)
+
+    anyio.run(check)
+
+
+def test_a_pipe_in_the_place_of_a_file_blocks_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "keys.json")
+
+    async def check() -> None:
+        with anyio.fail_after(10):
+            assert await load_file(str(tmp_path / "keys.json"))() == b""
+
+    anyio.run(check)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://issuer.example/keys",
+        "ftp://issuer.example/keys",
+        "file:///etc/passwd",
+        "https://",
+        "https:///keys",
+        "https://user:pw@issuer.example/keys",
+        "https://issuer.example:port/keys",
+        "https://[::1/keys",
+        "http://localhost.evil.example/keys",
+        "http://127.0.0.1.nip.example/keys",
+    ],
+)
+def test_an_address_that_could_be_tampered_with_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"\w+ \w+ \w+"):
+        check_url(url)
+
+
+@pytest.mark.parametrize("url", ["https://issuer.example/keys", "http://127.0.0.1:8080/k", "http://[::1]/k"])
+def test_https_and_this_machine_are_fine(url: str) -> None:
+    assert check_url(url) == url
