@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from warren.core.admission import Admission, RateExceeded
 from warren.core.observer import Observer
-from warren.core.policy import Policy
+from warren.core.policy import Ceiling, Policy
 from warren.core.waiting import SHARE
 from warren.errors import Overloaded, QuotaExceeded
 from warren.records import Principal
@@ -355,3 +355,49 @@ def _check_counts(admission: Admission, visitors: list[Visitor], places: int, wa
         theirs = sum(each.principal is principal for each in (*inside, *in_line))
         assert admission.own_executions(principal.owner) == theirs
         assert not own or theirs <= own
+
+
+def test_a_tenant_at_its_ceiling_is_refused_whoever_of_it_asks() -> None:
+    async def check() -> None:
+        admission = build(own_executions=5, tenants={"acme": Ceiling(executions=2)})
+        one, two, stranger = (
+            Principal(subject=name, tenant=tenant) for name, tenant in (("a", "acme"), ("b", "acme"), ("a", "south"))
+        )
+        async with anyio.create_task_group() as group:
+            visitors = [start(group, admission, one), start(group, admission, two)]
+            await wait_all_tasks_blocked()
+            for _ in range(2):
+                with pytest.raises(QuotaExceeded, match=r"ceiling of tenant 'acme' of executions at once, 2"):
+                    async with admission.executing(one):
+                        pass
+            async with admission.executing(stranger):
+                pass
+            for visitor in visitors:
+                visitor.go()
+        async with admission.executing(two):
+            pass
+        assert admission._tenants == {}
+
+    anyio.run(check)
+
+
+def test_requests_and_creates_of_a_tenant_are_counted_together_with_its_principals_own() -> None:
+    async def check() -> None:
+        ceiling = Ceiling(requests_per_minute=3, creates_per_minute=1)
+        admission = build(requests_per_minute=2, tenant=ceiling)
+        ann, bob = Principal(subject="ann", tenant="acme"), Principal(subject="bob", tenant="acme")
+        first, second, third = [await admission.check_rate(each) for each in (ann, ann, bob)]
+
+        assert [rate and (rate.limit, rate.remaining) for rate in (first, second, third)] == [(2, 1), (2, 0), (3, 0)]
+        with pytest.raises(RateExceeded, match="more than 2 requests in a minute"):
+            await admission.check_rate(ann)
+        with pytest.raises(RateExceeded, match="more than 3 requests of tenant 'acme' in a minute"):
+            await admission.check_rate(bob)
+        assert await admission.check_rate(Principal(subject="bob", tenant="south"))
+        async with admission.creating(ann):
+            pass
+        with pytest.raises(RateExceeded, match="more than 1 creates of tenant 'acme'"):
+            async with admission.creating(bob):
+                pass
+
+    anyio.run(check)
