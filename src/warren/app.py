@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from warren.core.images import Catalog
@@ -26,6 +27,7 @@ def build_service(settings: Settings) -> Service:
     """Build the service; nothing is open yet: `async with` it."""
     # Not above: commands that need an engine only would pay for it.
     from warren.core.service import Service
+    from warren.core.signing_keys import SigningKeys
 
     return Service(
         engine=build_engine(settings),
@@ -33,6 +35,7 @@ def build_service(settings: Settings) -> Service:
         images=build_catalog(settings),
         policy=build_policy(settings),
         tokens=build_tokens(settings.jwt),
+        signing=SigningKeys(os.path.join(settings.data_dir, "links.key")),
     )
 
 
@@ -87,6 +90,7 @@ def build_policy(settings: Settings) -> Policy:
         output_bytes=settings.records.output_bytes,
         audit_output_bytes=settings.records.audit_output_bytes,
         kept_executions=settings.records.executions,
+        link_max_s=settings.serve.link_max_s,
     )
     for name in ("", *policy.tenants):
         try:

@@ -87,7 +87,11 @@ class Place:
             yield
         finally:
             self._users -= 1
-            self.used_at, self._active_at = time.monotonic(), time.time()
+            self.touch()
+
+    def touch(self) -> None:
+        """Note a use that is over at once."""
+        self.used_at, self._active_at = time.monotonic(), time.time()
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:

@@ -56,6 +56,7 @@ class Policy:
     """Kept of the code, stdout and stderr of an execution, each."""
     audit_output_bytes: int = 4 * KIB
     kept_executions: int = 1000
+    link_max_s: float = 7 * 86_400
 
     def ceiling_of(self, tenant: str) -> Ceiling:
         """Return what a tenant may have."""

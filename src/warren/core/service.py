@@ -20,9 +20,12 @@ from warren.core.links import Links
 from warren.core.observer import Observer
 from warren.core.oneshot import OneShots
 from warren.core.pool import Pool
+from warren.core.ports import Ports
 from warren.core.reaper import Reaper
 from warren.core.recovery import recover
 from warren.core.sandboxes import Sandboxes
+from warren.core.sharing import Sharing
+from warren.core.signing_keys import SigningKeys
 from warren.core.terminals import Terminals
 from warren.errors import StoreError
 
@@ -46,7 +49,14 @@ class Service:
     """True once the service is about to end: it answers what it has, and takes nothing new."""
 
     def __init__(
-        self, *, engine: Engine, store: Store, images: Catalog, policy: Policy, tokens: Tokens | None = None
+        self,
+        *,
+        engine: Engine,
+        store: Store,
+        images: Catalog,
+        policy: Policy,
+        tokens: Tokens | None = None,
+        signing: SigningKeys | None = None,
     ) -> None:
         self.engine = engine
         self.store = store
@@ -80,12 +90,18 @@ class Service:
             policy=policy,
             observer=self.observer,
         )
+        self._build_uses(signing or SigningKeys())
+        self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
+        self._open = contextlib.AsyncExitStack()
+
+    def _build_uses(self, signing: SigningKeys) -> None:
+        """Build what is done with sandboxes, once there are any."""
         self.oneshots = OneShots(self.sandboxes, self.executions)
         self.kernels = Kernels(self.sandboxes, self.audit)
         self.terminals = Terminals(self.sandboxes, self.audit)
         self.files = Files(self.sandboxes, self.audit, self.observer)
-        self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
-        self._open = contextlib.AsyncExitStack()
+        self.ports = Ports(self.sandboxes, self.audit, self.observer)
+        self.sharing = Sharing(self.sandboxes, self.keys, self.audit, signing, max_s=self.policy.link_max_s)
 
     async def __aenter__(self) -> Self:
         """Open everything. Raises EngineUnavailable and StoreError: one sentence that says what to do."""
@@ -106,7 +122,7 @@ class Service:
             await self.executions.lose_rest()
             _log.info("service.recovered", extra=counts)
             opening.push_async_callback(self.pool.drain)
-            await opening.enter_async_context(_running(self.pool.run, self.reaper.run))
+            await opening.enter_async_context(_running(self.pool.run, self.reaper.run, self.ports.run))
             self._open = opening.pop_all()
         return self
 

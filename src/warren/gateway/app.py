@@ -15,6 +15,8 @@ from warren.gateway.dialects.native import (
     routes_files,
     routes_folders,
     routes_kernels,
+    routes_links,
+    routes_ports,
     routes_run,
     routes_sandboxes,
     routes_terminals,
@@ -45,6 +47,8 @@ OPERATIONS = (
     *routes_folders.OPERATIONS,
     *routes_files.OPERATIONS,
     *routes_kernels.OPERATIONS,
+    *routes_ports.OPERATIONS,
+    *routes_links.OPERATIONS,
     *routes_terminals.OPERATIONS,
     *routes_audit.OPERATIONS,
 )

@@ -16,11 +16,12 @@ from warren.gateway.bodies import ClientLeft, check_length, count_large, parse_b
 from warren.gateway.operations import Call, Reply
 from warren.gateway.problems import rate_headers
 from warren.gateway.room import Room
+from warren.gateway.shared_links import LINKS, ROUTE, enter_link
 from warren.gateway.websockets import Connections, check_origin, serve_while_allowed, take_key
 from warren.records import Caller
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,12 +29,17 @@ if TYPE_CHECKING:
     from warren.core.service import Service
     from warren.gateway.auth import Auth
     from warren.gateway.operations import Operation
+    from warren.gateway.shared_links import Entry
+    from warren.records import Principal
     from warren.settings import Settings
 
 PREFIX = "/api/v1"
 WEBSOCKET = "WEBSOCKET"
 """The method of an operation that is no request and answer, but a WebSocket."""
+ANY = "*"
+"""The method of an operation that takes all that no other takes."""
 _LEFT = Reply(b"", 499)
+_SERVED = frozenset({"http", "websocket"})
 _FREE = contextlib.nullcontext()
 
 
@@ -57,7 +63,12 @@ class Dispatcher:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Find the operation and answer with it."""
-        if scope["type"] in {"http", "websocket"} and scope["path"].startswith(PREFIX):
+        if scope["type"] in _SERVED and scope["path"].startswith(LINKS):
+            redirect = await enter_link(self._service.sharing, scope, PREFIX)
+            if redirect is not None:
+                await redirect(scope, receive, send)
+                return
+        if scope["type"] in _SERVED and scope["path"].startswith(PREFIX):
             path = scope["path"]
             for pattern, methods in self._table:
                 match = pattern.match(path)
@@ -80,7 +91,7 @@ class Dispatcher:
         try:
             with self._room.hold(principal.owner, size) if size else _FREE:
                 body, query = await self._read(operation, scope, receive)
-                call = Call(self._service, self._settings, caller, scope, receive)
+                call = Call(self._service, self._settings_for(scope), caller, scope, receive)
                 call.set_input(body, query)
                 reply = await operation.handler(call)
         except ClientLeft:
@@ -89,11 +100,13 @@ class Dispatcher:
 
     async def _serve_websocket(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         headers = take_key(scope)
-        check_origin(headers, self._settings.serve.cors_origins)
+        if "link" not in scope["state"]:
+            # Who has a link needs no browser's help to use it.
+            check_origin(headers, self._settings.serve.cors_origins)
         caller = await self._admit(operation, scope, headers)
         with self._connections.one(caller.principal.owner), contextlib.suppress(ClientLeft):
             _, query = await self._read(operation, scope, receive)
-            call = Call(self._service, self._settings, caller, scope, receive)
+            call = Call(self._service, self._settings_for(scope), caller, scope, receive)
             call.set_input(None, query)
             app = await operation.handler(call)
             await serve_while_allowed(app, scope["state"]["ask_again"], scope, receive, send)
@@ -101,10 +114,15 @@ class Dispatcher:
     async def _admit(self, operation: Operation, scope: Scope, headers: Iterable[tuple[bytes, bytes]]) -> Caller:
         """Say who asks, and that they may: their rate and their scope allow it."""
         state = scope["state"]
-        state["route"] = operation.path
+        link: Entry | None = state.get("link")
+        state["route"] = operation.path if link is None else ROUTE
         client = scope.get("client")
         address, request_id = client[0] if client else "", state["request_id"]
-        identify = functools.partial(self._auth.identify, headers, address=address, request_id=request_id)
+        identify: Callable[[], Awaitable[Principal]]
+        if link is None:
+            identify = functools.partial(self._auth.identify, headers, address=address, request_id=request_id)
+        else:
+            identify = link.identify
         principal = await identify()
         # For answers that last: a key may be revoked meanwhile.
         state["ask_again"] = identify
@@ -113,7 +131,12 @@ class Dispatcher:
         if rate is not None:
             state["rate"] = rate
         check_scope(principal, operation.grant)
-        return Caller(principal=principal, request_id=request_id, address=address)
+        link_id = "" if link is None else link.claims.link_id
+        return Caller(principal=principal, request_id=request_id, address=address, link_id=link_id)
+
+    def _settings_for(self, scope: Scope) -> Settings:
+        link: Entry | None = scope["state"].get("link")
+        return self._settings if link is None else link.limit(self._settings)
 
     async def _read(self, operation: Operation, scope: Scope, receive: Receive) -> tuple[Any, Any]:
         body: Any = None
@@ -123,8 +146,8 @@ class Dispatcher:
             has_body = bool(raw) or not operation.body_is_optional
             body = parse_body(operation.body, raw) if has_body else operation.body()
         elif operation.raw_body is not None:
-            check_length(scope, self._settings.serve.upload_bytes)
-        if operation.query is None and not scope["query_string"]:
+            check_length(scope, self._settings_for(scope).serve.upload_bytes)
+        if operation.is_passed_on or (operation.query is None and not scope["query_string"]):
             return body, None
         return body, parse_query(operation.query or _NoQuery, scope["query_string"])
 
@@ -143,6 +166,8 @@ def _choose(methods: dict[str, Operation], method: str) -> Operation:
         return operation
     if method == WEBSOCKET:
         raise HTTPException(404)
+    if ANY in methods:
+        return methods[ANY]
     if method == "GET" and WEBSOCKET in methods:
         raise HTTPException(426, headers={"Upgrade": "websocket", "Connection": "Upgrade"})
     known = {each: operation for each, operation in methods.items() if each != WEBSOCKET}

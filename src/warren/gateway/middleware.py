@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from warren.gateway.problems import respond
+from warren.gateway.shared_links import is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +61,8 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] in _HEADS:
                 status = message.get("status", 101)
-                message["headers"] = _finish(message.get("headers", ()), request_id)
+                is_ours = not scope["state"].get("is_foreign")
+                message["headers"] = _finish(message.get("headers", ()), request_id, is_ours=is_ours)
             await send(message)
 
         try:
@@ -95,7 +97,7 @@ def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     """Let web pages of these origins call the API from a browser; of no others."""
     if not origins:
         return app
-    return CORSMiddleware(
+    cors = CORSMiddleware(
         app,
         allow_origins=origins,
         allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
@@ -104,8 +106,19 @@ def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
         max_age=600,
     )
 
+    async def allow_ours(scope: Scope, receive: Receive, send: Send) -> None:
+        """Say nothing for a server inside a sandbox: what is whose, only it knows."""
+        await (app if is_foreign(scope.get("path", "")) else cors)(scope, receive, send)
 
-def _finish(headers: Sequence[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
+    return allow_ours
+
+
+def _finish(
+    headers: Sequence[tuple[bytes, bytes]], request_id: str, *, is_ours: bool = True
+) -> list[tuple[bytes, bytes]]:
+    """Add to an answer what ours have; what a server inside a sandbox answers has been made safe where it is known."""
+    if not is_ours:
+        return [*headers, (b"x-request-id", request_id.encode())]
     finished = [*headers, (b"x-request-id", request_id.encode()), *_SAFE]
     if not any(name == b"content-security-policy" for name, _ in headers):
         finished.append(_NOTHING_ACTIVE)

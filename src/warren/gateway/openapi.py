@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 import warren
 from warren.gateway.bodies import MAX_DEPTH
-from warren.gateway.dispatch import PREFIX, WEBSOCKET
+from warren.gateway.dispatch import ANY, PREFIX, WEBSOCKET
 from warren.gateway.openapi_problems import MEANINGS, describe_problem, problem_schema
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "execution_id": {"type": "string", "pattern": "^exe_[a-z0-9]{8,40}$", "example": "exe_0123456789abcdef01234567"},
     "kernel": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
     "terminal": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
+    "port": {"type": "integer", "minimum": 1, "maximum": 65_535, "example": 5000},
     "path": {"type": "string", "minLength": 1, "maxLength": 4096, "example": "data.csv"},
 }
 _MADE: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
@@ -39,6 +40,7 @@ _MADE: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
     ),
 )
 """Operations whose answers hold ids, and under which names others take them."""
+_ALL_METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
 _BINARY = {"type": "string", "format": "binary"}
 _FORM = {"type": "object", "properties": {"file": _BINARY}, "required": ["file"]}
 _EVENT = {
@@ -50,7 +52,19 @@ _EVENT = {
 _REQUEST_ID = {
     "X-Request-ID": {"description": "Names this request in logs and the audit record.", "schema": {"type": "string"}}
 }
-_TAGS = ("One-shot", "Sandboxes", "Executions", "Files", "Kernels", "Terminals", "Images", "Audit", "Operation")
+_TAGS = (
+    "One-shot",
+    "Sandboxes",
+    "Executions",
+    "Files",
+    "Kernels",
+    "Terminals",
+    "Ports",
+    "Links",
+    "Images",
+    "Audit",
+    "Operation",
+)
 """In the order in which somebody new meets them."""
 _ABOUT = f"""Sandboxes that run code for AI agents.
 
@@ -71,9 +85,9 @@ def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_path
     paths: dict[str, Any] = {}
     for operation in listed:
         path = _PARAMETER.sub(r"{\1}", PREFIX + operation.path)
-        # OpenAPI knows no WebSockets: each begins as a GET.
-        method = "get" if operation.method == WEBSOCKET else operation.method.lower()
-        paths.setdefault(path, {})[method] = _describe(operation, refs_by_model, schemas)
+        for method in _methods(operation):
+            # What begins as a GET that something else takes too is described there.
+            paths.setdefault(path, {}).setdefault(method, _describe(operation, refs_by_model, schemas, method))
     _add_links(listed, paths)
     document: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -94,6 +108,13 @@ def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_path
     return document
 
 
+def _methods(operation: Operation) -> tuple[str, ...]:
+    if operation.method == ANY:
+        return _ALL_METHODS
+    # OpenAPI knows no WebSockets: each begins as a GET.
+    return ("get" if operation.method == WEBSOCKET else operation.method.lower(),)
+
+
 def _models(operations: Iterable[Operation]) -> list[type[BaseModel]]:
     found: dict[type[BaseModel], None] = {}
     for operation in operations:
@@ -106,9 +127,9 @@ def _element(model: Any) -> Any:
     return typing.get_args(model)[0] if typing.get_origin(model) is list else model
 
 
-def _describe(operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+def _describe(operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any], method: str = "") -> dict[str, Any]:
     described: dict[str, Any] = {
-        "operationId": _name(operation),
+        "operationId": _name(operation) + (f"_{method}" if operation.method == ANY else ""),
         "tags": [operation.tag],
         "summary": operation.summary,
         "description": f"{operation.description} Needs the scope `{operation.grant}`.".strip(),

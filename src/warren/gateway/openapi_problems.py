@@ -26,7 +26,7 @@ MEANINGS = {
     429: "A quota or rate is used up; `Retry-After` says when to come again.",
     500: "Something went wrong inside the service.",
     501: "The engine cannot do this.",
-    502: "The sandbox is gone, or broke its protocol and was stopped.",
+    502: "The sandbox is gone, or broke its protocol and was stopped; or no server inside it answers.",
     503: "The service is at its limit, or cannot write down what it must; try again.",
 }
 

@@ -49,7 +49,8 @@ class Operation:
     """One method of one path: what it takes, who may, what it answers."""
 
     method: str
-    """Of HTTP; or `WEBSOCKET`, and then the handler returns an application that accepts it and speaks `websocket.*`."""
+    """Of HTTP, `*` being all that no other operation has; or `WEBSOCKET`, and then the handler returns an application
+    that accepts it and speaks `websocket.*`."""
     path: str
     """Below `/api/v1`, with its parameters in braces."""
     handler: Callable[[Call], Awaitable[ASGIApp]]
@@ -62,6 +63,8 @@ class Operation:
     raw_body: str | None = None
     """The content type of a body that the handler reads itself, piece by piece."""
     query: type[BaseModel] | None = None
+    is_passed_on: bool = False
+    """Whether its query and body are for somebody else, to whom the handler hands them as they are."""
     headers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Request headers that mean something here: name -> JSON schema with a description."""
     answers: tuple[Answer, ...] = ()

@@ -44,6 +44,8 @@ class WebSocket:
         self._scope = scope
         self._receive = receive
         self._send = send
+        self.left: tuple[int, str] = (1006, "")
+        """The code and the reason that the client left with; 1005 is none, 1006 is without a word."""
 
     async def accept(self, subprotocol: str | None = None) -> None:
         """Take it; unless another is named, we agree to our own subprotocol where the client offers it."""
@@ -57,6 +59,7 @@ class WebSocket:
         """Return the next message."""
         message = await self._receive()
         if message["type"] != "websocket.receive":
+            self.left = (message.get("code") or 1005, message.get("reason") or "")
             raise ClientLeft
         data, text = message.get("bytes"), message.get("text")
         return str(text) if data is None else bytes(data)

@@ -49,6 +49,12 @@ class ServeSettings(Group):
     )
     body_bytes: Size = Field(default=16 * MIB, description="Largest JSON body of a request.")
     upload_bytes: Size = Field(default=8 * GIB, description="Largest file or archive of an upload.")
+    port_answer_s: float = Field(
+        default=300, gt=0, le=86_400, description="Seconds that a server inside a sandbox may take to begin an answer."
+    )
+    link_max_s: float = Field(
+        default=7 * 86_400, ge=1, le=366 * 86_400, description="Seconds that a shared link may be good for, at most."
+    )
     drain_s: float = Field(
         default=20, ge=0, le=3600, description="Seconds that running requests get to finish when the service stops."
     )
@@ -131,5 +137,5 @@ class TracingSettings(Group):
     headers: SecretStr | None = Field(default=None, description="Headers for the endpoint, as `name=value,name=value`.")
     service_name: str = Field(default="warren", min_length=1, description="What the service is called in traces.")
     sample_ratio: float = Field(
-        default=1.0, ge=0, le=1, description="Part of the traces that are kept, of those that begin here."
+        default=1.0, ge=0, le=1, description="Part of the traces that are kept, chosen by their id."
     )

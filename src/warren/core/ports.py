@@ -1,0 +1,167 @@
+"""Connections to servers inside sandboxes: who may make one, how many at once, and what is written down of them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.port_traffic import PortTraffic
+from warren.core.waiting import Gate
+from warren.errors import Conflict, Error, NotFound, Overloaded, QuotaExceeded, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warren.core.audit import Audit
+    from warren.core.link import ByteStream
+    from warren.core.observer import Observer
+    from warren.core.places import Place
+    from warren.core.port_traffic import Window
+    from warren.core.sandboxes import Sandboxes
+    from warren.records import Caller, Owner
+
+OWN = 64
+"""Connections to one sandbox at once: each may hold two windows of memory here."""
+EVERYBODY = 1024
+WAITING = 256
+WAIT_S = 10.0
+_TICK_S = 5.0
+_TOUCH_S = 1.0
+_HOSTS = ("127.0.0.1", "::1")
+"""Where a server that listens on `localhost` may be."""
+
+
+class PortConnection:
+    """One connection to a server inside. What passes counts as use of the sandbox; being open does not.
+
+    Until `answered`, the sandbox is in use: a server may take its time over an answer.
+    """
+
+    def __init__(self, stream: ByteStream, place: Place, window: Window) -> None:
+        self._stream = stream
+        self._place = place
+        self._window = window
+        self._touched = 0.0
+        self._hold = contextlib.ExitStack()
+        self._hold.enter_context(place.busy())
+        self.status = "none"
+        """What became of it, for the record."""
+
+    async def send(self, data: bytes) -> None:
+        """Send all of `data`; what the server no longer takes is dropped: `receive` then says why."""
+        self._window.bytes_in += len(data)
+        self._touch()
+        await self._stream.send(data)
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" at their end. Raises Conflict when it broke, and SandboxLost."""
+        data = await self._stream.receive()
+        self._window.bytes_out += len(data)
+        self._touch()
+        return data
+
+    def answered(self, status: str) -> None:
+        """Note what the server answered; from now on only what passes is use."""
+        self.status = status
+        self._hold.close()
+
+    async def aclose(self) -> None:
+        """Close it."""
+        self._hold.close()
+        await self._stream.aclose()
+
+    def _touch(self) -> None:
+        now = time.monotonic()
+        if now - self._touched >= _TOUCH_S:
+            self._touched = now
+            self._place.touch()
+
+
+class Ports:
+    """The ports of every sandbox. `run` is a task of the service."""
+
+    def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Observer) -> None:
+        self._sandboxes = sandboxes
+        self._audit = audit
+        self._observer = observer
+        self._traffic = PortTraffic(audit)
+        self._gates: dict[tuple[Owner, str], Gate] = {}
+        self.everybody = self._build("connections to ports", EVERYBODY, shared=True)
+
+    async def run(self) -> None:
+        """Write down what passed, for as long as the service lives, and the rest at its end."""
+        try:
+            while True:
+                await anyio.sleep(_TICK_S)
+                self._traffic.collect()
+        finally:
+            self._traffic.collect(now=True)
+
+    @contextlib.asynccontextmanager
+    async def connect(self, caller: Caller, sandbox_id: str, port: int, method: str) -> AsyncIterator[PortConnection]:
+        """Connect to a port of a sandbox, which is resumed where it was stopped. `method` is for the record.
+
+        Raises NotFound, QuotaExceeded, Overloaded, and Unreachable when nothing listens there.
+        """
+        self._audit.check_writable()
+        window, is_first = self._traffic.begin(caller, sandbox_id, port)
+        outcome, status = "abandoned", "abandoned"
+        try:
+            async with self._one(caller, sandbox_id):
+                try:
+                    connection = await self._open(caller, sandbox_id, port, window)
+                    outcome = "ok"
+                except Error as error:
+                    outcome = status = error.code
+                    raise
+                finally:
+                    if is_first:
+                        self._audit.note(
+                            caller, "port.connect", outcome=outcome, sandbox_id=sandbox_id, port=port, method=method
+                        )
+                        await self._audit.settle()
+                try:
+                    yield connection
+                finally:
+                    status = connection.status
+                    await connection.aclose()
+        finally:
+            window.end(status)
+
+    async def _open(self, caller: Caller, sandbox_id: str, port: int, window: Window) -> PortConnection:
+        async with self._sandboxes.use(caller, sandbox_id) as place:
+            for host in _HOSTS:
+                with contextlib.suppress(NotFound, Conflict):
+                    return PortConnection(await place.link.connect_port(port, host), place, window)
+        raise Unreachable(f"nothing listens on port {port} of {sandbox_id}: start a server there")
+
+    @contextlib.asynccontextmanager
+    async def _one(self, caller: Caller, sandbox_id: str) -> AsyncIterator[None]:
+        """Hold a place for a connection, waiting for one."""
+        owner = caller.principal.owner
+        # By owner too: those to whom it is no sandbox at all must not stand in the way.
+        key = (owner, sandbox_id)
+        gate = self._gates.setdefault(key, self._build("connections to one sandbox", OWN))
+        try:
+            await gate.enter(owner)
+        except Overloaded as error:
+            raise QuotaExceeded(str(error), retry_after_s=error.retry_after_s or 1.0) from error
+        try:
+            await self.everybody.enter(owner)
+            try:
+                yield
+            finally:
+                self.everybody.leave(owner)
+        finally:
+            gate.leave(owner)
+            # SAFE BECAUSE: whoever waits is let in when one leaves, so an empty gate has no line.
+            if not gate.inside and self._gates.get(key) is gate:
+                del self._gates[key]
+
+    def _build(self, what: str, places: int, *, shared: bool = False) -> Gate:
+        return Gate(
+            what, places=places, waiting=WAITING, wait_s=WAIT_S, on_refused=self._observer.rejected, shared=shared
+        )

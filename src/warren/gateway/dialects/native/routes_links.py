@@ -1,0 +1,60 @@
+"""The native API: links that open one thing of a sandbox to whoever has them, for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.core.sharing import NewLink
+from warren.core.signing import Kind
+from warren.gateway.dialects.native.common import sandbox_id
+from warren.gateway.dialects.native.schemas_links import CreateLink, LinkShown
+from warren.gateway.dialects.native.translate import render_time
+from warren.gateway.operations import Answer, Operation, json_reply
+from warren.gateway.shared_links import build_url
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from warren.gateway.operations import Call, Reply
+
+_SECRET = (b"cache-control", b"no-store")
+
+
+async def create_link(call: Call) -> Reply:
+    """Share something."""
+    asked = call.body(CreateLink)
+    kind = Kind(asked.kind)
+    target = {Kind.PORT: str(asked.port), Kind.FILE: asked.path or "", Kind.TERMINAL: asked.terminal or "main"}[kind]
+    new = NewLink(
+        kind=kind,
+        target=target,
+        method=asked.method if kind is Kind.FILE else "*",
+        expires_in_s=asked.expires_in_seconds,
+        max_bytes=asked.max_bytes,
+    )
+    claims, token = await call.service.sharing.create(call.caller, sandbox_id(call), new)
+    shown = {
+        "id": claims.link_id,
+        "url": build_url(claims, token),
+        "kind": kind.value,
+        "sandbox_id": claims.sandbox_id,
+        "expires_at": render_time(claims.expires_at),
+    }
+    return json_reply(shown, 201, _SECRET)
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/sandboxes/{sandbox_id}/links",
+        handler=create_link,
+        grant=Scope.READ,
+        tag="Links",
+        summary="Share a port, a file or a terminal",
+        description="Whoever has the link needs no key: they do what it allows in your name, until it expires, your "
+        "key is revoked or the sandbox is deleted. To share more than a file to read needs the scope `run`.",
+        body=CreateLink,
+        example={"kind": "port", "port": 5000, "expires_in_seconds": 3600},
+        answers=(Answer(status=201, description="The link, which is shown this once.", model=LinkShown),),
+        errors=(404,),
+    ),
+)

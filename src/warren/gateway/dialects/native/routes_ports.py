@@ -1,0 +1,138 @@
+"""The native API: servers inside sandboxes, reached by HTTP and WebSocket."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+
+from warren.errors import Forbidden, NotFound
+from warren.gateway.dialects.native.common import sandbox_id
+from warren.gateway.dispatch import ANY, PREFIX, WEBSOCKET
+from warren.gateway.operations import Answer, Operation, Reply
+from warren.gateway.ports_headers import Mount, is_service_worker
+from warren.gateway.ports_http import PortReply
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from warren.gateway.operations import Call
+
+_PATH = "/sandboxes/{sandbox_id}/ports/{port}"
+_RAW = re.compile(rb"/api/v1/sandboxes/[^/]+/ports/[^/]+(/.*)", re.DOTALL)
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_REFUSED = frozenset({"CONNECT", "TRACE"})
+_ALLOW = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
+
+
+async def proxy_port(call: Call) -> ASGIApp:
+    """Ask a server inside, and pass on what it answers."""
+    scope, mount = call.scope, _mount(call)
+    if scope["method"] in _REFUSED:
+        raise HTTPException(405, headers={"Allow": b", ".join(_ALLOW).decode()})
+    if is_service_worker(scope["headers"]):
+        raise Forbidden("no service worker is served from a sandbox: it would answer for other addresses of ours too")
+    if mount.is_link and call.header(b"origin") == "null" and call.header(b"access-control-request-method"):
+        return _allow_own_pages(call)
+    return PortReply(call, sandbox_id(call), mount, _target(call))
+
+
+async def connect_port(call: Call) -> ASGIApp:
+    """Open a WebSocket to a server inside."""
+    # Not above: most never open one.
+    from warren.gateway.ports_websocket import PortWebSocket
+
+    return PortWebSocket(call, sandbox_id(call), _mount(call), _target(call))
+
+
+async def redirect_port(call: Call) -> ASGIApp:
+    """Say where a server's own pages begin: without the slash their relative links would lead elsewhere."""
+    query = call.scope["query_string"]
+    return Reply(b"", 308, ((b"location", b"./%d/" % _port(call) + (b"?" + query if query else b"")),))
+
+
+def _mount(call: Call) -> Mount:
+    entry = call.scope["state"].get("link")
+    takes_tokens = call.service.tokens is not None
+    if entry is not None:
+        return Mount(entry.prefix, _port(call), is_link=True, takes_tokens=takes_tokens)
+    return Mount(f"{PREFIX}/sandboxes/{sandbox_id(call)}/ports/{_port(call)}", _port(call))
+
+
+def _port(call: Call) -> int:
+    text = call.params["port"]
+    if _PORT.fullmatch(text) is None or int(text) > 65_535:
+        raise NotFound("there is no such port: they are numbers from 1 to 65535")
+    return int(text)
+
+
+def _target(call: Call) -> bytes:
+    """Return the rest of the address as it was sent, byte for byte: it means something to the server inside only."""
+    raw: bytes = call.scope.get("raw_path") or quote(call.scope["path"]).encode()
+    match = _RAW.fullmatch(raw)
+    if match is None:
+        raise NotFound("there is nothing at this address")
+    query = call.scope["query_string"]
+    return match[1] + (b"?" + query if query else b"")
+
+
+def _allow_own_pages(call: Call) -> Reply:
+    """Answer what a browser asks first for a page that has no origin, because we gave it none: it may."""
+    headers = [
+        (b"access-control-allow-origin", b"null"),
+        (b"access-control-allow-methods", b", ".join(_ALLOW)),
+        (b"access-control-max-age", b"600"),
+        (b"vary", b"origin"),
+    ]
+    asked = call.header(b"access-control-request-headers")
+    if asked:
+        headers.append((b"access-control-allow-headers", asked.encode("latin-1")))
+    return Reply(b"", 204, tuple(headers))
+
+
+_ABOUT = (
+    "Any method, streamed both ways; a stopped sandbox is resumed. The server gets your request without what "
+    "authenticated it: send `X-Warren-Authorization` for it to have an `Authorization`. It is told where it is by "
+    "`X-Forwarded-Prefix`, `X-Forwarded-Host` and `X-Forwarded-Proto`. WebSockets are opened here too. For a browser, "
+    "make a link."
+)
+
+OPERATIONS = (
+    Operation(
+        method=ANY,
+        path=f"{_PATH}/{{path:path}}",
+        handler=proxy_port,
+        grant=Scope.RUN,
+        tag="Ports",
+        summary="Ask a server inside a sandbox",
+        description=_ABOUT,
+        is_passed_on=True,
+        answers=(Answer(description="Whatever the server answers, with its status.", content_type="*/*"),),
+        errors=(404, 405, 409, 502),
+    ),
+    Operation(
+        method=WEBSOCKET,
+        path=f"{_PATH}/{{path:path}}",
+        handler=connect_port,
+        grant=Scope.RUN,
+        tag="Ports",
+        summary="Open a WebSocket to a server inside a sandbox",
+        is_passed_on=True,
+        answers=(Answer(status=101, description="It is open."),),
+        errors=(404, 409, 502),
+    ),
+    Operation(
+        method=ANY,
+        path=_PATH,
+        handler=redirect_port,
+        grant=Scope.RUN,
+        tag="Ports",
+        summary="Find the first page of a server inside a sandbox",
+        is_passed_on=True,
+        answers=(Answer(status=308, description="It is one slash further."),),
+        errors=(404,),
+    ),
+)

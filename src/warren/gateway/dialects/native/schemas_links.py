@@ -1,0 +1,58 @@
+"""What the native API takes and answers about shared links."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from warren.core.signing import Kind
+from warren.gateway.dialects.native.schemas import Body, KernelName, Whole
+
+_DAY_S = 86_400
+_NAMED = {Kind.PORT: "port", Kind.FILE: "path", Kind.TERMINAL: "terminal"}
+
+LinkPath = Annotated[str, StringConstraints(pattern=r"^[^\x00]{0,1023}[^\x00/]$")]
+
+
+class CreateLink(Body):
+    """What to share: a port, a file or a terminal of the sandbox."""
+
+    kind: Literal["port", "file", "terminal"] = Field(description="What it leads to.")
+    port: Annotated[Whole, Field(ge=1, le=65_535)] | None = Field(
+        default=None, description="Of a port: where the server listens."
+    )
+    path: LinkPath | None = Field(default=None, description="Of a file: exactly which.")
+    method: Literal["GET", "PUT"] = Field(default="GET", description="Of a file: to read it, or to write it.")
+    max_bytes: Annotated[Whole, Field(ge=0, le=1 << 50)] | None = Field(
+        default=None, description="Of a file to write: how large it may be."
+    )
+    terminal: KernelName | None = Field(default=None, description="Of a terminal: its name, `main` unless given.")
+    expires_in_seconds: Annotated[float, Field(ge=1, le=366 * _DAY_S)] = Field(
+        default=3600, description="How long it is good for; the service may allow less."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Have exactly what the kind needs."""
+        for kind, name in _NAMED.items():
+            given = getattr(self, name) is not None
+            if given and kind != self.kind:
+                raise ValueError(f"{name} is for a link of the kind {kind}")
+            if not given and kind == self.kind and kind is not Kind.TERMINAL:
+                raise ValueError(f"a link of the kind {kind} needs {name}")
+        if self.kind != "file" and self.method != "GET":
+            raise ValueError("method is for a link of the kind file: through the others all of them pass")
+        if self.max_bytes is not None and (self.kind, self.method) != ("file", "PUT"):
+            raise ValueError("max_bytes is for a link to write a file: kind file, method PUT")
+        return self
+
+
+class LinkShown(Body):
+    """A link, as it is shown this once."""
+
+    id: str = Field(description="Names it in the audit record; it opens nothing.")
+    url: str = Field(description="The path below this service's address. Whoever has it may use it: treat it as a key.")
+    kind: Literal["port", "file", "terminal"]
+    sandbox_id: str
+    expires_at: str = Field(description="When it ends.")
