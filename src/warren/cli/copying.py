@@ -41,6 +41,11 @@ def check_target(folder: str) -> None:
         raise InvalidRequest(f"--output {folder} may not be written to")
 
 
+def is_folder(source: str) -> bool:
+    """Whether a source is a folder."""
+    return os.path.isdir(source)
+
+
 async def copy_in(link: Link, source: str, target: str) -> None:
     """Copy a file, or a folder with all below it, into the workspace."""
     if not await anyio.Path(source).is_dir():
@@ -59,7 +64,7 @@ async def copy_out(link: Link, result: ExecResult, folder: str) -> None:
     for change in result.files_changed:
         if change.action == "deleted":
             continue
-        target = _place(folder, change.path)
+        target = place(folder, change.path)
         try:
             if (await link.stat(change.path, follow=False)).type != "file":
                 continue
@@ -83,7 +88,7 @@ async def _copy_file(link: Link, path: str, target: str) -> None:
             os.unlink(partial)
 
 
-def _place(folder: str, path: str) -> str:
+def place(folder: str, path: str) -> str:
     """Join a path that came from a sandbox, which may say anything, to a folder of ours."""
     parts = path.split("/")
     if path.startswith("/") or not all(parts) or "\0" in path or {".", ".."} & set(parts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ import anyio
 
 from warren.cli import report
 from warren.cli.program import write_patiently
-from warren.cli.tables import as_plain, print_json
 from warren.cli.terminal import read_stdin
 from warren.errors import Conflict, NotFound
 
@@ -80,7 +80,7 @@ class Follower:
     def finish(self, result: Result) -> int:
         """Print how it ended, and return the exit code for the shell."""
         if self._as_json:
-            print_json({**as_plain(result), "ok": result.ok})
+            print(json.dumps(report.result_as_json(result), ensure_ascii=False))
             return report.exit_code(result)
         sys.stdout.flush()
         for line in (report.explain(result) or "").splitlines():

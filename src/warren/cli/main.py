@@ -8,7 +8,23 @@ from typing import Annotated, Any
 import typer
 
 import warren
-from warren.cli import audit, bench, config, daemon, doctor, image, keys, ps, run, sandbox, serve, shell
+from warren.cli import (
+    audit,
+    bench,
+    completion,
+    config,
+    daemon,
+    doctor,
+    image,
+    keys,
+    ps,
+    run,
+    sandbox,
+    serve,
+    shell,
+    status,
+    top,
+)
 from warren.cli.codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE
 from warren.cli.failing import explain
 from warren.errors import ConfigError, Error
@@ -25,10 +41,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run", short_help="Run a program in a fresh sandbox.", epilog=run.EXAMPLES)(run.run)
-app.command("shell", short_help="Open a terminal in a fresh sandbox.", epilog=shell.EXAMPLES)(shell.shell)
+app.command("shell", short_help="Open a terminal in a sandbox.", epilog=shell.EXAMPLES)(shell.shell)
 app.command("ps", short_help="List the sandboxes.", epilog=ps.EXAMPLES)(ps.ps)
+app.command("top", short_help="Show what sandboxes use.", epilog=top.EXAMPLES)(top.top)
 app.add_typer(sandbox.app, name="sandbox", short_help="Make sandboxes that stay, and use them.")
 app.command("serve", short_help="Serve sandboxes over HTTP.", epilog=serve.EXAMPLES)(serve.serve)
+app.command("status", short_help="Say how the service is.", epilog=status.EXAMPLES)(status.status)
 app.command("stop", short_help="Stop the service.", epilog=daemon.STOP_EXAMPLES)(daemon.stop)
 app.add_typer(image.app, name="image", short_help="List, build, show and remove images.")
 app.add_typer(keys.app, name="keys", short_help="Make, list and revoke API keys.")
@@ -37,6 +55,13 @@ app.add_typer(config.app, name="config", short_help="Show and check the settings
 app.command("doctor", short_help="Check what isolates on this host.", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("bench", short_help="Time sandboxes beside a cold Python.", epilog=bench.EXAMPLES)(bench.bench)
 app.command("stop-engine", short_help="End what is kept warm.", epilog=doctor.STOP_EXAMPLES)(doctor.stop_engine)
+
+app.command("completion", short_help="Print what completes commands.", epilog=completion.EXAMPLES)(
+    completion.completion
+)
+app.command("_complete", hidden=True, epilog=completion.COMPLETE_EXAMPLES, context_settings=completion.RAW)(
+    completion.complete
+)
 
 
 def _print_version(value: bool) -> None:

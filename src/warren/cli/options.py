@@ -77,6 +77,17 @@ class Choice:
         """Put the named limits over the usual ones. Raises InvalidRequest for what makes no sense."""
         return dataclasses.replace(usual, **self.limits)
 
+    def build_options(self) -> dict[str, Any]:
+        """Write it as a client says it to a service."""
+        memory, disk = self.limits.get("memory_bytes"), self.limits.get("disk_bytes")
+        return {
+            "image": self.image,
+            "memory_mb": None if memory is None else memory >> 20,
+            "cpu": self.limits.get("cpus"),
+            "disk_mb": None if disk is None else disk >> 20,
+            "env": dict(self.env),
+        }
+
 
 def build_choice(
     *,

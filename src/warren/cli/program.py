@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warren.cli.signals import Signals
     from warren.domain import Event, ExecResult
 
-_OUTPUT_MAX_BYTES = 1 << 40
+OUTPUT_MAX_BYTES = 1 << 40
 """Live output passes through and is not kept, so the bound that protects a service would only be in the way."""
 
 
@@ -86,7 +86,7 @@ def _build_request(program: Program, timeout_s: float | None) -> ExecRequest:
         timeout_s=timeout_s if program.timeout_s is None else program.timeout_s,
         stream=not program.as_json,
         paced=True,
-        output_max_bytes=_OUTPUT_MAX_BYTES,
+        output_max_bytes=OUTPUT_MAX_BYTES,
     )
 
 

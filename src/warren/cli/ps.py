@@ -11,7 +11,7 @@ import typer
 from warren.cli.options import AsJson, Url
 from warren.cli.stored import DataDir
 from warren.cli.tables import as_plain, print_json, print_table, wants_json
-from warren.cli.units import parse_pair, render_age, render_size
+from warren.cli.units import parse_pair, render_age, render_size, shorten_id
 
 if TYPE_CHECKING:
     from warren import AsyncClient, SandboxInfo
@@ -83,15 +83,15 @@ def _print(found: list[SandboxInfo], *, shows_owner: bool) -> None:
         print("There are no sandboxes. `warren sandbox create` makes one.")
         return
     now = datetime.now(UTC)
-    columns = ["sandbox", "status", "image", "age", "last used", "memory", "cpus", "runs", "labels"]
+    columns = ["sandbox", "status", "image", "age", "idle", "memory", "cpus", "runs", "labels"]
     rows = []
     for info in found:
         row = [
-            info.id,
+            shorten_id(info.id),
             info.status if info.reason is None else f"{info.status}: {info.reason}",
             info.image,
             render_age((now - info.created_at).total_seconds()),
-            f"{render_age((now - info.last_activity_at).total_seconds())} ago",
+            render_age((now - info.last_activity_at).total_seconds()),
             render_size(info.memory_mb << 20),
             f"{info.cpu:g}",
             str(info.command_count),

@@ -17,9 +17,26 @@ _HEAD = """# The command line
 Generated from the commands by `python -m warren.cli.reference > docs/reference/cli.md`; a test keeps it current.
 
 Tables are for people: when the output is a pipe, commands print JSON. Errors are one sentence on standard error;
-`WARREN_DEBUG=true` adds the traceback. Exit codes: 0 for success, 1 when something failed, 2 when the command or the
-settings make no sense. `warren run` and `warren shell` leave with the program's own exit code; 124 means that it ran
-out of time, 137 out of memory, 130 that it was interrupted, 128 + N that signal N killed it.
+`WARREN_DEBUG=true` adds the traceback.
+
+| exit code | |
+|---|---|
+| 0 | it went well |
+| 1 | something failed |
+| 2 | the command, the settings or what was asked for make no sense |
+| 3 | there is no service: none runs here, or none answers at the address |
+| 4 | the service refuses: there is no key, it is not valid, or it does not allow this |
+| 124 | the program ran out of time |
+| 130 | it was interrupted |
+| 137 | it ran out of memory |
+| 128 + N | signal N killed it |
+
+`warren run`, `warren shell` and `warren sandbox exec` leave with the program's own exit code.
+
+`warren ps`, `top`, `sandbox`, `shell --sandbox` and `status` talk to the service that `--url` or `WARREN_URL` names,
+with the key in `WARREN_API_KEY`; without a name, to the service of this machine, over `warren.sock` in its data folder,
+without a key, as the principal `local`; and where none runs, they open the engine themselves. `warren run` talks to a
+service only if one is named.
 
 The first command starts the embedded engine's keeper and, for each image, a process with its modules imported. They
 stay, so that the next sandbox is made in milliseconds; `warren stop-engine` ends them.
@@ -35,6 +52,8 @@ def render() -> str:
 def _sections(path: str, command: Any) -> Iterator[str]:
     children = getattr(command, "commands", {})
     for name, child in children.items():
+        if child.hidden:
+            continue
         if getattr(child, "commands", None):
             yield from _sections(f"{path} {name}", child)
         else:
@@ -43,7 +62,7 @@ def _sections(path: str, command: Any) -> Iterator[str]:
 
 def _section(path: str, command: Any) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option"]
+    options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
     usage = " ".join([path, "[OPTIONS]" if options else "", *(_argument(p) for p in arguments)])
     yield f"## {path}\n"
     yield f"`{' '.join(usage.split())}`\n"

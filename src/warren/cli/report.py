@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warren.cli.codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_KILLED, EXIT_TIMEOUT
@@ -9,6 +10,7 @@ from warren.cli.units import render_duration, render_size
 from warren.domain import Cause
 
 if TYPE_CHECKING:
+    from warren import Result
     from warren.domain import ExecResult
 
 _EXIT_CODES: dict[str, int] = {Cause.TIMEOUT: EXIT_TIMEOUT, Cause.OOM: EXIT_KILLED, Cause.INTERRUPTED: EXIT_INTERRUPTED}
@@ -98,6 +100,35 @@ def as_json(result: ExecResult) -> dict[str, Any]:
         "displays": [{"data": dict(d.data), "is_result": d.is_result} for d in result.displays],
         "error": dict(result.error) if result.error else None,
         "files_changed": [{"path": c.path, "action": c.action, "size": c.size} for c in result.files_changed],
+        "files_changed_complete": result.files_changed_complete,
+        "duration_ms": result.duration_ms,
+        "cpu_ms": result.cpu_ms,
+        "hint": result.hint,
+        "notes": list(result.notes),
+    }
+
+
+def result_as_json(result: Result) -> dict[str, Any]:
+    """Build the same of what a service says."""
+    return {
+        "id": result.execution_id,
+        "sandbox_id": result.sandbox_id,
+        "status": result.status,
+        "ok": result.ok,
+        "exit_code": exit_code(result) if result.status == "finished" else None,
+        "program_exit_code": result.exit_code,
+        "cause": result.cause,
+        "state": result.state,
+        "limit": result.limit,
+        "peak": result.peak,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "stdout_bytes": result.stdout_bytes,
+        "stderr_bytes": result.stderr_bytes,
+        "truncated": result.truncated,
+        "displays": [{"data": dict(each.data), "is_result": each.is_result} for each in result.displays],
+        "error": dataclasses.asdict(result.error) if result.error else None,
+        "files_changed": [{"path": c.path, "action": c.action, "size": c.size_bytes} for c in result.files_changed],
         "files_changed_complete": result.files_changed_complete,
         "duration_ms": result.duration_ms,
         "cpu_ms": result.cpu_ms,

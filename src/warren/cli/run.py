@@ -19,6 +19,7 @@ Examples:
   echo 'print(2)' | warren run -
   warren run --timeout 30s --file data.csv --output results analyse.py -- --column price
   warren run --shell -c 'ls -la | wc -l'
+  warren run --url https://sandboxes.example.com script.py
 """
 
 _SHELL_SUFFIXES = (".sh", ".bash")
@@ -60,6 +61,17 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, once it has ended.")] = False,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            envvar="WARREN_URL",
+            show_envvar=False,
+            metavar="URL",
+            show_default=False,
+            help="Run it on this service, with the key in WARREN_API_KEY; WARREN_URL, else on this machine.",
+        ),
+    ] = None,
 ) -> int:
     """Run a program in a fresh sandbox and leave with its exit code.
 
@@ -85,6 +97,10 @@ def run(
         forward_stdin=file != "-",
         as_json=as_json,
     )
+    if url is not None and engine is None:
+        from warren.cli.program_remote import perform_remotely
+
+        return perform_remotely(program, choice, url)
     return perform(program, choice)
 
 

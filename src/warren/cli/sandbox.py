@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli import sandbox_cp, sandbox_exec, sandbox_logs
-from warren.cli.options import AsJson, Cpus, Disk, Env, ImageName, Memory, SandboxIds, Url
+from warren.cli.options import AsJson, Cpus, Disk, Env, ImageName, Memory, SandboxIds, Url, build_choice
 from warren.cli.stored import DataDir
 from warren.cli.tables import as_plain, print_json, wants_json
 from warren.cli.units import parse_duration, parse_pair
@@ -47,9 +47,7 @@ def create(
         str | None,
         typer.Option(metavar="KEY", show_default=False, help="The sandbox of this key, if there is one already."),
     ] = None,
-    ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Its workspace is in memory, and goes with it.")
-    ] = False,
+    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Its workspace is gone when it stops.")] = False,
     idle_timeout: Annotated[
         float | None,
         typer.Option(
@@ -68,12 +66,9 @@ def create(
     """Make a sandbox that stays until it is removed, and print its id."""
     from warren.cli.connection import Target, prepare_image, run_with_client
 
+    choice = build_choice(image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=None, allow=False)
     options: dict[str, Any] = {
-        "image": image,
-        "memory_mb": None if memory is None else memory >> 20,
-        "cpu": cpus,
-        "disk_mb": None if disk is None else disk >> 20,
-        "env": dict(parse_pair(pair) for pair in env or ()),
+        **choice.build_options(),
         "metadata": dict(parse_pair(pair) for pair in label or ()),
         "session_key": session,
         "storage": "ephemeral" if ephemeral else "persistent",

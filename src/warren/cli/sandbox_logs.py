@@ -9,7 +9,7 @@ import typer
 
 from warren.cli.options import AsJson, SandboxId, Url
 from warren.cli.stored import DataDir
-from warren.cli.tables import as_plain, print_json, print_table, wants_json
+from warren.cli.tables import print_json, print_table, wants_json
 from warren.cli.units import render_duration
 
 if TYPE_CHECKING:
@@ -89,10 +89,11 @@ def _find(found: list[Result], sandbox: AsyncSandbox, text: str | None) -> str:
 
 async def _show(sandbox: AsyncSandbox, execution_id: str, as_json: bool) -> None:
     from warren.cli.program import write_patiently
+    from warren.cli.report import result_as_json
 
     result = await sandbox.execution(execution_id).get(exact=True)
     if as_json:
-        print_json({**as_plain(result), "ok": result.ok})
+        print_json(result_as_json(result))
         return
     await write_patiently(1, result.raw_stdout)
     await write_patiently(2, result.raw_stderr)
@@ -104,7 +105,9 @@ async def _show(sandbox: AsyncSandbox, execution_id: str, as_json: bool) -> None
 
 def _list(found: list[Result], as_json: bool) -> None:
     if as_json:
-        print_json([as_plain(each) for each in found])
+        from warren.cli.report import result_as_json
+
+        print_json([{**result_as_json(each), "code": each.code} for each in found])
         return
     rows = [
         (

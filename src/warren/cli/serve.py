@@ -54,7 +54,7 @@ def serve(
         ),
     ] = None,
     as_json: AsJson = False,
-    detached: Annotated[bool, typer.Option("--detached", hidden=True)] = False,
+    detached: Annotated[bool, typer.Option("--detached", hidden=True, help="Be what --daemon starts.")] = False,
 ) -> int:
     """Serve sandboxes over HTTP. The first start builds the default image, which takes a minute, and makes a key.
 

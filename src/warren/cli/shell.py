@@ -1,28 +1,29 @@
-"""`warren shell`: a terminal in a fresh sandbox."""
+"""`warren shell`: a terminal in a fresh sandbox, or in one that stays."""
 
 from __future__ import annotations
 
 import functools
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AllowBare, Cpus, Disk, EngineName, Env, ImageName, Memory, build_choice
+from warren.cli.options import AllowBare, Choice, Cpus, Disk, EngineName, Env, ImageName, Memory, Url, build_choice
+from warren.cli.stored import DataDir
 from warren.cli.units import render_size
 from warren.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from warren.cli.embedded import Prepared
     from warren.cli.signals import Signals
-    from warren.core.link import Terminal
 
 EXAMPLES = """\b
 Examples:
   warren shell
   warren shell --python --image data --memory 2G
+  warren shell --sandbox 3fa9       # in one that runs; Ctrl-] twice leaves it, and the same command returns
+  warren shell --url https://sandboxes.example.com --sandbox 3fa9
 """
 
 _BASH = ("bash", "-i")
@@ -42,6 +43,19 @@ _PYTHON = ("python", "-c", _START_PYTHON)
 def shell(
     *,
     python: Annotated[bool, typer.Option("--python/--bash", help="An interactive Python, or bash.")] = False,
+    sandbox: Annotated[
+        str | None,
+        typer.Option(
+            "--sandbox",
+            "-s",
+            metavar="SANDBOX",
+            show_default=False,
+            help="A sandbox that stays, instead of a fresh one.",
+        ),
+    ] = None,
+    terminal: Annotated[
+        str, typer.Option(metavar="NAME", help="Which of its terminals; one that is not there yet is opened.")
+    ] = "main",
     image: ImageName = None,
     memory: Memory = None,
     cpus: Cpus = None,
@@ -49,25 +63,36 @@ def shell(
     env: Env = None,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
+    url: Url = None,
+    data_dir: DataDir = None,
 ) -> int:
     """Open a terminal in a fresh sandbox; leaving it destroys the sandbox and its files.
 
-    The exit code is that of bash or Python.
+    With --sandbox, the terminal is in one that stays: its program runs on when the connection ends, and whoever comes
+    back sees what was on the screen. The exit code is that of bash or Python.
     """
-    import anyio
-
     if not os.isatty(0):
         raise InvalidRequest("warren shell needs a terminal: to run what comes from a pipe, use `warren run --shell -`")
-    from warren.cli.embedded import prepare
-    from warren.cli.signals import run_with_signals
-
     choice = build_choice(image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare)
-    return anyio.run(run_with_signals, functools.partial(_session, prepare(choice), _PYTHON if python else _BASH))
+    if sandbox is None and (url is None or engine is not None):
+        import anyio
+
+        from warren.cli.embedded import prepare
+        from warren.cli.signals import run_with_signals
+
+        return anyio.run(run_with_signals, functools.partial(_session, prepare(choice), _PYTHON if python else _BASH))
+    from warren.cli.attach import attach
+    from warren.cli.connection import Target
+
+    if sandbox is not None and choice != Choice():
+        raise typer.BadParameter("a sandbox that is there has its image and limits: leave them out with --sandbox.")
+    return attach(Target(url, data_dir), sandbox, terminal, python=python, options=choice.build_options())
 
 
 async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals) -> int:
     from warren.cli.embedded import linked_sandbox
-    from warren.cli.terminal import raw_mode, window_size
+    from warren.cli.joining import join
+    from warren.cli.terminal import window_size
 
     async with linked_sandbox(prepared) as link:
         columns, rows = window_size()
@@ -77,32 +102,5 @@ async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals)
                 f"A fresh sandbox, {memory} of memory, no network. Ctrl-D leaves it and destroys it.", file=sys.stderr
             )
         terminal = await link.terminal("shell", argv=argv, cols=columns, rows=rows, env=_ENV)
-        with raw_mode():
-            return await _join(terminal)
-
-
-async def _join(terminal: Terminal) -> int:
-    """Copy keys in and output out until the program ends."""
-    import anyio
-
-    from warren.cli.program import write_all
-    from warren.cli.terminal import read_stdin, window_size
-
-    async def send_keys() -> None:
-        async for keys in read_stdin():
-            await terminal.send(keys)
-        await terminal.send(b"\x04")
-
-    async def follow_window() -> None:
-        with anyio.open_signal_receiver(signal.SIGWINCH) as changes:
-            async for _ in changes:
-                await terminal.resize(*window_size())
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(send_keys)
-        group.start_soon(follow_window)
-        while data := await terminal.receive():
-            write_all(1, data)
-        code = await terminal.exit_code()
-        group.cancel_scope.cancel()
-    return code
+        await join(terminal)
+        return await terminal.exit_code()

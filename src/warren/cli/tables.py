@@ -38,13 +38,21 @@ def print_json(value: Any) -> None:
 def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under headings, as wide as the terminal allows. Cells are plain text, never markup."""
     from rich.console import Console
+
+    Console().print(build_table(title, columns, rows))
+
+
+def build_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+    """Build what rich draws."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", show_header=any(columns)
+    )
     for number, column in enumerate(columns):
         # What somebody may want to copy, an id or a name, stays in one piece.
         table.add_column(column, overflow="fold", no_wrap=number == 0)
     for row in rows:
         table.add_row(*(Text.from_ansi(cell) if "\x1b" in cell else Text(cell) for cell in row))
-    Console().print(table)
+    return table
