@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from warren.core.service import Service
     from warren.core.token_rules import TokenRules
     from warren.core.tokens import Tokens
+    from warren.core.tracing import Tracer
     from warren.engines.base import Engine
-    from warren.settings import CapacitySettings, JwtSettings, QuotaSettings, Settings, TenantSettings
+    from warren.settings import CapacitySettings, JwtSettings, QuotaSettings, Settings, TenantSettings, TracingSettings
     from warren.stores.base import Store
 
 
@@ -36,6 +37,20 @@ def build_service(settings: Settings) -> Service:
         policy=build_policy(settings),
         tokens=build_tokens(settings.jwt),
         signing=SigningKeys(os.path.join(settings.data_dir, "links.key")),
+        tracer=build_tracer(settings.tracing),
+    )
+
+
+def build_tracer(settings: TracingSettings) -> Tracer | None:
+    """Build what sends traces, if the settings say where to. Raises ConfigError without the extra that it needs."""
+    if not settings.endpoint:
+        return None
+    # Not above: it is an extra, and costs more than the rest of the service.
+    from warren.core.tracing_otel import OtelTracer
+
+    headers = "" if settings.headers is None else settings.headers.get_secret_value()
+    return OtelTracer(
+        settings.endpoint, headers=headers, service_name=settings.service_name, ratio=settings.sample_ratio
     )
 
 

@@ -17,6 +17,7 @@ from warren.core.execution_request import NewExecution, build_request
 from warren.core.execution_running import Running
 from warren.core.execution_writer import ExecutionWriter
 from warren.core.observer import Observer
+from warren.core.tracing import Tracer, describe, run_traced
 from warren.core.sandboxes import not_yours
 from warren.domain import new_id
 from warren.errors import Conflict, Forbidden, NotFound, SandboxLost, StoreError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from warren.core.links import Links
     from warren.core.policy import Policy
     from warren.core.sandboxes import Place, Sandboxes
+    from warren.core.tracing import Span
     from warren.domain import Event
     from warren.records import Caller, Execution, Page
     from warren.stores.base import Store
@@ -54,6 +56,7 @@ class Executions:
         audit: Audit,
         policy: Policy,
         observer: Observer | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._store = store
         self._sandboxes = sandboxes
@@ -61,6 +64,7 @@ class Executions:
         self._audit = audit
         self._policy = policy
         self._links = links
+        self._tracer = tracer or Tracer()
         self._writer = ExecutionWriter(store, audit, policy)
         self._conductor = Conductor(self._writer, links, observer or Observer())
         self._adoption = Adoption(store, self._conductor)
@@ -182,9 +186,13 @@ class Executions:
         """Run in the caller's own task, with nobody listening: the least that one execution can cost."""
         request = build_request(new, execution_id, self._policy, stream=False)
         self._audit.check_writable()
-        async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as place:
-            running = self._admit(caller, place, new, execution_id, is_kept=is_kept)
-            await self._conductor.conduct(running, lambda: place.link.run(request, stdin=new.stdin))
+        with self._tracer.span("execution") as span:
+            async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as place:
+                running = self._admit(caller, place, new, execution_id, is_kept=is_kept)
+                await self._conductor.conduct(
+                    running, lambda: run_traced(self._tracer, place.link, request, stdin=new.stdin)
+                )
+            _finish_span(span, running)
         await self._check_start(running)
         running.check_refused()
         return running
@@ -219,14 +227,17 @@ class Executions:
         task_status: TaskStatus[Running],
     ) -> None:
         request = build_request(new, execution_id, self._policy, stream=True)
-        async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as place:
-            running = self._admit(caller, place, new, execution_id)
-            stdin = running.open_stdin(new.stdin) if new.stdin_open else new.stdin
-            running.scope = anyio.CancelScope()
-            task_status.started(running)
-            await self._conductor.conduct_apart(
-                running, lambda: place.link.run(request, stdin=stdin, on_event=running.keep_partial)
-            )
+        with self._tracer.span("execution") as span:
+            async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as place:
+                running = self._admit(caller, place, new, execution_id)
+                stdin = running.open_stdin(new.stdin) if new.stdin_open else new.stdin
+                running.scope = anyio.CancelScope()
+                task_status.started(running)
+                keep = running.keep_partial
+                await self._conductor.conduct_apart(
+                    running, lambda: run_traced(self._tracer, place.link, request, stdin=stdin, on_event=keep)
+                )
+            _finish_span(span, running)
 
     def _admit(
         self, caller: Caller, place: Place, new: NewExecution, execution_id: str, *, is_kept: bool = True
@@ -281,3 +292,11 @@ class Executions:
         if running.stdin is None:
             raise Conflict("the execution takes no input: it has ended, or was not started with its input open")
         return running.stdin
+
+
+def _finish_span(span: Span, running: Running) -> None:
+    span.set({"warren.sandbox_id": running.execution.sandbox_id, "warren.execution_id": running.execution.id})
+    if running.error is not None:
+        span.fail(running.error.code)
+    elif running.execution.result is not None:
+        span.set(describe(running.execution.result))

@@ -10,6 +10,7 @@ from warren.core.creation import Creation, NewSandbox, choose_time
 from warren.core.lives import Lives
 from warren.core.observer import Observer
 from warren.core.places import Place
+from warren.core.tracing import Tracer
 from warren.domain import Handle, Storage, Usage
 from warren.errors import Conflict, Error, Forbidden, NotFound, SandboxLost
 from warren.lifecycle import Status
@@ -63,6 +64,7 @@ class Sandboxes:
         audit: Audit,
         policy: Policy,
         observer: Observer | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.lives = Lives(engine=engine, store=store, links=links, images=images, audit=audit, policy=policy)
         self._engine = engine
@@ -70,6 +72,7 @@ class Sandboxes:
         self._admission = admission
         self._audit = audit
         self._policy = policy
+        self._tracer = tracer or Tracer()
         self._creation = Creation(
             engine=engine,
             store=store,
@@ -93,8 +96,10 @@ class Sandboxes:
                 place = await self._find_session(caller, new)
                 is_new = False
                 if place is None:
-                    async with self._admission.creating(caller.principal):
-                        place, is_new = await self._creation.make(caller.principal.owner, new)
+                    with self._tracer.span("sandbox.create") as span:
+                        async with self._admission.creating(caller.principal):
+                            place, is_new = await self._creation.make(caller.principal.owner, new)
+                        span.set({"warren.sandbox_id": place.id, "warren.image": place.sandbox.image})
                 noted.update(sandbox_id=place.id, is_new=is_new)
                 if is_new:
                     return place.sandbox, True

@@ -27,6 +27,7 @@ from warren.core.sandboxes import Sandboxes
 from warren.core.sharing import Sharing
 from warren.core.signing_keys import SigningKeys
 from warren.core.terminals import Terminals
+from warren.core.tracing import Tracer
 from warren.errors import StoreError
 
 if TYPE_CHECKING:
@@ -57,12 +58,14 @@ class Service:
         policy: Policy,
         tokens: Tokens | None = None,
         signing: SigningKeys | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.engine = engine
         self.store = store
         self.images = ImageCache(images)
         self.policy = policy
         self.observer = Observer()
+        self.tracer = tracer or Tracer()
         self.started_at = time.time()
         self.links = Links(engine)
         self.audit = Audit(store, policy)
@@ -80,6 +83,7 @@ class Service:
             audit=self.audit,
             policy=policy,
             observer=self.observer,
+            tracer=self.tracer,
         )
         self.executions = Executions(
             store=store,
@@ -89,6 +93,7 @@ class Service:
             audit=self.audit,
             policy=policy,
             observer=self.observer,
+            tracer=self.tracer,
         )
         self._build_uses(signing or SigningKeys())
         self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
@@ -106,6 +111,7 @@ class Service:
     async def __aenter__(self) -> Self:
         """Open everything. Raises EngineUnavailable and StoreError: one sentence that says what to do."""
         async with contextlib.AsyncExitStack() as opening:
+            opening.push_async_callback(self.tracer.close)
             await self.store.open()
             opening.push_async_callback(_shielded, self.store.close)
             await self.engine.open()

@@ -22,16 +22,17 @@ from warren.gateway.dialects.native import (
     routes_terminals,
 )
 from warren.gateway.dispatch import Dispatcher
+from warren.gateway.forwarded import trust_proxies
 from warren.gateway.health import Health
 from warren.gateway.metrics import Metrics, MetricsMiddleware
 from warren.gateway.middleware import RequestMiddleware, allow_origins
-from warren.gateway.forwarded import trust_proxies
 from warren.gateway.openapi import build_openapi
 from warren.gateway.openapi_health import PATHS, describe_health
 from warren.gateway.openapi_problems import explain_codes
 from warren.gateway.operations import Reply
 from warren.gateway.page import POLICY, build_page
 from warren.gateway.problems import ProblemMiddleware
+from warren.gateway.tracing import trace_requests
 from warren.gateway.unread import UnreadMiddleware
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def build_app(
     app = allow_origins(app, settings.serve.cors_origins)
     app = MetricsMiddleware(app, metrics)
     app = UnreadMiddleware(app)
+    app = trace_requests(app, service.tracer)
     app = RequestMiddleware(app)
     return trust_proxies(app, settings.serve.trusted_proxies)
 
@@ -86,18 +88,18 @@ class Documents:
 
     def __init__(self, *, with_auth: bool, is_shown: bool = True) -> None:
         self._with_auth = with_auth
+        self._is_shown = is_shown
 
     @functools.cached_property
     def _replies(self) -> dict[str, Reply]:
+        if not self._is_shown:
+            return {}
         # Not before somebody asks: it takes longer than the rest of the application.
         described = describe_health(with_auth=self._with_auth)
         document = build_openapi(OPERATIONS, with_auth=self._with_auth, more_paths=described)
-        self._is_shown = is_shown
         policy = (b"content-security-policy", POLICY.encode())
         return {
             "/": Reply(b"", 307, ((b"location", b"/docs"),)),
-        if not self._is_shown:
-            return {}
             "/openapi.json": Reply(orjson.dumps(document), 200, ((b"content-type", b"application/json"),)),
             "/docs": Reply(
                 build_page(document, explain_codes()).encode(),

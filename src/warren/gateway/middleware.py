@@ -140,4 +140,6 @@ def _write_line(scope: Scope, request_id: str, status: int, seconds: float) -> N
     sandbox_id = scope.get("path_params", {}).get("sandbox_id", "")
     if _SANDBOX_ID.fullmatch(sandbox_id):
         fields["sandbox_id"] = sandbox_id
+    if "trace_id" in state:
+        fields["trace_id"] = state["trace_id"]
     _log.info("request.finished", extra=fields)

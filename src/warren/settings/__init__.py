@@ -10,7 +10,7 @@ or `SecretStr | None`: it is masked wherever it is shown, and can come from a fi
 """
 
 from warren.settings.entries import Entry, mask, variable_of
-from warren.settings.groups import CapacitySettings, LimitSettings, QuotaSettings
+from warren.settings.groups import CapacitySettings, LimitSettings, QuotaSettings, TracingSettings
 from warren.settings.groups_identity import JwtSettings, TenantSettings
 from warren.settings.kinds import parse_size
 from warren.settings.root import Settings, entries, names
@@ -27,6 +27,7 @@ __all__ = [
     "Settings",
     "Source",
     "TenantSettings",
+    "TracingSettings",
     "entries",
     "mask",
     "names",
