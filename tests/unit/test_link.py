@@ -12,8 +12,9 @@ import pytest
 
 from unit.guest.agent_client import running_agent
 from unit.guest.linked import Place
-from warren.core.link import Link
-from warren.core.link_streams import MAX_LINK_QUEUED
+from warren.core.link import Link, render_request
+from warren.core.link_connection import MAX_LINK_QUEUED
+from warren.core.link_room import Unread
 from warren.domain import Cause, Display, Event, ExecKind, ExecRequest, State, new_id
 from warren.engines.unix_channel import connect
 from warren.errors import Conflict, InvalidRequest, NotFound, SandboxLost
@@ -168,6 +169,68 @@ def test_readers_that_do_not_read_are_dropped_and_the_link_stays(here: Place) ->
         assert (await link.run(request("print(1)"))).stdout == b"1\n"
 
     here.do(story)
+
+
+def test_however_much_is_under_way_there_is_room_for_a_kill(here: Place) -> None:
+    async def story(link: Link) -> None:
+        running = request("echo on; exec sleep 1000", kind=ExecKind.SHELL)
+        causes: list[Cause] = []
+        begun = anyio.Event()
+
+        async def run() -> None:
+            causes.append((await link.run(running, on_event=lambda _event: begun.set())).cause)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await begun.wait()
+            with pytest.raises(Conflict, match="under way"):
+                await _attach_for_ever(link, running.id)
+            await link.kill(running.id)
+        assert causes == [Cause.KILLED]
+
+    here.do(story)
+
+
+async def _attach_for_ever(link: Link, exec_id: str) -> None:
+    while True:
+        await link.request("attach", {"exec": exec_id})
+
+
+def test_links_whose_events_nobody_reads_share_what_there_is_for_all_of_them(here: Place) -> None:
+    async def ignore(link: Link, code: str) -> None:
+        asked = request(code, kind=ExecKind.SCRIPT)
+        stream = await link.request("run", render_request(asked), asked.code.encode())
+        await here.until(lambda: stream.answered)
+
+    async def tell() -> None:
+        unread = Unread(4 << 20)
+        async with (
+            Link(await connect(here.agent.path), unread) as noisy,
+            Link(await connect(here.agent.path), unread) as quiet,
+        ):
+            await ignore(noisy, "for _ in range(100): print('x' * 50_000)")
+            assert 4 << 20 < noisy.queued < 6 << 20, "output is kept until there is too much, and then the result"
+            await ignore(quiet, "print('x' * 200_000)")
+            assert quiet.queued > 400_000, "of the output of one that holds little nothing is dropped"
+            assert unread.size == noisy.queued + quiet.queued
+        assert unread.size == 0
+
+    anyio.run(tell)
+
+
+def test_a_reader_who_is_dropped_by_its_own_result_harms_nobody(here: Place) -> None:
+    async def tell() -> None:
+        async with Link(await connect(here.agent.path), Unread(1 << 19)) as link:
+            asked = request("print('x' * 5_000_000)", kind=ExecKind.SCRIPT)
+            stream = await link.request("run", render_request(asked), asked.code.encode())
+            await here.until(lambda: stream.answered)
+            with pytest.raises(Conflict, match="follow it again"):
+                await stream.answer()
+            assert link.lost is None
+            assert link.queued == 0
+            assert (await link.run(request("print(1)"))).stdout == b"1\n"
+
+    anyio.run(tell)
 
 
 def test_interrupt_and_kill_end_a_call(here: Place) -> None:

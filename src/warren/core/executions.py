@@ -11,32 +11,32 @@ from anyio import lowlevel
 
 from warren.core.execution_adoption import Adoption
 from warren.core.execution_conduct import Conductor
+from warren.core.execution_followers import Followers
 from warren.core.execution_once import Once
 from warren.core.execution_record import build_caller, build_started
 from warren.core.execution_request import NewExecution, build_request
 from warren.core.execution_running import Running
 from warren.core.execution_writer import ExecutionWriter
 from warren.core.observer import Observer
-from warren.core.tracing import Tracer, describe, run_traced
 from warren.core.sandboxes import not_yours
+from warren.core.tracing import Tracer, describe, run_traced
 from warren.domain import new_id
 from warren.errors import Conflict, Forbidden, NotFound, SandboxLost, StoreError
 from warren.records import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
     from types import TracebackType
 
     from anyio.abc import TaskStatus
 
     from warren.core.admission import Admission
     from warren.core.audit import Audit
+    from warren.core.execution_followers import Following
     from warren.core.execution_running import Typed
     from warren.core.links import Links
     from warren.core.policy import Policy
     from warren.core.sandboxes import Place, Sandboxes
     from warren.core.tracing import Span
-    from warren.domain import Event
     from warren.records import Caller, Execution, Page
     from warren.stores.base import Store
 
@@ -66,7 +66,9 @@ class Executions:
         self._links = links
         self._tracer = tracer or Tracer()
         self._writer = ExecutionWriter(store, audit, policy)
-        self._conductor = Conductor(self._writer, links, observer or Observer())
+        observer = observer or Observer()
+        self._conductor = Conductor(self._writer, links, observer)
+        self._followers = Followers(observer)
         self._adoption = Adoption(store, self._conductor)
         self._once = Once(store, self._look_up)
 
@@ -127,14 +129,14 @@ class Executions:
         items = tuple(one if one.result is not None else self._writer.get(one.id) or one for one in page.items)
         return dataclasses.replace(page, items=items)
 
-    async def events(
-        self, caller: Caller, sandbox_id: str, execution_id: str, after: int = 0
-    ) -> AsyncGenerator[Event, None]:
-        """Return the events after number `after`, live ones too: await this, then iterate. Raises NotFound.
+    async def events(self, caller: Caller, sandbox_id: str, execution_id: str, after: int = 0) -> Following:
+        """Return the events after number `after`, live ones too: await this, iterate, and close it if you leave early.
 
         The result, always the last, holds the whole output; what ran without a follower has said nothing before it.
+        Raises NotFound, and QuotaExceeded for a caller who follows too many.
         """
-        return (await self._find(caller, sandbox_id, execution_id)).events(after)
+        running = await self._find(caller, sandbox_id, execution_id)
+        return self._followers.follow(caller.principal.owner, running.events(after))
 
     async def write_stdin(self, caller: Caller, sandbox_id: str, execution_id: str, data: bytes) -> None:
         """Give a running execution input; waits while it has enough. Raises Conflict when its input is not open."""

@@ -8,6 +8,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from warren.core.link_bytes import ByteStream
+from warren.core.link_room import EVERYBODY, Unread
 from warren.core.link_terminals import Terminal, TerminalLink
 from warren.core.link_values import Kernel, get_int, get_objects, get_str, parse_event, parse_kernel
 from warren.guest.wire import CHUNK, WINDOW, ProtocolError
@@ -37,8 +38,8 @@ class TunnelStream(ByteStream):
 class Link(TerminalLink):
     """One connection to one sandbox's agent. Use it with `async with`, or `await Link.open(channel, task_group)`."""
 
-    def __init__(self, channel: Channel) -> None:
-        super().__init__(channel)
+    def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
+        super().__init__(channel, unread)
         self.on_tunnel: Callable[[TunnelStream], Awaitable[None]] | None = None
         """Called, in a task of the link, for each connection from inside; without it they are refused."""
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 import anyio
 
+from warren.core.link_room import EVERYBODY, Unread, room_for
 from warren.core.link_streams import LinkStream
 from warren.core.link_values import Hello, parse_hello
-from warren.errors import SandboxLost
+from warren.errors import Conflict, SandboxLost
 from warren.guest.wire import WINDOW, Decoder, Header, ProtocolError, encode
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 HELLO_TIMEOUT_S = 10.0
 MAX_OPENED = 256
 """Streams that an agent may have open towards us; further ones are refused."""
+MAX_LINK_OUTPUT_QUEUED = 32 << 20
+MAX_LINK_QUEUED = 128 << 20
+"""Unread on all streams together: of output, which is dropped beyond it, and of all; past that, the slowest is."""
 _MAX_UNSENT = 4 << 20
 _BATCH = 1 << 20
 
@@ -45,8 +49,9 @@ class Connection:
     hello: Hello
     """What the agent said first."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
         self._channel = channel
+        self._everybody = unread
         self._streams: dict[int, LinkStream] = {}
         self._next_id = 1
         self._last_opened = 0
@@ -142,6 +147,8 @@ class Connection:
         """Send a request, and in the same write data that fits the first credit, and its end."""
         if self.lost is not None:
             raise self._gone(self.lost)
+        if len(self._streams) >= room_for(op):
+            raise Conflict(f"{len(self._streams)} requests are under way in this sandbox, or followed: end some first")
         stream = LinkStream(self, self._next_id, window)
         self._next_id += 2
         parts = encode({"t": "req", "id": stream.id, "op": op, **parameters}, payload)
@@ -201,6 +208,21 @@ class Connection:
         stream.answered = True
         self.waiting.discard(stream)
         stream.wake()
+
+    def count(self, stream: LinkStream, size: int) -> None:
+        """Count events of a stream that arrived, or were read."""
+        before, self.queued = self.queued, self.queued + size
+        if self.lost is None:
+            self._everybody.change(before, self.queued)
+        if stream.buffered:
+            self.unread.add(stream)
+        else:
+            self.unread.discard(stream)
+
+    def is_full(self, *, is_output: bool) -> bool:
+        """Whether so much is unread that no more can be kept of what comes."""
+        most = MAX_LINK_OUTPUT_QUEUED if is_output else MAX_LINK_QUEUED
+        return self.queued > most or self._everybody.is_full_for(self.queued, is_output=is_output)
 
     def drop_slowest(self) -> None:
         """Make room: no agent is to blame for readers of ours that do not read."""
@@ -285,7 +307,8 @@ class Connection:
         else:
             stream.push(header, payload)
             if stream.answered:
-                del self._streams[stream_id]
+                # It may be gone already: what it pushed may have been too much, and itself the one to drop.
+                self._streams.pop(stream_id, None)
 
     def _handle_open(self, stream_id: int, header: Header) -> None:
         if stream_id % 2 or stream_id <= self._last_opened:
@@ -365,6 +388,7 @@ class Connection:
         if self.lost is not None:
             return
         self.lost = error
+        self._everybody.change(self.queued, 0)
         for stream in list(self._streams.values()):
             if stream.feeding is not None:
                 stream.feeding.cancel()

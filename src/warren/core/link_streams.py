@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 MAX_OUTPUT_QUEUED = 8 << 20
 """Output that nobody reads is dropped beyond this; the result still has its head and tail."""
 MAX_QUEUED = 48 << 20
-MAX_LINK_OUTPUT_QUEUED = 32 << 20
-MAX_LINK_QUEUED = 128 << 20
-"""The same bounds for all streams of a link together; past the last, whoever reads least is dropped."""
 _OUTPUTS = ("stdout", "stderr")
 
 
@@ -164,8 +161,9 @@ class LinkStream:
                 raise ProtocolError("data without credit")
         elif kind == "event":
             is_output = header.get("kind") in _OUTPUTS
-            is_full = self._connection.queued > MAX_LINK_OUTPUT_QUEUED and not self.is_paced
-            busy = self._buffered > MAX_OUTPUT_QUEUED or is_full
+            busy = self._buffered > MAX_OUTPUT_QUEUED or (
+                not self.is_paced and self._connection.is_full(is_output=True)
+            )
             if is_output and busy:
                 self._skipped += len(payload)
                 return
@@ -176,8 +174,10 @@ class LinkStream:
                 self.window -= len(payload) + EVENT_COST
             if self._buffered > MAX_QUEUED:
                 raise ProtocolError("more events than an execution may have")
-            if self._connection.queued > MAX_LINK_QUEUED:
+            if self._connection.is_full(is_output=False):
                 self._connection.drop_slowest()
+                if self._failure is not None:
+                    return
         self._items.append((header, payload))
         if kind in {"ok", "err"}:
             self.answered = True
@@ -201,11 +201,7 @@ class LinkStream:
 
     def _count(self, size: int) -> None:
         self._buffered += size
-        self._connection.queued += size
-        if self._buffered:
-            self._connection.unread.add(self)
-        else:
-            self._connection.unread.discard(self)
+        self._connection.count(self, size)
 
     def _consume(self, size: int) -> None:
         self._unacknowledged += size

@@ -10,9 +10,10 @@ import pytest
 
 from unit.core.estate import ANN
 from unit.core.workshop import Workshop, command, first_output, wait_for_file, work
+from warren.core.execution_followers import OWN
 from warren.core.executions import NewExecution
 from warren.domain import Cause, Display, Event
-from warren.errors import Conflict
+from warren.errors import Conflict, QuotaExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -213,5 +214,27 @@ def test_an_execution_that_two_follow_under_one_key_ends_with_the_second(tell: T
         done = await shop.finished(second.execution.id)
         assert done.result is not None
         assert done.result.cause is Cause.INTERRUPTED
+
+    tell(story)
+
+
+def test_an_owner_follows_a_bounded_number_and_whoever_stops_makes_room(tell: Tell) -> None:
+    async def story(shop: Workshop) -> None:
+        sandbox = await shop.create()
+        execution = await shop.executions.start(ANN, sandbox.id, command("exec sleep 100"))
+        followers = [await shop.executions.events(ANN, sandbox.id, execution.id) for _ in range(OWN)]
+        with pytest.raises(QuotaExceeded, match="you follow"):
+            await shop.executions.events(ANN, sandbox.id, execution.id)
+        await followers[0].aclose()
+        await followers[0].aclose()
+        again = await shop.executions.events(ANN, sandbox.id, execution.id)
+        with pytest.raises(QuotaExceeded):
+            await shop.executions.events(ANN, sandbox.id, execution.id)
+        await shop.executions.kill(ANN, sandbox.id, execution.id)
+        async for event in again:
+            assert event.kind == "result"
+        await (await shop.executions.events(ANN, sandbox.id, execution.id)).aclose()
+        for each in followers:
+            await each.aclose()
 
     tell(story)
