@@ -16,6 +16,7 @@ from warren.core.addresses import is_loopback
 from warren.core.jwks import MAX_BYTES, parse_jwks
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable, Collection
 
     from warren.core.jwks import TokenKey
@@ -136,16 +137,27 @@ def check_url(url: str) -> str:
 
 def load_url(url: str) -> Callable[[], Awaitable[bytes]]:
     """Return what fetches a key set: nothing but what is at that very address, and not more than a set may have."""
+    # A proxy of the environment is for the world outside, not for this machine.
+    is_outside = not is_loopback(urlsplit(url).hostname or "")
+    context: ssl.SSLContext | None = None
 
-    async def load() -> bytes:
-        # Not above: who has no key set to fetch pays nothing for it.
+    def prepare() -> ssl.SSLContext:
+        # Not above: who has no key set to fetch pays nothing for it. Here, it takes a tenth of a second.
         import httpx
 
-        # A proxy of the environment is for the world outside, not for this machine.
-        is_outside = not is_loopback(urlsplit(url).hostname or "")
+        return httpx.create_ssl_context(trust_env=is_outside)
+
+    async def load() -> bytes:
+        nonlocal context
+        if context is None:
+            context = await to_thread.run_sync(prepare)
+        import httpx
+
         try:
             async with (
-                httpx.AsyncClient(follow_redirects=False, trust_env=is_outside, timeout=_FETCH_S) as client,
+                httpx.AsyncClient(
+                    verify=context, follow_redirects=False, trust_env=is_outside, timeout=_FETCH_S
+                ) as client,
                 client.stream("GET", url, headers=_HEADERS) as answer,
             ):
                 if answer.status_code != 200:

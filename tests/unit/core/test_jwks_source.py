@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from unit.core.issuer import Issuer, issuing
 from unit.core.minting import AUDIENCE, ISSUER, ec_key, key_set, mint, public_jwk, rsa_key
 from warren.core.jwks_source import KeySource, check_url, load_file, load_url
 from warren.core.token_rules import TokenRefused, TokenRules
@@ -27,46 +26,10 @@ ONE = key_set(public_jwk(rsa_key(), kid="one"))
 TWO = key_set(public_jwk(ec_key(), kid="two"))
 
 
-class Issuer:
-    """A real server of a key set, that can be told to fail."""
-
-    def __init__(self) -> None:
-        self.body = ONE
-        self.status = 200
-        self.headers: dict[str, str] = {}
-        self.asked = 0
-        self.may_answer = threading.Event()
-        self.may_answer.set()
-        issuer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                issuer.asked += 1
-                issuer.may_answer.wait(30)
-                self.send_response(issuer.status)
-                for name, value in issuer.headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    self.wfile.write(issuer.body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/keys"
-
-
 @pytest.fixture
 def issuer() -> Iterator[Issuer]:
-    issuer = Issuer()
-    thread = threading.Thread(target=issuer.server.serve_forever, args=(0.01,))
-    thread.start()
-    yield issuer
-    issuer.may_answer.set()
-    issuer.server.shutdown()
-    thread.join()
-    issuer.server.server_close()
+    with issuing(ONE) as issuer:
+        yield issuer
 
 
 @contextlib.asynccontextmanager
