@@ -26,6 +26,7 @@ WORDS = (
     (r"aclosing", "closing"),
     (r"\baclose\b", "close"),
     (r"\baread\b", "read"),
+    (r"handle_async_request", "handle_request"),
     (r"\baiter_(\w+)", r"iter_\1"),
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
     (r"io_async", "io_sync"),

@@ -39,6 +39,11 @@ class Address:
         return self.url.startswith("https:")
 
     @property
+    def public_url(self) -> str:
+        """What others put before a path of the service's; empty where they cannot reach it."""
+        return self.url if self.socket is None else ""
+
+    @property
     def websocket_url(self) -> str:
         """The same for WebSockets."""
         return "ws" + self.url.removeprefix("http")

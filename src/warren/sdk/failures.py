@@ -68,28 +68,26 @@ class ExecutionFailed(Exception):
         self.result = result
 
 
-def build_error(response: httpx.Response, *, has_key: bool) -> Error:
-    """Build the error that an answer means; its body must have been read."""
-    problem = _read_problem(response.content)
-    status = response.status_code
+def build_error(status: int, headers: Mapping[str, str], body: bytes, *, has_key: bool = True) -> Error:
+    """Build the error that an answer means."""
+    problem = _read_problem(body)
     code = problem.get("code")
     cls = by_code(code) if isinstance(code, str) else None
     if cls is None:
         cls = _BY_STATUS.get(status) or (RequestError if 400 <= status < 500 else Error)
-    error = cls(_say(response, problem, has_key=has_key))
+    error = cls(_say(status, problem, has_key=has_key))
     error.code = code if isinstance(code, str) else getattr(cls, "code", "error")
     error.status = status
-    error.request_id = str(problem.get("request_id") or response.headers.get("x-request-id", ""))
+    error.request_id = str(problem.get("request_id") or headers.get("x-request-id", ""))
     error.retryable = bool(problem.get("retryable", cls.retryable))
-    error.retry_after_s = parse_wait(response.headers.get("retry-after"))
+    error.retry_after_s = parse_wait(headers.get("retry-after"))
     return error
 
 
 def build_stream_error(problem: Mapping[str, Any]) -> Error:
     """Build the error with which a stream of events ends."""
-    body = json.dumps(problem).encode()
     status = problem.get("status")
-    return build_error(httpx.Response(status if isinstance(status, int) else 500, content=body), has_key=True)
+    return build_error(status if isinstance(status, int) else 500, {}, json.dumps(problem).encode())
 
 
 def parse_wait(text: str | None) -> float | None:
@@ -120,8 +118,8 @@ def explain_refused(error: Exception, address: Address, *, has_key: bool) -> Err
     response = getattr(error, "response", None)
     if response is None:
         return explain(httpx.ConnectError(str(error)), address)
-    answer = httpx.Response(response.status_code, headers=[*response.headers.raw_items()], content=response.body or b"")
-    return build_error(answer, has_key=has_key)
+    headers = {name.lower(): value for name, value in response.headers.raw_items()}
+    return build_error(response.status_code, headers, response.body or b"", has_key=has_key)
 
 
 def explain_closed(closed: ConnectionClosed) -> Error:
@@ -140,10 +138,9 @@ def _read_problem(body: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) and isinstance(found.get("detail"), str) else {}
 
 
-def _say(response: httpx.Response, problem: Mapping[str, Any], *, has_key: bool) -> str:
-    if response.status_code == 401 and not has_key:
+def _say(status: int, problem: Mapping[str, Any], *, has_key: bool) -> str:
+    if status == 401 and not has_key:
         return f"the service asks for a key: set {KEY} or give api_key=; `warren keys create` makes one"
     if problem:
         return str(problem["detail"])
-    status = f"{response.status_code} {response.reason_phrase}".strip()
     return f"the answer was {status}, and not one of Warren's: see whether a proxy stands before the service"

@@ -248,9 +248,15 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """An address that whoever has it may use until it expires."""
+    """An address that whoever has it may use until it expires: treat it as a key."""
 
-    url: str
+    id: str
+    """Names it in the audit record; it opens nothing."""
+    url: str = field(repr=False)
+    """The whole address; from a client on a socket of this machine only its path."""
+    kind: str
+    """port, file or terminal."""
+    sandbox_id: str
     expires_at: datetime = field(metadata=TIME)
 
 

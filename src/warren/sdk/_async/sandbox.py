@@ -159,11 +159,12 @@ class AsyncSandbox:
 
     async def link_terminal(self, name: str = "main", *, expires_in_seconds: float = 3600) -> Link:
         """Make a link to a terminal, for a WebSocket. Raises Error."""
-        return await self._link(kind="terminal", name=name, expires_in_seconds=expires_in_seconds)
+        return await self._link(kind="terminal", terminal=name, expires_in_seconds=expires_in_seconds)
 
     async def _link(self, **fields: Any) -> Link:
         body = {name: value for name, value in fields.items() if value is not None}
-        return build(Link, await self._connection.ask_json(api("POST", *self._parts, "links", json=body)))
+        made = await self._connection.ask_json(api("POST", *self._parts, "links", json=body))
+        return build(Link, {**made, "url": self._connection.address.public_url + made["url"]})
 
     async def _run(self, what: dict[str, Any], options: ExecOptions) -> Result:
         body = build_body(options, ExecOptions, **what)

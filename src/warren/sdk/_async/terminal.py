@@ -6,6 +6,8 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 from warren.sdk.failures import NotUnderstood, explain_closed, explain_refused
 from warren.sdk.io_async import open_websocket
 
@@ -93,6 +95,7 @@ async def connect(connection: AsyncConnection, path: str, **options: Any) -> Asy
     address = connection.address
     async with contextlib.AsyncExitStack() as held:
         try:
+            connection.check_socket()
             opened = open_websocket(
                 address.websocket_url + path,
                 address.socket,
@@ -103,7 +106,7 @@ async def connect(connection: AsyncConnection, path: str, **options: Any) -> Asy
                 **options,
             )
             websocket = await held.enter_async_context(opened)
-        except (OSError, WebSocketException) as error:
+        except (OSError, WebSocketException, httpx.ConnectError) as error:
             raise explain_refused(error, address, has_key=connection.api_key is not None) from error
         yield websocket
 

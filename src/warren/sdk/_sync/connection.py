@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import httpx
 
 from warren.sdk.address import Address
 from warren.sdk.environment import default_key, default_url
-from warren.sdk.failures import NotUnderstood, build_error, explain
+from warren.sdk.failures import NotUnderstood, ServiceUnreachable, build_error, explain
 from warren.sdk.io_sync import HTTPTransport, send_pieces, sleep
 
 if TYPE_CHECKING:
@@ -110,13 +111,22 @@ class Connection:
             if tried > 1 and request.method == "DELETE" and answer.status_code == 404:
                 # An earlier try did it, and only its answer was lost.
                 return answer
-            problem = build_error(answer, has_key=self.api_key is not None)
+            status, has_key = answer.status_code, self.api_key is not None
+            problem = build_error(status, answer.headers, answer.content, has_key=has_key)
             wait = self.retries.after_answer(request, problem, tried)
             if wait is None:
                 raise problem
             sleep(wait)
 
+    def check_socket(self) -> None:
+        """Raise ConnectError where there is not even a socket: libraries leave one of theirs open then."""
+        if self.address.socket is not None and not os.path.exists(self.address.socket):
+            raise httpx.ConnectError("there is no such socket")
+
     def _send_once(self, request: Request, progress: Progress | None, *, is_whole: bool) -> httpx.Response:
+        if self._http.is_closed:
+            raise ServiceUnreachable("this client was closed: make another")
+        self.check_socket()
         headers = dict(request.headers)
         if request.content is not None and request.content.size is not None:
             headers["Content-Length"] = str(request.content.size)

@@ -29,35 +29,32 @@ _AGAIN_S = 0.2
 class Stream:
     """The events of one execution: iterate over it, once. A broken connection is resumed where it broke.
 
-    Whoever leaves the loop early ends the execution, unless it is one that was started in the background.
+    Whoever leaves the loop early ends the execution, unless it is one that was started in the background. Use it in
+    `with` to have that done when the block ends, and not some time later.
     """
 
     def __init__(self, connection: Connection, sandbox_id: str, begin: Request, *, ends_with_us: bool) -> None:
-        self._connection = connection
-        self._sandbox_id = sandbox_id
-        self._next = begin
-        self._ends_with_us = ends_with_us
-        self._reader = EventReader()
+        self._follower = Follower(connection, sandbox_id, begin, ends_with_us=ends_with_us)
         self._events: Generator[Event, None, None] | None = None
 
     @property
     def execution(self) -> Execution:
         """The execution, once the first event has come. Raises InvalidRequest before."""
-        return Execution(self._connection, self._sandbox_id, must_name(self._reader.execution_id))
+        return self._follower.execution
 
     @property
     def result(self) -> Result | None:
         """How it ended, once the last event has come."""
-        return self._reader.result
+        return self._follower.reader.result
 
     @property
     def last_event_id(self) -> int:
         """The number of the last event: `Execution.events(after=…)` goes on there."""
-        return self._reader.seen
+        return self._follower.reader.seen
 
     def __iter__(self) -> Generator[Event, None, None]:
         if self._events is None:
-            self._events = self._follow()
+            self._events = self._follower.follow()
         return self._events
 
     def __enter__(self) -> Self:
@@ -77,28 +74,48 @@ class Stream:
         """Read the rest of the events, and return the last. Raises Error."""
         for _ in self:
             pass
-        result = self._reader.result
-        if result is None:
+        if self.result is None:
             raise NotUnderstood("the stream was closed before its result")
-        return result
+        return self.result
 
-    def _follow(self) -> Generator[Event, None, None]:
+
+class Follower:
+    """Reads events over as many connections as it takes.
+
+    WHY not in the stream itself: that holds the generator, which then would hold itself, and whatever it left open
+    would be closed by the garbage collector, in any order.
+    """
+
+    def __init__(self, connection: Connection, sandbox_id: str, begin: Request, *, ends_with_us: bool) -> None:
+        self._connection = connection
+        self._sandbox_id = sandbox_id
+        self._next = begin
+        self._ends_with_us = ends_with_us
+        self.reader = EventReader()
+
+    @property
+    def execution(self) -> Execution:
+        """The execution. Raises InvalidRequest before its first event."""
+        return Execution(self._connection, self._sandbox_id, must_name(self.reader.execution_id))
+
+    def follow(self) -> Generator[Event, None, None]:
+        """Yield every event. Raises Error."""
+        reader, failures = self.reader, 0
         try:
-            failures = 0
-            while self._reader.result is None:
-                before = self._reader.seen
+            while reader.result is None:
+                before = reader.seen
                 try:
                     with contextlib.closing(self._read()) as events:
                         for event in events:
                             yield event
                 except ServiceUnreachable:
-                    failures = 1 if self._reader.seen > before else failures + 1
-                    if self._reader.execution_id is None or failures > self._connection.retries.most:
+                    failures = 1 if reader.seen > before else failures + 1
+                    if reader.execution_id is None or failures > self._connection.retries.most:
                         raise
                     sleep(min(_AGAIN_S * 2 ** (failures - 1), self._connection.retries.longest_s))
-                self._resume()
+                self._next = follow(self._sandbox_id, must_name(reader.execution_id), reader.seen)
         finally:
-            if self._ends_with_us and self._reader.result is None and self._reader.execution_id is not None:
+            if self._ends_with_us and reader.result is None and reader.execution_id is not None:
                 with shielded(), contextlib.suppress(Error):
                     self.execution.kill()
 
@@ -107,15 +124,11 @@ class Stream:
         with self._connection.open(self._next) as answer:
             for data in answer.iter_raw():
                 for raw in parser.feed(data):
-                    event = self._reader.read(raw)
+                    event = self.reader.read(raw)
                     if event is not None:
                         yield event
-        if self._reader.execution_id is None:
+        if self.reader.execution_id is None:
             raise NotUnderstood("the service sent no events: see whether a proxy stands before it")
-
-    def _resume(self) -> None:
-        """Go on after the last event that was read."""
-        self._next = follow(self._sandbox_id, must_name(self._reader.execution_id), self._reader.seen)
 
 
 class Execution:

@@ -160,11 +160,12 @@ class Sandbox:
 
     def link_terminal(self, name: str = "main", *, expires_in_seconds: float = 3600) -> Link:
         """Make a link to a terminal, for a WebSocket. Raises Error."""
-        return self._link(kind="terminal", name=name, expires_in_seconds=expires_in_seconds)
+        return self._link(kind="terminal", terminal=name, expires_in_seconds=expires_in_seconds)
 
     def _link(self, **fields: Any) -> Link:
         body = {name: value for name, value in fields.items() if value is not None}
-        return build(Link, self._connection.ask_json(api("POST", *self._parts, "links", json=body)))
+        made = self._connection.ask_json(api("POST", *self._parts, "links", json=body))
+        return build(Link, {**made, "url": self._connection.address.public_url + made["url"]})
 
     def _run(self, what: dict[str, Any], options: ExecOptions) -> Result:
         body = build_body(options, ExecOptions, **what)

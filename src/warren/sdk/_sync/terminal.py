@@ -7,6 +7,8 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 from warren.sdk.failures import NotUnderstood, explain_closed, explain_refused
 from warren.sdk.io_sync import open_websocket
 
@@ -94,6 +96,7 @@ def connect(connection: Connection, path: str, **options: Any) -> Iterator[WebSo
     address = connection.address
     with contextlib.ExitStack() as held:
         try:
+            connection.check_socket()
             opened = open_websocket(
                 address.websocket_url + path,
                 address.socket,
@@ -104,7 +107,7 @@ def connect(connection: Connection, path: str, **options: Any) -> Iterator[WebSo
                 **options,
             )
             websocket = held.enter_context(opened)
-        except (OSError, WebSocketException) as error:
+        except (OSError, WebSocketException, httpx.ConnectError) as error:
             raise explain_refused(error, address, has_key=connection.api_key is not None) from error
         yield websocket
 

@@ -1,0 +1,178 @@
+# Made from tests/e2e/sdk/_async/test_streaming.py by `make sdk`: change that instead.
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import warren
+from warren import Client, Output, Result, Retries, Started
+
+if TYPE_CHECKING:
+    from e2e.sdk.breaking import BreakingProxy
+    from e2e.serving import RunningService
+    from warren import Sandbox
+
+COUNT = "import time\nfor number in range(40):\n    print(number, flush=True)\n    time.sleep(0.01)\n'end'"
+WAIT = "import time\nprint('begun', flush=True)\ntime.sleep(100)"
+
+
+def test_events_come_while_it_runs_and_the_result_last(sandbox: Sandbox) -> None:
+    stream = sandbox.stream("print('a'); 'b'")
+
+    events = [event for event in stream]
+
+    assert isinstance(events[0], Started)
+    assert [event.text for event in events[1:-1]] == ["a\n", "'b'"]  # type: ignore[union-attr]  # outputs and displays
+    assert isinstance(events[-1], Result)
+    assert stream.result is events[-1]
+    assert (events[-1].ok, events[-1].stdout, events[-1].value) == (True, "a\n", "'b'")
+    assert stream.execution.id == events[0].execution_id == events[-1].execution_id
+
+
+def test_commands_are_followed_too(sandbox: Sandbox) -> None:
+    with sandbox.stream(command="echo out; echo err >&2; exit 2") as stream:
+        output = {event.stream: event.text for event in stream if isinstance(event, Output)}
+
+    assert output == {"stdout": "out\n", "stderr": "err\n"}
+    assert stream.result is not None
+    assert stream.result.exit_code == 2
+
+
+def test_characters_are_whole_however_they_are_written(sandbox: Sandbox) -> None:
+    code = (
+        "import os, time\nfor byte in 'häß€🐇\\u2028'.encode():\n    os.write(1, bytes([byte]))\n    time.sleep(0.005)"
+    )
+
+    pieces = [event for event in sandbox.stream(code) if isinstance(event, Output)]
+
+    assert "".join(piece.text for piece in pieces) == "häß€🐇\u2028"
+    assert "\ufffd" not in "".join(piece.text for piece in pieces)
+    assert b"".join(piece.data for piece in pieces) == "häß€🐇\u2028".encode()
+
+
+def test_a_broken_connection_is_resumed_where_it_broke(
+    service: RunningService, sandbox: Sandbox, proxy: BreakingProxy
+) -> None:
+    seen: list[str] = []
+    with Client(proxy.url, service.key) as client:
+        for event in client.sandboxes.at(sandbox.id).stream(COUNT):
+            if isinstance(event, Output):
+                seen += event.text.split()
+                if len(seen) in {3, 9}:
+                    proxy.cut()
+                    seen.append("cut")
+
+    assert [each for each in seen if each != "cut"] == [str(number) for number in range(40)]
+    assert seen.count("cut") >= 1
+    assert proxy.connections >= 2
+    assert isinstance(event, Result)
+    assert event.value == "'end'"
+
+
+def test_a_service_that_is_gone_for_good_ends_the_stream(
+    service: RunningService, sandbox: Sandbox, proxy: BreakingProxy
+) -> None:
+    retries = Retries(most=1, longest_s=0.1)
+    with Client(proxy.url, service.key, retries=retries) as client:
+        stream = client.sandboxes.at(sandbox.id).stream(WAIT)
+        for event in stream:
+            if isinstance(event, Output):
+                break
+        proxy.end()
+        with pytest.raises(warren.ServiceUnreachable, match="warren serve"):
+            stream.wait()
+
+    sandbox.execution(stream.execution.id).kill()
+
+
+def test_a_loop_that_was_left_goes_on_where_it_was(sandbox: Sandbox) -> None:
+    stream = sandbox.stream(COUNT)
+    seen = ""
+    for event in stream:
+        if isinstance(event, Output):
+            seen += event.text
+            break
+    for event in stream:
+        if isinstance(event, Output):
+            seen += event.text
+
+    assert seen.split() == [str(number) for number in range(40)]
+
+
+def test_leaving_the_loop_ends_what_ran(sandbox: Sandbox) -> None:
+    with sandbox.stream(WAIT) as stream:
+        for event in stream:
+            if isinstance(event, Output):
+                break
+
+    result = stream.execution.wait()
+    assert (result.ok, result.cause) == (False, "killed")
+
+
+def test_what_was_started_runs_on_and_is_followed_later(sandbox: Sandbox) -> None:
+    execution = sandbox.start(COUNT)
+    first = sandbox.execution(execution.id).get()
+
+    for event in execution.events():
+        if isinstance(event, Output):
+            break
+    result = execution.wait()
+
+    assert first.execution_id == execution.id
+    assert result.stdout.split() == [str(number) for number in range(40)]
+    assert (execution.get(exact=True)).raw_stdout == result.raw_stdout
+
+
+def test_events_are_replayed_after_the_one_that_was_seen(sandbox: Sandbox) -> None:
+    execution = sandbox.start(COUNT)
+    execution.wait()
+    stream = execution.events()
+    for event in stream:
+        if isinstance(event, Output):
+            break
+
+    rest = [event for event in execution.events(after=stream.last_event_id) if isinstance(event, Output)]
+
+    assert isinstance(event, Output)
+    assert event.text + "".join(each.text for each in rest) == "".join(f"{number}\n" for number in range(40))
+
+
+def test_input_is_written_while_it_runs(sandbox: Sandbox) -> None:
+    execution = sandbox.start(command="read line; echo got $line; cat", stdin_open=True)
+
+    execution.write("one\n")
+    execution.write(b"two\n", eof=True)
+
+    assert (execution.wait()).stdout == "got one\ntwo\n"
+    other = sandbox.start(command="cat", stdin_open=True)
+    other.close_stdin()
+    assert (other.wait()).ok
+
+
+def test_what_runs_is_interrupted_and_killed(sandbox: Sandbox) -> None:
+    one, other = sandbox.start(WAIT), sandbox.start(command="echo begun; sleep 100")
+    for execution in (one, other):
+        for event in execution.events():
+            if isinstance(event, Output):
+                break
+
+    one.interrupt()
+    other.kill()
+
+    assert (one.wait()).cause in {"interrupted", "error"}
+    assert (other.wait()).cause == "killed"
+
+
+def test_a_sandbox_that_is_deleted_ends_its_streams(client: Client) -> None:
+    sandbox = client.sandboxes.create()
+    stream = sandbox.stream(WAIT)
+    for event in stream:
+        if isinstance(event, Output):
+            break
+
+    sandbox.delete()
+
+    assert (stream.wait()).cause in {"lost", "killed"}
+    with pytest.raises(warren.NotFound):
+        sandbox.refresh()
