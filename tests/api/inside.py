@@ -56,7 +56,8 @@ def serve(conn):
         if method != "HEAD":
             conn.sendall(said)
     elif path == "/raw":
-        conn.sendall(base64.urlsafe_b64decode(urllib.parse.unquote(query)))
+        conn.sendall(open("answer.bin", "rb").read() if query == "file" else
+                     base64.urlsafe_b64decode(urllib.parse.unquote(query)))
     elif path == "/refuse":
         conn.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nno!")
     elif path == "/talk":

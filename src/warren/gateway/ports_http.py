@@ -35,6 +35,7 @@ CONTINUE_S = 2.0
 """So long we wait for a server to say that it wants a body; many never say."""
 ASK_AGAIN_S = 15.0
 _MAX_INTERIM = 16
+_VERSIONS = frozenset({b"1.0", b"1.1"})
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +125,8 @@ class _Exchange:
         for _ in range(_MAX_INTERIM):
             event = await self._next(self._answer_s)
             if isinstance(event, h11.Response):
+                if event.http_version not in _VERSIONS:
+                    raise self._odd("a version of it that there is not")
                 return event
             if not isinstance(event, h11.InformationalResponse) or event.status_code == 101:
                 raise self._odd("the end of the connection")

@@ -99,7 +99,8 @@ class _Server:
         await self._flush()
         while self._protocol.state is State.CONNECTING and self._protocol.handshake_exc is None:
             await self._read()
-        if self._protocol.state is not State.OPEN:
+        # What came with its answer may have ended it already: that is for later.
+        if self._protocol.handshake_exc is not None:
             raise self._refused(self._protocol.handshake_exc)
 
     async def messages(self, client: WebSocket) -> None:

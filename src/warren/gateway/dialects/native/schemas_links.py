@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from warren.core.signing import Kind
 from warren.gateway.dialects.native.schemas import Body, KernelName, Whole
@@ -15,8 +15,26 @@ _NAMED = {Kind.PORT: "port", Kind.FILE: "path", Kind.TERMINAL: "terminal"}
 LinkPath = Annotated[str, StringConstraints(pattern=r"^[^\x00]{0,1023}[^\x00/]$")]
 
 
+def _only(kind: str, *required: str, **values: JsonValue) -> JsonValue:
+    """Say in a schema what one kind of link takes; of what is not named, nothing."""
+    absent: dict[str, JsonValue] = {name: {"type": "null"} for name in ("port", "path", "terminal", "max_bytes")}
+    properties: dict[str, JsonValue] = {**absent, "method": {"const": "GET"}, "kind": {"const": kind}, **values}
+    return {"properties": properties, "required": ["kind", *required]}
+
+
+_ANY: JsonValue = {"not": {"type": "null"}}
+_KINDS: list[JsonValue] = [
+    _only("port", "port", port=_ANY),
+    _only("file", "path", path=_ANY),
+    _only("file", "path", "method", path=_ANY, method={"const": "PUT"}, max_bytes={}),
+    _only("terminal", terminal={}),
+]
+
+
 class CreateLink(Body):
     """What to share: a port, a file or a terminal of the sandbox."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": _KINDS})
 
     kind: Literal["port", "file", "terminal"] = Field(description="What it leads to.")
     port: Annotated[Whole, Field(ge=1, le=65_535)] | None = Field(
