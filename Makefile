@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock"
-TOOLS := mkfs.ext4 bwrap curl
+TOOLS := mkfs.ext4 bwrap curl vi top
+PACKAGES := e2fsprogs bubblewrap curl vim-tiny procps
 
 # Whom this machine trusts, a company's proxy for example, uv shall trust too.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
@@ -40,10 +41,10 @@ tools: # what the tests run beside Python: mkfs.ext4 for disk quotas, bubblewrap
 	done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get install --quiet=2 --yes e2fsprogs bubblewrap curl >/dev/null || \
-		{ apt-get update --quiet=2 && apt-get install --quiet=2 --yes e2fsprogs bubblewrap curl >/dev/null; } && exit 0; \
+		apt-get install --quiet=2 --yes $(PACKAGES) >/dev/null || \
+		{ apt-get update --quiet=2 && apt-get install --quiet=2 --yes $(PACKAGES) >/dev/null; } && exit 0; \
 	fi; \
-	echo "not installed:$$missing. Tests that need them say so and are skipped; the packages are e2fsprogs, bubblewrap and curl" >&2
+	echo "not installed:$$missing. Tests that need them say so and are skipped; the packages are $(PACKAGES)" >&2
 
 check: setup ## lint, formatting, types, layers, house rules
 	$(BIN)/ruff check

@@ -71,6 +71,8 @@ class TerminalClient:
             end = error.rcvd
             self.closed = (1006, "") if end is None else (end.code, end.reason)
             return
+        except TimeoutError:
+            return
         if isinstance(message, bytes):
             self.shown += message
         else:
