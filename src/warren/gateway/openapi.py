@@ -68,8 +68,8 @@ _TAGS = (
 """In the order in which somebody new meets them."""
 _ABOUT = f"""Sandboxes that run code for AI agents.
 
-* Send a key as `Authorization: Bearer wrn_…` or `X-API-Key`. Of the scopes `read`, `run` and `admin` each includes
-the ones before.
+* Send a key, or a token where tokens are taken, as `Authorization: Bearer …` or `X-API-Key`. Of the scopes `read`,
+`run` and `admin` each includes the ones before.
 * Failures are problem details (RFC 9457) with a stable `code`. What a program does wrong is a result, not a failure.
 * Text that programs wrote is decoded as UTF-8, and what is none becomes U+FFFD; `encoding: base64` gives the bytes.
 * JSON is nested at most {MAX_DEPTH} levels deep. Unknown fields and parameters are refused.
@@ -98,7 +98,7 @@ def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_path
             "schemas": {**schemas, "Problem": problem_schema()},
             "responses": {f"Problem{status}": describe_problem(status, _REQUEST_ID) for status in MEANINGS},
             "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "description": "`wrn_…`"},
+                "bearer": {"type": "http", "scheme": "bearer", "description": "`wrn_…`, or a JWT"},
                 "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
             },
         },
