@@ -51,6 +51,7 @@ class RunningService:
         self.key = ""
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
+        self.program: tuple[str, ...] = PROGRAM
         folder.mkdir(exist_ok=True)
         os.symlink(os.path.join(images, "images"), folder / "images")
         defaults = {"engine": engine, "allow_bare": "true", "image": "python", "pool_size": 0}
@@ -83,7 +84,7 @@ class RunningService:
         assert self.process is None
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [*PROGRAM, "serve", "--port", "0", *arguments],
+                [*self.program, "serve", "--port", "0", *arguments],
                 env=self.env,
                 cwd="/",
                 stdin=subprocess.DEVNULL,

@@ -262,3 +262,19 @@ def test_on_v2_processes_of_the_own_group_move_down_so_that_controllers_can_be_s
         if offered[0] not in shared:
             with open(f"{mount}/cgroup.subtree_control", "w", encoding="ascii") as file:
                 file.write(f"-{offered[0]}")
+
+
+@pytest.mark.parametrize("delegated", ["unit", "unit/service", ""])
+def test_a_group_that_systemd_delegated_is_divided_and_not_the_one_in_it_that_we_were_started_in(
+    tmp_path: Path, delegated: str
+) -> None:
+    own = tmp_path / "unit" / "service"
+    own.mkdir(parents=True)
+    if delegated:
+        try:
+            os.setxattr(tmp_path / delegated, "user.delegate", b"1")
+        except OSError as error:
+            pytest.skip(f"this file system keeps no attributes: {error.strerror}")
+
+    expected = tmp_path / "unit" if delegated == "unit" else own
+    assert hierarchies.find_delegated(str(own)) == str(expected)

@@ -133,9 +133,28 @@ def _make_v2(
             controller: f"no cgroup hierarchy with the {controller} controller is mounted" for controller in wanted
         }
     try:
-        return make_unified(_locate(usable, path, name), name, wanted, may_move=may_move)
+        return make_unified(find_delegated(_locate(usable, path, name)), name, wanted, may_move=may_move)
     except OSError as exc:
         return {}, dict.fromkeys(wanted, str(exc.strerror))
+
+
+def find_delegated(own: str) -> str:
+    """Return the v2 group that is ours to divide: our own, or the one around it when systemd gave us that.
+
+    With `DelegateSubgroup=` it does, so that there is a group without others below it to start a service in again.
+    """
+    around = os.path.dirname(own)
+    return around if _is_delegated(around) and not _is_delegated(own) else own
+
+
+def _is_delegated(folder: str) -> bool:
+    for name in ("trusted.delegate", "user.delegate"):
+        try:
+            if os.getxattr(folder, name) == b"1":
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def make_unified(
