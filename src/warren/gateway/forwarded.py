@@ -2,7 +2,7 @@
 
 A client says in `X-Forwarded-For` what it likes; each proxy adds, at the end, the address that it saw itself. So the
 list is read from its end, for as long as it was written by proxies that are trusted, and the first other address is
-who asks.
+who asks. `X-Forwarded-Proto` says whether the client spoke TLS. Nothing is believed of the host: proxies pass `Host`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class ProxyMiddleware:
             address = self._find(scope["headers"])
             if address is not None:
                 scope["client"] = (str(address), 0)
+            scope["scheme"] = _find_scheme(scope)
         await self._app(scope, receive, send)
 
     def _find(self, headers: Iterable[tuple[bytes, bytes]]) -> IPv4Address | IPv6Address | None:
@@ -54,6 +55,15 @@ class ProxyMiddleware:
 
     def _is_trusted(self, address: IPv4Address | IPv6Address | None) -> bool:
         return address is not None and any(address in network for network in self._networks)
+
+
+def _find_scheme(scope: Scope) -> str:
+    said = [value for name, value in scope["headers"] if name == b"x-forwarded-proto"]
+    last = b"".join(said[-1:]).rpartition(b",")[2].strip().lower()
+    if last not in {b"http", b"https"}:
+        return str(scope["scheme"])
+    plain = scope["type"] == "http"
+    return {b"http": "http" if plain else "ws", b"https": "https" if plain else "wss"}[last]
 
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:

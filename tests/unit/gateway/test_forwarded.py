@@ -22,7 +22,7 @@ def address_of(client: tuple[str, int] | None, *forwarded: str, trusted: tuple[s
         seen.append(scope["client"])
 
     headers = [(b"host", b"x"), *((b"x-forwarded-for", value.encode()) for value in forwarded)]
-    scope: Any = {"type": "http", "client": client, "headers": headers}
+    scope: Any = {"type": "http", "scheme": "http", "client": client, "headers": headers}
     through: Any = trust_proxies(app, trusted)
     anyio.run(through, scope, None, None)
     return None if seen[0] is None else str(seen[0][0])
@@ -73,3 +73,32 @@ def test_of_a_long_way_only_the_end_is_read() -> None:
     hops = ["203.0.113.7", *["10.0.0.1"] * MAX_HOPS]
 
     assert address_of(("127.0.0.1", 4000), ", ".join(hops)) == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "peer", "said", "scheme"),
+    [
+        ("http", "127.0.0.1", ("https",), "https"),
+        ("websocket", "127.0.0.1", ("https",), "wss"),
+        ("http", "127.0.0.1", ("http, HTTPS",), "https"),
+        ("http", "127.0.0.1", ("https", "http"), "http"),
+        ("http", "127.0.0.1", ("ftp",), "http"),
+        ("http", "127.0.0.1", ("https\r\nx",), "http"),
+        ("http", "127.0.0.1", (), "http"),
+        ("websocket", "127.0.0.1", ("",), "ws"),
+        ("http", "203.0.113.9", ("https",), "http"),
+    ],
+)
+def test_a_trusted_proxy_says_whether_the_client_spoke_tls(
+    kind: str, peer: str, said: tuple[str, ...], scheme: str
+) -> None:
+    scope: Any = {"type": kind, "scheme": "http" if kind == "http" else "ws", "client": (peer, 1)}
+    scope["headers"] = [(b"x-forwarded-proto", value.encode()) for value in said]
+
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    through: Any = trust_proxies(app, TRUSTED)
+    anyio.run(through, scope, None, None)
+
+    assert scope["scheme"] == scheme
