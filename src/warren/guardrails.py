@@ -100,6 +100,15 @@ def _no_auth(settings: Settings, _facts: Facts) -> Iterator[str]:
         )
 
 
+def _open_dialect(settings: Settings, _facts: Facts) -> Iterator[str]:
+    for name in type(settings.dialects).model_fields:
+        if getattr(settings.dialects, name).open:
+            yield (
+                f"dialects.{name}.open lets anybody who reaches {settings.serve.host or 'any address'} run code: give "
+                "its clients an address with a key in it, /k/<key>/"
+            )
+
+
 def _no_keys(settings: Settings, facts: Facts) -> Iterator[str]:
     jwt = settings.jwt
     if settings.serve.auth and not facts.has_keys and not (jwt.secret or jwt.public_key_file or jwt.jwks):
@@ -212,6 +221,7 @@ def _plain_tracing(settings: Settings, _facts: Facts) -> Iterator[str]:
 
 GUARDRAILS = (
     Guardrail("no_auth", is_exposed, _no_auth, can_be_allowed=False),
+    Guardrail("open_dialect", is_exposed, _open_dialect, can_be_allowed=False),
     Guardrail("no_keys", is_production, _no_keys),
     Guardrail("short_secret", is_production, _short_secret),
     Guardrail("readable_secret", is_production, _readable_secret),

@@ -21,9 +21,11 @@ from warren.gateway.dialects.native import (
     routes_sandboxes,
     routes_terminals,
 )
+from warren.gateway.dialects.serving import Dialects
 from warren.gateway.dispatch import Dispatcher
 from warren.gateway.forwarded import trust_proxies
 from warren.gateway.health import Health
+from warren.gateway.key_in_path import KeyInPath
 from warren.gateway.metrics import Metrics, MetricsMiddleware
 from warren.gateway.middleware import RequestMiddleware, allow_origins
 from warren.gateway.openapi import build_openapi
@@ -39,7 +41,11 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from warren.core.service import Service
+    from warren.gateway.dialects.dialect import Dialect
     from warren.settings import Settings
+
+DIALECTS: tuple[Dialect, ...] = ()
+"""The other APIs; settings switch each of them on and off."""
 
 OPERATIONS = (
     *routes_executions.OPERATIONS,
@@ -68,13 +74,15 @@ def build_app(
     )
     metrics = metrics or Metrics(service)
     documents = Documents(with_auth=settings.serve.auth, is_shown=has_docs(settings))
-    routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=Health(service, auth, metrics, documents))
+    health = Health(service, auth, metrics, documents)
+    dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health)
+    routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=dialects)
     app: ASGIApp = ProblemMiddleware(routes)
     app = allow_origins(app, settings.serve.cors_origins)
     app = MetricsMiddleware(app, metrics)
     app = UnreadMiddleware(app)
     app = trace_requests(app, service.tracer)
-    app = RequestMiddleware(app)
+    app = RequestMiddleware(KeyInPath(app))
     return trust_proxies(app, settings.serve.trusted_proxies)
 
 

@@ -37,7 +37,10 @@ class Auth:
         tokens: Tokens | None = None,
         required: bool = True,
         origins: Collection[str] = (),
+        anybody: Principal | None = None,
     ) -> None:
+        self._anybody = anybody
+        """Who comes without a key, where that is allowed."""
         self._keys = keys
         self._tokens = tokens
         self._required = required
@@ -51,6 +54,9 @@ class Auth:
             check_local_page(headers, self._origins)
             return LOCAL
         secret = read_secret(headers)
+        if secret is None and self._anybody is not None:
+            check_local_page(headers, self._origins)
+            return self._anybody
         if secret is None:
             reason, message = ("no_bearer", _NO_BEARER) if _has_bare_key(headers) else ("missing", _MISSING)
             self._keys.refuse(reason, address=address, request_id=request_id, message=message)
@@ -68,6 +74,12 @@ class Auth:
             who = None if refused.owner is None else Principal(tenant=refused.owner[0], subject=refused.owner[1])
             message = refused.message or _TOKEN
             self._keys.refuse(refused.reason, address=address, request_id=request_id, who=who, message=message)
+
+    def opened_to(self, anybody: Principal) -> Auth:
+        """Return one that asks for no key, but checks those that come."""
+        if not self._required:
+            return self
+        return Auth(self._keys, tokens=self._tokens, origins=self._origins, anybody=anybody)
 
 
 def read_secret(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

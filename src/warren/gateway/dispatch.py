@@ -51,15 +51,31 @@ class Dispatcher:
     """An ASGI application of operations. What it does not know goes to `otherwise`."""
 
     def __init__(
-        self, operations: Iterable[Operation], service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp
+        self,
+        operations: Iterable[Operation],
+        service: Service,
+        settings: Settings,
+        auth: Auth,
+        otherwise: ASGIApp,
+        *,
+        prefix: str = PREFIX,
+        parse_body: Callable[[type[BaseModel], bytes], BaseModel] = parse_body,
+        parse_query: Callable[[type[BaseModel], bytes], BaseModel] = parse_query,
     ) -> None:
         self._service = service
         self._settings = settings
         self._auth = auth
         self._otherwise = otherwise
+        self._prefix = prefix
+        self._parse_body = parse_body
+        self._parse_query = parse_query
         self._room = Room()
         self._connections = Connections()
-        self._table = _build_table(operations)
+        self._table = _build_table(operations, prefix)
+
+    def knows(self, path: str) -> bool:
+        """Whether an address is one of these operations'."""
+        return any(pattern.match(path) for pattern, _ in self._table)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Find the operation and answer with it."""
@@ -68,7 +84,7 @@ class Dispatcher:
             if redirect is not None:
                 await redirect(scope, receive, send)
                 return
-        if scope["type"] in _SERVED and scope["path"].startswith(PREFIX):
+        if scope["type"] in _SERVED and scope["path"].startswith(self._prefix):
             path = scope["path"]
             for pattern, methods in self._table:
                 match = pattern.match(path)
@@ -144,20 +160,20 @@ class Dispatcher:
             _check_is_json(scope)
             raw = await read_body(scope, receive, self._settings.serve.body_bytes)
             has_body = bool(raw) or not operation.body_is_optional
-            body = parse_body(operation.body, raw) if has_body else operation.body()
+            body = self._parse_body(operation.body, raw) if has_body else operation.body()
         elif operation.raw_body is not None:
             check_length(scope, self._settings_for(scope).serve.upload_bytes)
         if operation.is_passed_on or (operation.query is None and not scope["query_string"]):
             return body, None
-        return body, parse_query(operation.query or _NoQuery, scope["query_string"])
+        return body, self._parse_query(operation.query or _NoQuery, scope["query_string"])
 
 
-def _build_table(operations: Iterable[Operation]) -> list[tuple[re.Pattern[str], dict[str, Operation]]]:
+def _build_table(operations: Iterable[Operation], prefix: str) -> list[tuple[re.Pattern[str], dict[str, Operation]]]:
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
     # WHY: the name of a file may hold a line feed, which a dot does not match otherwise.
-    return [(re.compile(compile_path(PREFIX + path)[0].pattern, re.DOTALL), m) for path, m in by_path.items()]
+    return [(re.compile(compile_path(prefix + path)[0].pattern, re.DOTALL), m) for path, m in by_path.items()]
 
 
 def _choose(methods: dict[str, Operation], method: str) -> Operation:

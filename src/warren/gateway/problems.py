@@ -20,7 +20,7 @@ from warren.errors import Error, InvalidRequest, Overloaded, StoreError, Unauthe
 from warren.gateway.auth import CHALLENGE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pydantic import ValidationError
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -187,8 +187,9 @@ class ProblemMiddleware:
     Reads from the scope's state what was known by then: `request_id`, and `rate` where a rate is set.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, respond: Callable[[BaseException, str], Response] = respond) -> None:
         self._app = app
+        self._respond = respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
@@ -219,7 +220,7 @@ class ProblemMiddleware:
                 # The client must see that the answer is not whole: the server cuts the connection.
                 log_failure(exc, request_id)
                 raise
-            answer = respond(exc, request_id)
+            answer = self._respond(exc, request_id)
             if (rate := state.get("rate")) is not None and not isinstance(exc, RateExceeded):
                 answer.headers.update(rate_headers(rate))
             await answer(scope, receive, send)

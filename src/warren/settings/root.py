@@ -20,6 +20,7 @@ from warren.settings.groups import (
     ServeSettings,
     TracingSettings,
 )
+from warren.settings.groups_dialects import DialectsSettings
 from warren.settings.groups_identity import JwtSettings, TenantSettings
 from warren.settings.kinds import Group, Names, Seconds
 from warren.settings.sources import FILE, Given, Origin, Source, check_variables, gather, must_be_table, not_a_setting
@@ -80,6 +81,7 @@ class Settings(Group):
     capacity: CapacitySettings = Field(default=CapacitySettings(), description="What everybody may have.")
     records: RecordSettings = Field(default=RecordSettings(), description="How much is written down.")
     jwt: JwtSettings = Field(default=JwtSettings(), description="Sign-in with JSON Web Tokens.")
+    dialects: DialectsSettings = Field(default=DialectsSettings(), description="The APIs of other products.")
     log: LogSettings = Field(default=LogSettings(), description="What the service says on standard error.")
     tracing: TracingSettings = Field(default=TracingSettings(), description="Traces of requests.")
 

@@ -1,0 +1,95 @@
+"""How four of the dialects say what went wrong: `{"detail": …}`, a sentence, or a list that names each field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
+
+import orjson
+from pydantic import BaseModel, ValidationError
+from starlette.responses import Response
+
+from warren.errors import Error
+from warren.gateway.bodies import MAX_QUERY_FIELDS, check_depth
+from warren.gateway.operations import dump
+from warren.gateway.problems import build_problem, log_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+T = TypeVar("T", bound=BaseModel)
+
+_LISTED = 50
+
+
+class Refused(Exception):
+    """A request that a dialect refuses in words of its own."""
+
+    def __init__(self, status: int, detail: object, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status)
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
+
+
+def parse_body(model: type[T], raw: bytes) -> T:
+    """Read a JSON body. Raises Refused with 422, and each field's place under `body`."""
+    check_depth(raw)
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        if not raw.strip():
+            raise Refused(422, [_error("missing", ["body"], "Field required", None)]) from None
+        detail = _error("json_invalid", ["body", exc.pos], "JSON decode error", {}) | {"ctx": {"error": exc.msg}}
+        raise Refused(422, [detail]) from None
+    try:
+        return model.model_validate(value)
+    except ValidationError as exc:
+        raise Refused(422, list_errors(exc, ("body",))) from None
+
+
+def parse_query(model: type[T], raw: bytes) -> T:
+    """Read the query of an address; of what is given twice the last counts. Raises Refused with 422."""
+    try:
+        pairs = parse_qsl(raw.decode("ascii", "replace"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        raise Refused(422, [_error("query_invalid", ["query"], "The query has too many fields", None)]) from None
+    try:
+        return model.model_validate(dict(pairs))
+    except ValidationError as exc:
+        raise Refused(422, list_errors(exc, ("query",))) from None
+
+
+def list_errors(exc: ValidationError, where: Sequence[str], *, with_url: bool = False) -> list[dict[str, Any]]:
+    """List what pydantic found as clients of these APIs know it: type, loc, msg and input of each."""
+    found = exc.errors(include_url=with_url, include_context=True)[:_LISTED]
+    listed = []
+    for each in found:
+        shown: dict[str, Any] = {**each, "loc": [*where, *each["loc"]]}
+        if "ctx" in shown:
+            # An exception of ours, which is no JSON.
+            shown["ctx"] = {
+                name: str(value) if isinstance(value, Exception) else value for name, value in each["ctx"].items()
+            }
+        listed.append(shown)
+    return listed
+
+
+def respond(exc: BaseException, request_id: str) -> Response:
+    """Build the answer to a request that ended in an exception."""
+    if isinstance(exc, Refused):
+        return reply(exc.status, exc.detail, exc.headers)
+    problem = build_problem(exc)
+    if problem.status == 500:
+        log_failure(exc, request_id)
+    status = 422 if isinstance(exc, Error) and problem.status == 400 else problem.status
+    return reply(status, problem.detail, problem.headers)
+
+
+def reply(status: int, detail: object, headers: Mapping[str, str] | None = None) -> Response:
+    """Build an answer that says what went wrong."""
+    return Response(dump({"detail": detail}), status, dict(headers or {}), "application/json")
+
+
+def _error(kind: str, where: list[object], message: str, value: object) -> dict[str, Any]:
+    return {"type": kind, "loc": where, "msg": message, "input": value}

@@ -1,0 +1,56 @@
+"""The dialects that are served, side by side on one port; what belongs to none of them goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.gateway.dispatch import Dispatcher
+from warren.gateway.problems import ProblemMiddleware
+from warren.records import Principal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from warren.core.service import Service
+    from warren.gateway.auth import Auth
+    from warren.gateway.dialects.dialect import Dialect
+    from warren.settings import Settings
+
+
+class Dialects:
+    """An ASGI application of dialects. Each says in its own words what goes wrong in it."""
+
+    def __init__(
+        self, dialects: Iterable[Dialect], service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp
+    ) -> None:
+        self._otherwise = otherwise
+        self._served: list[tuple[Dispatcher, ASGIApp]] = []
+        for dialect in choose(dialects, settings):
+            chosen = getattr(settings.dialects, dialect.name)
+            dispatcher = Dispatcher(
+                dialect.operations,
+                service,
+                settings,
+                auth.opened_to(Principal(subject=dialect.name)) if chosen.open else auth,
+                otherwise,
+                prefix="",
+                parse_body=dialect.parse_body,
+                parse_query=dialect.parse_query,
+            )
+            self._served.append((dispatcher, ProblemMiddleware(dispatcher, dialect.respond)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the dialect answer that knows the address."""
+        if scope["type"] in {"http", "websocket"}:
+            for dispatcher, app in self._served:
+                if dispatcher.knows(scope["path"]):
+                    await app(scope, receive, send)
+                    return
+        await self._otherwise(scope, receive, send)
+
+
+def choose(dialects: Iterable[Dialect], settings: Settings) -> list[Dialect]:
+    """Return those that the operator wants served."""
+    return [dialect for dialect in dialects if getattr(settings.dialects, dialect.name).enabled]
