@@ -179,6 +179,9 @@ class Lifecycle(RuleBasedStateMachine):
     def kill_agent(self, sandbox_id: str) -> None:
         if self.statuses.get(sandbox_id) is Status.RUNNING:
             place = self.estate.lives.places[sandbox_id]
+            if not place.is_ready:
+                # Nobody has used it: nothing would tell that it died, until somebody does.
+                self._call(self.estate.lives.reach, place)
             link = place.link
             self.estate.kill_agent(sandbox_id)
             self._call(link.wait_lost)

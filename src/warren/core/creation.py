@@ -186,8 +186,8 @@ class Creation:
                     await self._links.drop(place.id)
                     await self._engine.destroy(place.handle)
                 with explained():
+                    # Connected to when it is first used: until then it is one process instead of three.
                     await self._engine.create(build_spec(sandbox, image))
-                place.link = await self._links.get(place.handle)
             if sandbox.status is Status.CREATING:
                 await self._lives.become(place, Status.RUNNING)
         except BaseException:

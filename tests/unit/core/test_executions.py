@@ -210,10 +210,22 @@ def test_a_connection_that_breaks_alone_costs_nothing(tell: Tell) -> None:
 def test_a_sandbox_that_cannot_be_reached_is_an_error(tell: Tell) -> None:
     async def story(shop: Workshop) -> None:
         sandbox = await shop.create(storage=EPHEMERAL)
+        await shop.executions.run(ANN, sandbox.id, command("true"))
         shop.kill_agent(sandbox.id)
         await wait_until(lambda: sandbox.id not in shop.lives.places)
         with pytest.raises((SandboxLost, NotFound)):
             await shop.executions.run(ANN, sandbox.id, command("true"))
+
+    tell(story)
+
+
+def test_a_sandbox_that_died_before_its_first_use_is_an_error_then(tell: Tell) -> None:
+    async def story(shop: Workshop) -> None:
+        sandbox = await shop.create(storage=EPHEMERAL)
+        shop.kill_agent(sandbox.id)
+        with pytest.raises(SandboxLost):
+            await shop.executions.run(ANN, sandbox.id, command("true"))
+        assert sandbox.id not in shop.lives.places
 
     tell(story)
 

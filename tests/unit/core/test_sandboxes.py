@@ -347,6 +347,7 @@ def test_an_ephemeral_sandbox_whose_agent_dies_is_removed(serve: Callable[..., N
 def test_a_sandbox_that_breaks_its_protocol_is_stopped(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create()
+        await estate.shell(sandbox.id, "true")
         place = estate.lives.places[sandbox.id]
 
         place.link.break_off(ProtocolError("nonsense"))
@@ -408,6 +409,7 @@ def test_use_is_noted(serve: Callable[..., None]) -> None:
 def test_whoever_comes_while_a_sandbox_is_being_stopped_gets_it_started_again(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create()
+        await estate.shell(sandbox.id, "true")
         before = estate.lives.places[sandbox.id].link
         is_ending, may_end = anyio.Event(), anyio.Event()
 
