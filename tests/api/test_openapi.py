@@ -45,6 +45,7 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "403", "404",
 include-tag = "Terminals"
 # What opens a WebSocket is no request that this program can make.
 checks.positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "426", "429"]
+checks.negative_data_rejection.expected-statuses = ["4xx"]
 """
 
 REAL = """
