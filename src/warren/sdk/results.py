@@ -177,7 +177,8 @@ class Result:
         parts = [self.stdout, self.stderr, *(each.text for each in self.displays)]
         if not self.ok and self.status == "finished":
             parts.append(self.error.traceback if self.error else self.explain())
-        return "\n".join(part.rstrip("\n") if part is not parts[-1] else part for part in parts if part)
+        *before, last = [part for part in parts if part] or [""]
+        return "".join(part if part.endswith("\n") else f"{part}\n" for part in before) + last
 
     def explain(self) -> str:
         """Say in a sentence how it ended."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from warren.errors import Error
     from warren.sdk.request import Request
 
-_FIRST_S = 0.1
+_FIRST_S = 0.2
 _REFUSALS = {QuotaExceeded.code, Overloaded.code}
 """Said before anything was done, so that also what must not be done twice can be asked for again."""
 

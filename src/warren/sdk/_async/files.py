@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from warren.errors import NotFound
 from warren.sdk import folders
+from warren.sdk._async.download import AsyncDownload
 from warren.sdk.address import encode_path
 from warren.sdk.content import PIECE, Content, build_form
 from warren.sdk.io_async import in_thread
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Mapping
     from typing import IO
-
-    import httpx
 
     from warren.sdk._async.connection import AsyncConnection
     from warren.sdk.content import Progress, Uploadable
@@ -221,24 +220,11 @@ class AsyncFiles:
         return build(Found, await self._connection.ask_json(request))
 
     async def _save(self, request: Request, to: str | os.PathLike[str] | IO[bytes], progress: Progress | None) -> int:
-        async with self._connection.open(request) as answer:
-            with folders.saving(to) as file:
-                return await _copy(answer, file, progress)
+        with folders.saving(to) as file:
+            return await AsyncDownload(self._connection, request, file, progress).run()
 
     def _file(self, method: str, path: str, **rest: object) -> Request:
         return api(method, *self._parts, "files", encode_path(path), **rest)
 
     def _archive(self, method: str, path: str, kind: str, content: Content | None = None) -> Request:
         return api(method, *self._parts, "archive", params={"path": path, "format": kind}, content=content)
-
-
-async def _copy(answer: httpx.Response, file: IO[bytes], progress: Progress | None) -> int:
-    length = answer.headers.get("content-length")
-    total = int(length) if length is not None and length.isdigit() else None
-    done = 0
-    async for piece in answer.aiter_bytes(PIECE):
-        await in_thread(file.write, piece)
-        done += len(piece)
-        if progress is not None:
-            progress(done, total)
-    return done

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from warren.errors import NotFound
 from warren.sdk import folders
+from warren.sdk._sync.download import Download
 from warren.sdk.address import encode_path
 from warren.sdk.content import PIECE, Content, build_form
 from warren.sdk.io_sync import in_thread
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
     from typing import IO
-
-    import httpx
 
     from warren.sdk._sync.connection import Connection
     from warren.sdk.content import Progress, Uploadable
@@ -216,23 +215,11 @@ class Files:
         return build(Found, self._connection.ask_json(request))
 
     def _save(self, request: Request, to: str | os.PathLike[str] | IO[bytes], progress: Progress | None) -> int:
-        with self._connection.open(request) as answer, folders.saving(to) as file:
-            return _copy(answer, file, progress)
+        with folders.saving(to) as file:
+            return Download(self._connection, request, file, progress).run()
 
     def _file(self, method: str, path: str, **rest: object) -> Request:
         return api(method, *self._parts, "files", encode_path(path), **rest)
 
     def _archive(self, method: str, path: str, kind: str, content: Content | None = None) -> Request:
         return api(method, *self._parts, "archive", params={"path": path, "format": kind}, content=content)
-
-
-def _copy(answer: httpx.Response, file: IO[bytes], progress: Progress | None) -> int:
-    length = answer.headers.get("content-length")
-    total = int(length) if length is not None and length.isdigit() else None
-    done = 0
-    for piece in answer.iter_bytes(PIECE):
-        in_thread(file.write, piece)
-        done += len(piece)
-        if progress is not None:
-            progress(done, total)
-    return done

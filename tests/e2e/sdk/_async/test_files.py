@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import warren
+from warren import AsyncClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from e2e.sdk.breaking import BreakingProxy
+    from e2e.serving import RunningService
     from warren import AsyncSandbox
+    from warren.sdk.content import Uploadable
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +52,7 @@ async def test_content_comes_from_anywhere(sandbox: AsyncSandbox, tmp_path: Path
     (tmp_path / "data").write_bytes(data)
     meter = Meter()
     with open(tmp_path / "data", "rb") as file:
-        sources = {
+        sources: dict[str, Uploadable] = {
             "bytes": data,
             "path": tmp_path / "data",
             "open file": file,
@@ -124,6 +128,26 @@ async def test_large_files_come_in_pieces(sandbox: AsyncSandbox) -> None:
     assert sum(sizes) == 3_000_000
     assert max(sizes) <= MIB
     assert await sandbox.files.download("zeros", into) == len(into.getvalue()) == 3_000_000
+
+
+async def test_a_download_that_breaks_is_taken_up_again(
+    service: RunningService, sandbox: AsyncSandbox, proxy: BreakingProxy
+) -> None:
+    size = 64 * MIB
+    await sandbox.run(f"import os; open('large', 'wb').write(os.urandom(1 << 20) * {size // MIB})")
+    into, told = io.BytesIO(), []
+
+    def cut_once(done: int, _total: int | None) -> None:
+        told.append(done)
+        if len(told) in {2, 5}:
+            proxy.cut()
+
+    async with AsyncClient(proxy.url, service.key) as client:
+        done = await client.sandboxes.at(sandbox.id).files.download("large", into, progress=cut_once)
+
+    assert (done, told[-1], told) == (size, size, sorted(told))
+    assert proxy.connections >= 2
+    assert into.getvalue() == await sandbox.files.read("large")
 
 
 async def test_folders_are_copied_both_ways(sandbox: AsyncSandbox, tmp_path: Path) -> None:

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import warren
+from warren import Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from e2e.sdk.breaking import BreakingProxy
+    from e2e.serving import RunningService
     from warren import Sandbox
+    from warren.sdk.content import Uploadable
 
 MIB = 1 << 20
 
@@ -47,7 +51,7 @@ def test_content_comes_from_anywhere(sandbox: Sandbox, tmp_path: Path, kind: str
     (tmp_path / "data").write_bytes(data)
     meter = Meter()
     with open(tmp_path / "data", "rb") as file:
-        sources = {
+        sources: dict[str, Uploadable] = {
             "bytes": data,
             "path": tmp_path / "data",
             "open file": file,
@@ -123,6 +127,26 @@ def test_large_files_come_in_pieces(sandbox: Sandbox) -> None:
     assert sum(sizes) == 3_000_000
     assert max(sizes) <= MIB
     assert sandbox.files.download("zeros", into) == len(into.getvalue()) == 3_000_000
+
+
+def test_a_download_that_breaks_is_taken_up_again(
+    service: RunningService, sandbox: Sandbox, proxy: BreakingProxy
+) -> None:
+    size = 64 * MIB
+    sandbox.run(f"import os; open('large', 'wb').write(os.urandom(1 << 20) * {size // MIB})")
+    into, told = io.BytesIO(), []
+
+    def cut_once(done: int, _total: int | None) -> None:
+        told.append(done)
+        if len(told) in {2, 5}:
+            proxy.cut()
+
+    with Client(proxy.url, service.key) as client:
+        done = client.sandboxes.at(sandbox.id).files.download("large", into, progress=cut_once)
+
+    assert (done, told[-1], told) == (size, size, sorted(told))
+    assert proxy.connections >= 2
+    assert into.getvalue() == sandbox.files.read("large")
 
 
 def test_folders_are_copied_both_ways(sandbox: Sandbox, tmp_path: Path) -> None:
