@@ -70,7 +70,9 @@ def build_engine(settings: Settings) -> Engine:
 def build_store(settings: Settings) -> Store:
     """Build the store that the settings name; it is not open yet."""
     store_class: Any = load_store(settings.store)
-    store: Store = store_class(settings.data_dir, kept_executions=settings.records.executions)
+    store: Store = store_class(
+        settings.data_dir, kept_executions=settings.records.executions, own_bytes=settings.quota.record_bytes
+    )
     return store
 
 

@@ -153,6 +153,7 @@ class Health:
             "uptime_seconds": round(time.time() - service.started_at, 3),
             "engine": {"name": service.engine.name, "layers": list(getattr(service.engine, "layers", ()))},
             "sandboxes": held._asdict(),
+            "records": {"bytes": await service.store.recorded(None)},
             "pool": service.pool.sizes(),
             "admission": {name: {"under_way": gate.inside, "waiting": gate.waiting} for name, gate in gates.items()},
             "audit": {

@@ -152,6 +152,7 @@ class _Core(Collector):
     def __init__(self, service: Service) -> None:
         self._service = service
         self._sandboxes: dict[Status, int] = {}
+        self._recorded = 0
 
     async def refresh(self) -> None:
         """Read what can only be waited for."""
@@ -159,6 +160,7 @@ class _Core(Collector):
         for status in Status:
             page = await store.list(SandboxQuery(statuses=frozenset({status}), limit=1))
             self._sandboxes[status] = page.total
+        self._recorded = await store.recorded(None)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families of numbers."""
@@ -179,6 +181,7 @@ class _Core(Collector):
         yield _gauge(
             "warren_under_way", "Places that are taken.", ("line",), {(k,): g.inside for k, g in lines.items()}
         )
+        yield _gauge("warren_record_bytes", "Kept of executions.", (), {(): self._recorded})
         yield _gauge("warren_audit_backlog", "Audit entries that are not on disk yet.", (), {(): service.audit.backlog})
         yield _counter(
             "warren_executions", "That ended.", ("kind", "cause"), {tuple(k): n for k, n in observer.executions.items()}

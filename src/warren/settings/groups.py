@@ -89,6 +89,9 @@ class QuotaSettings(Group):
     memory_bytes: Size = Field(default=0, ge=0, description="Memory limits of a principal's running sandboxes, added.")
     disk_bytes: Size = Field(default=0, ge=0, description="Workspace sizes of one principal's sandboxes, added.")
     executions: int = Field(default=64, ge=0, description="Executions of one principal at once.")
+    record_bytes: Size = Field(
+        default=256 * MIB, ge=0, description="Records of one principal's executions, added; the oldest go."
+    )
     requests_per_minute: int = Field(default=0, ge=0, description="Requests of one principal in a minute.")
     creates_per_minute: int = Field(default=1200, ge=0, description="Sandboxes that one principal makes in a minute.")
 

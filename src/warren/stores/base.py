@@ -95,7 +95,7 @@ class Store(Protocol):
         """Keep an execution: a new one, or its result. The result that came first stays.
 
         A new one counts for its sandbox and notes that it was used. Nothing happens where the sandbox is gone. A store
-        may keep only the newest of a sandbox, but never forgets one that runs.
+        may keep only the newest of a sandbox, and only so many bytes of an owner's, but never forgets one that runs.
         """
 
     async def execution(self, execution_id: str) -> Execution | None:
@@ -106,6 +106,9 @@ class Store(Protocol):
 
     async def running(self, sandbox_id: str | None = None) -> tuple[Execution, ...]:
         """Return the executions that have no result, of one sandbox or of all."""
+
+    async def recorded(self, owner: Owner | None) -> int:
+        """Return how many bytes the ended executions of an owner take, or everybody's: about what they take on disk."""
 
     async def append(self, *entries: AuditEntry) -> None:
         """Add to the audit chain, in this order and with nothing between them."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.domain import Cause, ExecKind, ExecResult, State
+from warren.records import Owner
 from warren.testing.store_subject import make_execution, make_result, make_sandbox
 
 if TYPE_CHECKING:
@@ -130,3 +131,24 @@ async def check_running_are_those_without_a_result(subject: StoreSubject) -> Non
     assert await subject.store.running(one.id) == (first,)
     assert {each.id for each in await subject.store.running()} == {first.id, second.id}
     assert await subject.store.running("sbx_unknown") == ()
+
+
+async def check_the_bytes_of_executions_are_counted(subject: StoreSubject) -> None:
+    """For each owner and for all, once they have ended: what is added, and what goes with its sandbox."""
+    one, two = make_sandbox(), make_sandbox(owner=Owner("else", "where"))
+    for sandbox in (one, two):
+        await subject.store.add(sandbox)
+    assert await subject.store.recorded(None) == 0
+    running = make_execution(one, code="ü" * 10_000)
+    await subject.store.record(running)
+    for execution in (_finished(running, stdout=bytes(30_000)), _finished(make_execution(two), stderr=bytes(5_000))):
+        await subject.store.record(execution)
+        await subject.store.record(execution)
+    ended, other = await subject.store.recorded(one.owner), await subject.store.recorded(two.owner)
+
+    assert 50_000 < ended < 60_000
+    assert 5_000 < other < 10_000
+    assert await subject.store.recorded(None) == ended + other
+    await subject.store.remove(one.id)
+    assert await subject.store.recorded(one.owner) == 0
+    assert await subject.store.recorded(None) == other

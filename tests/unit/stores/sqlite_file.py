@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def open_store(folder: Path, *, kept_executions: int | None = None) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(folder, kept_executions=kept_executions)
+async def open_store(
+    folder: Path, *, kept_executions: int | None = None, own_bytes: int | None = None
+) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(folder, kept_executions=kept_executions, own_bytes=own_bytes)
     await store.open()
     try:
         yield store

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +12,10 @@ import anyio
 import pytest
 
 from unit.stores.sqlite_file import open_store, tamper
+from warren.domain import new_id
 from warren.errors import Conflict, StoreError
-from warren.records import Holding, SandboxQuery
-from warren.stores.sqlite import SqliteStore
+from warren.records import Holding, Owner, SandboxQuery
+from warren.stores.sqlite import SqliteStore, sandboxes, schema
 from warren.testing.store_subject import make_entry, make_execution, make_key, make_result, make_sandbox
 
 if TYPE_CHECKING:
@@ -119,6 +122,39 @@ def test_only_the_newest_executions_of_a_sandbox_are_kept(tmp_path: Path) -> Non
     anyio.run(main)
 
 
+def test_only_so_many_bytes_of_an_owners_executions_are_kept(tmp_path: Path) -> None:
+    """However many sandboxes they are spread over, and however small those are that have to go for a large one."""
+
+    async def main() -> None:
+        async with open_store(tmp_path, own_bytes=100_000) as store:
+            sandboxes = [make_sandbox() for _ in range(3)]
+            other = make_sandbox(owner=Owner("some", "body"))
+            for each in (*sandboxes, other):
+                await store.add(each)
+            await store.record(make_execution(other, result=make_result(), finished_at=0.5))
+            long = make_execution(sandboxes[0], started_at=1.0)
+            await store.record(long)
+            for number in range(120):
+                execution = make_execution(sandboxes[number % 3], started_at=10.0 + number)
+                await store.record(execution)
+                await store.record(replace(execution, finished_at=10.5 + number, result=make_result()))
+            many = sum([(await store.executions(each.id)).total for each in sandboxes])
+            assert 50 < many < 110
+            assert await store.recorded(long.owner) <= 100_000
+
+            large = replace(execution, id=new_id("exe"), finished_at=999.0, result=make_result(stdout=bytes(90_000)))
+            await store.record(large)
+            kept = {item.id for each in sandboxes for item in (await store.executions(each.id)).items}
+            assert {large.id, long.id} < kept, "what came last, and what runs"
+            assert execution.id in kept, "of the others, those that ended last"
+            assert await store.recorded(long.owner) <= 100_000
+            await store.record(replace(large, id=new_id("exe"), result=make_result(stdout=bytes(200_000))))
+            assert (await store.executions(sandboxes[2].id)).total == 1, "the last is kept, be it too large alone"
+            assert (await store.executions(other.id)).total == 1
+
+    anyio.run(main)
+
+
 def test_running_executions_are_never_forgotten(tmp_path: Path) -> None:
     async def main() -> None:
         async with open_store(tmp_path, kept_executions=2) as store:
@@ -164,3 +200,29 @@ def test_a_store_is_used_from_two_event_loops_in_turn(tmp_path: Path) -> None:
 
     anyio.run(first)
     anyio.run(second, backend_options={"use_uvloop": True})
+
+
+def test_what_an_earlier_version_recorded_is_counted_too(tmp_path: Path) -> None:
+    sandbox = make_sandbox()
+    with contextlib.closing(sqlite3.connect(tmp_path / "warren.db", isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE schema_version (version INTEGER PRIMARY KEY, made_at REAL)")
+        for statement in schema.statements(schema.MIGRATIONS[0]):
+            connection.execute(statement)
+        connection.execute("INSERT INTO schema_version VALUES (1, 0)")
+        sandboxes.add(connection, sandbox)
+        for number, result in enumerate(("{}", None)):
+            connection.execute(
+                "INSERT INTO executions (id, sandbox_id, tenant, subject, kind, code, background, request_id, "
+                "started_at, finished_at, result, stdout, stderr) "
+                "VALUES (?, ?, ?, ?, 'cell', 'x', 0, '', 1, ?, ?, ?, ?)",
+                (f"exe_{number}", sandbox.id, *sandbox.owner, result and 2.0, result, result and bytes(9_000), b""),
+            )
+
+    async def main() -> None:
+        async with open_store(tmp_path, own_bytes=9_600) as store:
+            assert 9_500 < await store.recorded(sandbox.owner) < 9_600
+            await store.record(make_execution(sandbox, result=make_result(), finished_at=3.0))
+            assert await store.execution("exe_0") is None, "it was the oldest that had ended"
+            assert await store.recorded(sandbox.owner) < 2_000
+
+    anyio.run(main)

@@ -43,7 +43,7 @@ class Database:
         self.path = os.path.join(data_dir, DATABASE)
         self._secret_path = os.path.join(data_dir, SECRET)
 
-    def prepare(self, *, kept_executions: int | None) -> bytes:
+    def prepare(self, kept_executions: int | None, own_bytes: int | None) -> bytes:
         """Make or migrate the file, and return the secret of the audit chain. Raises StoreError."""
         if self._must_exist and not os.path.exists(self.path) and not os.path.exists(self._secret_path):
             raise StoreError(
@@ -61,8 +61,7 @@ class Database:
                 # WHY: once, at the start, it may cost a flush to know that all else is there before the secret is.
                 connection.execute("PRAGMA synchronous = FULL")
                 schema.migrate(connection, self.path)
-                if kept_executions is not None:
-                    executions.bound(connection, kept_executions)
+                executions.bound(connection, kept_executions, own_bytes)
                 secret = self._load_secret(connection)
             self._identity = self._identify()
         return secret

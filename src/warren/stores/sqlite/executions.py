@@ -20,17 +20,20 @@ _COLUMNS = (
     "result, stdout, stderr"
 )
 _RECORD = (
-    f"INSERT INTO executions ({_COLUMNS}) SELECT {', '.join('?' * 14)} "  # noqa: S608 - our own names
+    f"INSERT INTO executions ({_COLUMNS}, size) SELECT {', '.join('?' * 15)} "  # noqa: S608 - our own names
     "WHERE EXISTS (SELECT 1 FROM sandboxes WHERE id = ?) "
     "ON CONFLICT (id) DO UPDATE SET finished_at = excluded.finished_at, result = excluded.result, "
-    "stdout = excluded.stdout, stderr = excluded.stderr WHERE result IS NULL AND excluded.result IS NOT NULL"
+    "stdout = excluded.stdout, stderr = excluded.stderr, size = excluded.size "
+    "WHERE result IS NULL AND excluded.result IS NOT NULL"
 )
+OVERHEAD = 512
+"""What a record takes besides its texts: about that much, and it is what the schema reckons with."""
 
 
 def dump(execution: Execution) -> tuple[Any, ...]:
-    """Build the columns of an execution."""
+    """Build the columns of an execution, and how much they are."""
     result = execution.result
-    return (
+    row: tuple[Any, ...] = (
         dump_text(execution.id),
         dump_text(execution.sandbox_id),
         *map(dump_text, execution.owner),
@@ -45,6 +48,12 @@ def dump(execution: Execution) -> tuple[Any, ...]:
         None if result is None else result.stdout,
         None if result is None else result.stderr,
     )
+    # Those that run are few, and counted when they end: a start must cost nothing that it need not.
+    return (*row, 0 if result is None else OVERHEAD + sum(map(_measure, (row[6], *row[-3:]))))
+
+
+def _measure(value: str | bytes) -> int:
+    return len(value if isinstance(value, bytes) or value.isascii() else value.encode())
 
 
 def record(connection: sqlite3.Connection, row: tuple[Any, ...]) -> None:
@@ -52,9 +61,20 @@ def record(connection: sqlite3.Connection, row: tuple[Any, ...]) -> None:
     connection.execute(_RECORD, (*row, row[1]))
 
 
-def bound(connection: sqlite3.Connection, kept: int) -> None:
-    """Set how many executions of a sandbox are kept, from the next one on."""
-    connection.execute("UPDATE bounds SET kept_executions = ? WHERE kept_executions <> ?", (kept, kept))
+def bound(connection: sqlite3.Connection, kept: int | None, own_bytes: int | None) -> None:
+    """Set how many executions of a sandbox, and bytes of an owner's, are kept, from the next one on."""
+    for name, value in (("kept_executions", kept), ("own_bytes", own_bytes)):
+        if value is not None:
+            connection.execute(f"UPDATE bounds SET {name} = ? WHERE {name} <> ?", (value, value))  # noqa: S608 - our own names
+
+
+def measure(connection: sqlite3.Connection, owner: Owner | None) -> int:
+    """Add up what the records of an owner's executions take, or of everybody's."""
+    condition, values = (
+        ("", ()) if owner is None else (" WHERE tenant = ? AND subject = ?", tuple(map(dump_text, owner)))
+    )
+    (size,) = connection.execute(f"SELECT coalesce(sum(bytes), 0) FROM recorded{condition}", values).fetchone()  # noqa: S608 - our own names
+    return int(size)
 
 
 def get(connection: sqlite3.Connection, execution_id: str) -> Execution | None:

@@ -59,16 +59,18 @@ class SqliteStore:
         data_dir: str | os.PathLike[str],
         *,
         kept_executions: int | None = None,
+        own_bytes: int | None = None,
         lock_wait_s: float = 10.0,
         must_exist: bool = False,
     ) -> None:
-        """Set what is kept of each sandbox, for every process: without it, it stays as it is, 1000 in a new file.
+        """Set what is kept, for every process: without it, it stays as it is.
 
-        Of the executions that ended, those that ended first go. `lock_wait_s` is how long another process may write.
-        One that must exist is not made: who only looks would take an empty one for the truth.
+        That is how many executions of each sandbox, 1000 in a new file, and how many bytes of those of each owner,
+        where 0, as in a new file, is no bound: those that ended first go. `lock_wait_s` is how long another process may
+        write. One that must exist is not made: who only looks would take an empty one for the truth.
         """
         self._database = Database(os.path.abspath(data_dir), lock_wait_s, must_exist=must_exist)
-        self._kept_executions = kept_executions
+        self._bounds = (kept_executions, own_bytes)
         self._buckets = Buckets()
         self._opened: _Parts | None = None
 
@@ -78,7 +80,7 @@ class SqliteStore:
             self._opened = await to_thread.run_sync(self._open)
 
     def _open(self) -> _Parts:
-        secret = self._database.prepare(kept_executions=self._kept_executions)
+        secret = self._database.prepare(*self._bounds)
         appender, checkpoints = Appender(secret), Checkpoints(self._database.writer())
         writer = Writer(
             self._database.writer(),
@@ -166,6 +168,10 @@ class SqliteStore:
     async def running(self, sandbox_id: str | None = None) -> tuple[Execution, ...]:
         """Return the executions that have no result."""
         return await self._reader.scan(executions.running, sandbox_id)
+
+    async def recorded(self, owner: Owner | None) -> int:
+        """Return how many bytes the executions of an owner take, or everybody's."""
+        return await self._reader.scan(executions.measure, owner)
 
     async def append(self, *entries: AuditEntry) -> None:
         """Add to the audit chain."""
