@@ -93,8 +93,7 @@ class KeySource:
             with anyio.fail_after(_FETCH_S):
                 raw = await self._load()
             self._take(raw)
-        except (OSError, ValueError) as error:
-            # TimeoutError is an OSError. What an issuer answers may be anything: our own words only are logged.
+        except Exception as error:  # noqa: BLE001 - whatever an issuer answers, the service lives on with the last keys
             self._keep_former(error)
             return False
         finally:
@@ -117,7 +116,8 @@ class KeySource:
         if is_stale:
             self.keys = ()
             self.generation += 1
-        reason = str(error) or type(error).__name__
+        # Others' messages may quote what was answered: only our own sentences are logged.
+        reason = (str(error) if isinstance(error, OSError | ValueError) else "") or type(error).__name__
         _log.warning("jwks.unread", extra={"reason": reason, "keys": len(self.keys)})
 
 
