@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import time
@@ -57,6 +58,8 @@ class Reaper:
         self._reaping: set[str] = set()
         self._not_before: dict[str, float] = {}
         """When to try again what went wrong, by sandbox id."""
+        self._unwritten: set[str] = set()
+        """Those for which the store must be writable again."""
 
     async def run(self) -> None:
         """Look, for as long as the service lives. What takes long does not keep the others waiting."""
@@ -67,6 +70,7 @@ class Reaper:
 
     async def tick(self) -> None:
         """Do everything that is due now, and wait until it is done."""
+        await self._look_at_store()
         now, today = time.monotonic(), time.time()
         places = tuple(self._lives.places.values())
         due = [place for place in places if self._is_free(place, now) and self._judge(place, now, today) is not None]
@@ -81,8 +85,15 @@ class Reaper:
             for place in used:
                 tasks.start_soon(self._touch, place)
 
+    async def _look_at_store(self) -> None:
+        """Try again what could not be written, as soon as anything can: a full disk must not leave rows for long."""
+        if self._unwritten:
+            with contextlib.suppress(StoreError):
+                await self._store.ping()
+                self._unwritten.clear()
+
     def _is_free(self, place: Place, now: float) -> bool:
-        if place.id in self._reaping or now < self._not_before.get(place.id, 0):
+        if place.id in self._reaping or place.id in self._unwritten or now < self._not_before.get(place.id, 0):
             return False
         return not place.lock.locked()
 
@@ -106,6 +117,9 @@ class Reaper:
                 fate = None if place.is_gone else self._judge(place, time.monotonic(), time.time())
                 if fate is not None:
                     await self._carry_out(place, fate)
+        except StoreError:
+            self._unwritten.add(place.id)
+            _log.warning("sandbox.unended", extra={"sandbox_id": place.id}, exc_info=True)
         except Exception:  # noqa: BLE001 - whatever is wrong with one must not keep us from the others
             self._not_before[place.id] = time.monotonic() + _BACK_OFF_S
             _log.warning("sandbox.unended", extra={"sandbox_id": place.id}, exc_info=True)

@@ -113,6 +113,25 @@ def test_what_could_not_be_removed_is_removed_later(serve: Callable[..., None]) 
     serve(scenario)
 
 
+def test_what_the_store_could_not_write_is_tried_again_as_soon_as_it_can(serve: Callable[..., None]) -> None:
+    """Well before what failed for another reason is."""
+
+    async def scenario(estate: Estate) -> None:
+        await estate.create(storage=EPHEMERAL, idle_timeout_s=SOON)
+        (place,) = estate.lives.places.values()
+        await estate.store.close()
+
+        await reap_until(estate, lambda: place.sandbox.status is Status.DESTROYING)
+        await estate.reaper.tick()
+        assert place.id in estate.lives.places
+        await estate.store.open()
+        await reap_until(estate, lambda: not estate.lives.places)
+
+        assert (await estate.rows(), await estate.handles()) == ({}, set())
+
+    serve(scenario)
+
+
 def test_it_looks_by_itself(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create(idle_timeout_s=SOON)
