@@ -2,72 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
-import re
-import select
-import signal
-import struct
-import subprocess
-import termios
-import time
-from fcntl import ioctl
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from e2e.serving import PROGRAM
+from e2e.person import Person
 
 if TYPE_CHECKING:
     from e2e.conftest import Cli
-
-
-_COLOURS = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")
-
-
-class Person:
-    """Somebody at a terminal, who reads before typing."""
-
-    def __init__(self, warren: Cli, *arguments: str) -> None:
-        self._terminal, theirs = pty.openpty()
-        ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
-        self.process = subprocess.Popen(
-            [*PROGRAM, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=warren.folder, env=warren.env
-        )
-        os.close(theirs)
-        self.seen = b""
-
-    def reads(self, wanted: bytes) -> None:
-        deadline = time.monotonic() + 60
-        while wanted not in _COLOURS.sub(b"", self.seen):
-            ready, _, _ = select.select([self._terminal], [], [], max(0, deadline - time.monotonic()))
-            assert ready, f"{wanted!r} did not come; there was {self.seen!r}"
-            try:
-                self.seen += os.read(self._terminal, 65536)
-            except OSError as exc:
-                raise AssertionError(f"it ended without {wanted!r}; there was {self.seen!r}") from exc
-
-    def types(self, keys: bytes) -> None:
-        self.seen = b""
-        os.write(self._terminal, keys)
-
-    def resizes(self, columns: int, rows: int) -> None:
-        ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.process.send_signal(signal.SIGWINCH)
-
-    def leaves(self) -> int:
-        with contextlib.suppress(OSError):
-            while os.read(self._terminal, 65536):
-                pass
-        return self.process.wait(60)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._terminal)
-        with self.process:
-            self.process.kill()
 
 
 def test_a_shell_is_a_terminal_in_a_sandbox(warren: Cli) -> None:
