@@ -86,7 +86,7 @@ def _format(text: str, path: str, root: str) -> str:
     """Sort imports and wrap lines anew: without `await` many are shorter."""
     ruff = os.path.join(os.path.dirname(sys.executable), "ruff")
     for command in (
-        ["check", "--quiet", "--select", "I,F401,TC,SIM117", "--fix", "--exit-zero"],
+        ["check", "--quiet", "--select", "I,F401,TC", "--fix", "--exit-zero"],
         ["format", "--quiet"],
     ):
         argv = [ruff, *command, "--stdin-filename", path, "-"]

@@ -19,7 +19,8 @@ class BreakingProxy:
     """Listens on a port of its own, and passes everything on to another of this machine."""
 
     def __init__(self, port: int) -> None:
-        self._to = port
+        self.to = port
+        """Where new connections lead."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -60,7 +61,7 @@ class BreakingProxy:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._to), timeout=DEADLINE_S)
+                far = socket.create_connection(("127.0.0.1", self.to), timeout=DEADLINE_S)
                 far.settimeout(None)
                 with self._lock:
                     self.connections += 1

@@ -79,8 +79,9 @@ class Client:
         try:
             yield made
         finally:
-            with shielded(), contextlib.suppress(NotFound):
-                made.delete()
+            with shielded():
+                with contextlib.suppress(NotFound):
+                    made.delete()
 
     def run(
         self,

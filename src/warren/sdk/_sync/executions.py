@@ -116,8 +116,9 @@ class Follower:
                 self._next = follow(self._sandbox_id, must_name(reader.execution_id), reader.seen)
         finally:
             if self._ends_with_us and reader.result is None and reader.execution_id is not None:
-                with shielded(), contextlib.suppress(Error):
-                    self.execution.kill()
+                with shielded():
+                    with contextlib.suppress(Error):
+                        self.execution.kill()
 
     def _read(self) -> Generator[Event, None, None]:
         parser = EventParser()

@@ -45,13 +45,15 @@ def test_the_address_of_the_api_is_good_too(service: RunningService, url: str) -
 
 
 def test_without_a_key_it_says_what_to_do(url: str) -> None:
-    with Client(url) as client, pytest.raises(warren.Unauthenticated, match="set WARREN_API_KEY or give api_key="):
-        client.images()
+    with Client(url) as client:
+        with pytest.raises(warren.Unauthenticated, match="set WARREN_API_KEY or give api_key="):
+            client.images()
 
 
 def test_a_wrong_key_is_told_by_the_service(url: str) -> None:
-    with Client(url, "wrn_wrong") as client, pytest.raises(warren.Unauthenticated, match="not valid"):
-        client.images()
+    with Client(url, "wrn_wrong") as client:
+        with pytest.raises(warren.Unauthenticated, match="not valid"):
+            client.images()
 
 
 def test_without_a_service_it_says_what_to_do(tmp_path: object) -> None:
