@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import typer
 
-from warren.cli.units import parse_copy, parse_duration, parse_pair, parse_size, render_duration, render_size
+from warren.cli.units import (
+    parse_copy,
+    parse_duration,
+    parse_pair,
+    parse_size,
+    render_age,
+    render_duration,
+    render_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +73,10 @@ def test_amounts_are_written_as_people_read_them() -> None:
         "5120 GiB",
     ]
     assert [render_duration(s) for s in (0.25, 30, 90.04, 300)] == ["250 ms", "30 s", "90 s", "5 min"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-3, "0 s"), (0, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 d")]
+)
+def test_an_age_is_in_the_unit_that_people_count_in(seconds: float, text: str) -> None:
+    assert render_age(seconds) == text
