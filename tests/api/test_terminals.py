@@ -273,8 +273,25 @@ def test_more_terminals_than_there_may_be_are_refused(ann: httpx.Client, sandbox
     assert len(listed) == 32
 
 
+def test_more_connections_than_one_may_have_are_refused(bare: Served) -> None:
+    with bare.client("bob") as bob, ExitStack() as opened:
+        sandbox = bob.post("/sandboxes", json={}).json()["id"]
+        for number in range(128):
+            attempt = open_terminal(bare.port, sandbox, f"t{number % 2}", key=bare.keys["bob"])
+            opened.enter_context(attempt)
+        status, problem = _refusal(open_terminal(bare.port, sandbox, "t0", key=bare.keys["bob"]))
+        opened.close()
+        wait_for(lambda: _attached(bob, sandbox) == {"t0": 0, "t1": 0})
+        with open_terminal(bare.port, sandbox, "t0", key=bare.keys["bob"]) as terminal:
+            terminal.type("exit\n")
+            terminal.wait_end()
+        bob.delete(f"/sandboxes/{sandbox}")
+
+    assert (status, problem["code"]) == (429, "quota_exceeded")
+
+
 def test_opening_and_leaving_over_and_over_leaves_nothing(served: Served, sandbox: str, open_one: Open) -> None:
-    for _ in range(150):
+    for _ in range(500):
         with open_one("again", query=CAT):
             pass
     with served.client("ann") as client:

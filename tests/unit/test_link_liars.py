@@ -340,3 +340,63 @@ def test_one_task_sees_only_one_write_for_a_call_and_no_cancel_after_its_result(
         assert (await liar.receive())[0]["t"] == "pong"
 
     lie(story)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"t": "data"},
+        {"t": "eof"},
+        {"t": "ok", "exit_code": 0},
+        {"t": "event", "kind": "stdout"},
+        {"t": "event", "kind": "attached"},
+        {"t": "event", "kind": "attached", "created": 1, "scrollback": 0},
+        {"t": "event", "kind": "attached", "created": True, "scrollback": -1},
+    ],
+)
+def test_a_terminal_that_is_neither_attached_nor_refused_is_a_lie(first: Header) -> None:
+    async def story(link: Link, liar: Liar) -> None:
+        async def answer() -> None:
+            header, _ = await liar.receive()
+            await liar.send({**first, "id": header["id"]})
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer)
+            with pytest.raises(SandboxLost):
+                await link.terminal("t")
+        assert link.broke_protocol
+
+    lie(story)
+
+
+def test_more_of_a_terminal_than_its_window_is_a_lie() -> None:
+    async def story(link: Link, liar: Liar) -> None:
+        async def answer() -> None:
+            header, _ = await liar.receive()
+            assert header["window"] == 128 << 10
+            await liar.send({"t": "event", "id": header["id"], "kind": "attached", "created": True, "scrollback": 0})
+            await liar.send({"t": "data", "id": header["id"]}, b"x" * (128 << 10))
+            await liar.send({"t": "data", "id": header["id"]}, b"x")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer)
+            await link.terminal("t")
+        await link.wait_lost()
+        assert link.broke_protocol
+
+    lie(story)
+
+
+@pytest.mark.parametrize("terminals", ["many", [1], [{"name": "a"}], [{"name": 5, "program": "x"}]])
+def test_a_list_of_terminals_that_is_none_is_a_lie(terminals: object) -> None:
+    async def story(link: Link, liar: Liar) -> None:
+        async def answer() -> None:
+            header, _ = await liar.receive()
+            await liar.send({"t": "ok", "id": header["id"], "terminals": terminals})
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer)
+            with pytest.raises(SandboxLost):
+                await link.terminals()
+
+    lie(story)

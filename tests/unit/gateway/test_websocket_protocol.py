@@ -115,6 +115,13 @@ def test_a_message_over_the_limit_ends_it(server: Server) -> None:
     assert server.left.wait(DEADLINE_S)
 
 
+def test_text_that_is_none_ends_it(server: Server) -> None:
+    with _handshake(server) as connection:
+        connection.sendall(_frame(0x01, b"\xff\xfe"))
+        assert _read_all(connection)[:4] == b"\x88\x02\x03\xef"
+    assert server.left.wait(DEADLINE_S)
+
+
 def test_empty_parts_of_a_message_without_end_are_not_collected(server: Server) -> None:
     with _handshake(server) as connection:
         connection.sendall(_frame(0x02, b"", fin=False))

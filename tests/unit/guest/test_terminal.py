@@ -131,3 +131,62 @@ def test_a_viewer_without_credit_is_shown_the_end_once_it_has_some(client: Clien
     client.send({"t": "credit", "id": stream, "n": 1 << 20})
 
     assert bytes(client.wait(stream).data).endswith(b"last\r\n")
+
+
+def test_who_opens_one_that_is_there_may_join_it_with_another_size(agent: RunningAgent, client: Client) -> None:
+    stream = _open(client, "join", "bash", "-c", "trap 'stty size' WINCH; echo up; while true; do sleep 0.02; done")
+    first = client.wait_for(stream, lambda reply: b"up" in reply.data)
+    other = agent.connect()
+    joined = other.start("terminal.open", terminal="join", argv=["false"], attach=True, cols=50, rows=10)
+    reply = other.wait_for(joined, lambda reply: b"10 50" in reply.data)
+    listed = client.call("terminals")["terminals"]
+
+    assert first.events[0][0] | {"id": 0} == {
+        "t": "event",
+        "id": 0,
+        "kind": "attached",
+        "created": True,
+        "scrollback": 0,
+    }
+    assert (reply.events[0][0]["created"], reply.events[0][0]["scrollback"]) == (False, len("up\r\n"))
+    assert [(each["name"], each["program"], each["viewers"]) for each in listed] == [("join", "bash", 2)]
+    assert (listed[0]["cols"], listed[0]["rows"]) == (50, 10)
+    client.call("terminal.close", terminal="join")
+    other.wait(joined)
+    other.close()
+
+
+def test_a_program_that_fills_the_screen_is_told_to_draw_it_for_a_newcomer(agent: RunningAgent, client: Client) -> None:
+    code = "trap 'echo drawn' WINCH; echo up; while true; do sleep 0.02; done"
+    stream = _open(client, "draw", "bash", "-c", code)
+    client.wait_for(stream, lambda reply: b"up" in reply.data)
+    other = agent.connect()
+    looking = other.start("terminal.attach", terminal="draw")
+
+    other.wait_for(looking, lambda reply: b"drawn" in reply.data)
+    client.call("terminal.close", terminal="draw")
+    other.wait(looking)
+    other.close()
+
+
+def test_only_so_many_look_at_one_terminal(client: Client) -> None:
+    stream = _open(client, "crowd", "cat")
+    for _ in range(63):
+        client.start("terminal.attach", terminal="crowd")
+
+    assert client.call("terminal.attach", terminal="crowd")["code"] == "conflict"
+    client.call("terminal.close", terminal="crowd")
+    client.wait(stream)
+
+
+def test_a_small_window_is_kept_to_and_nonsense_is_the_usual_one(client: Client) -> None:
+    for window, most in ((1000, 1000), (0, WINDOW), (-5, WINDOW), (1 << 40, WINDOW), ("x", WINDOW), (True, WINDOW)):
+        code = "head -c 4000000 /dev/zero | tr '\\0' x; read line"
+        stream = _open(client, "narrow", "bash", "-c", code, window=window)
+        reply = client.wait_for(stream, lambda reply, most=most: len(reply.data) >= most)
+        client.call("terminals")
+
+        assert len(reply.data) == most
+        client.call("terminal.close", terminal="narrow")
+        client.send({"t": "credit", "id": stream, "n": 8 << 20})
+        client.wait(stream)
