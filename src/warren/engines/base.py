@@ -61,8 +61,11 @@ class Engine(Protocol):
     async def resize(self, handle: Handle, limits: Limits) -> None:
         """Apply other limits to a running sandbox. Raises Unsupported where the engine cannot."""
 
-    async def stop(self, handle: Handle) -> None:
-        """End its processes and free its memory; a persistent workspace stays. Stopping a stopped one is fine."""
+    async def stop(self, handle: Handle) -> str | None:
+        """End its processes and free its memory; a persistent workspace stays. Stopping a stopped one is fine.
+
+        Returns a sentence when not all of the workspace could be kept, which a full host disk can do.
+        """
 
     async def start(self, handle: Handle, spec: SandboxSpec) -> Handle:
         """Run a stopped persistent sandbox again, with its workspace. Raises Conflict when it is running."""

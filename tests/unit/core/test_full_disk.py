@@ -12,8 +12,9 @@ import pytest
 
 from unit.core.estate import ANN, Estate
 from unit.local.forked import needs_root
+from warren.core.link import Link
 from warren.core.policy import Policy
-from warren.domain import Storage
+from warren.domain import SandboxSpec, Storage, new_id
 from warren.engines.bare import BareEngine
 from warren.engines.local.engine import LocalEngine
 from warren.errors import StartFailed
@@ -73,5 +74,36 @@ def test_a_full_disk_refuses_new_sandboxes_and_leaves_the_others_alone(
                 await estate.sandboxes.delete(ANN, sandbox.id)
         if isinstance(engine, LocalEngine):
             await engine.retire()
+
+    anyio.run(go)
+
+
+@pytest.mark.root
+@needs_root
+@pytest.mark.parametrize("is_full", [True, False])
+def test_what_a_full_disk_cost_a_workspace_is_said_when_it_is_stopped(
+    small_disk: str, python_image: Image, *, is_full: bool
+) -> None:
+    """The sandbox itself hears nothing: its own disk has room, and what it wrote was taken."""
+    engine = LocalEngine(small_disk)
+    spec = SandboxSpec(id=new_id("sbx"), image=python_image, storage=Storage.PERSISTENT)
+
+    async def go() -> None:
+        await engine.open()
+        handle = await engine.create(spec)
+        try:
+            async with Link(await engine.connect(handle)) as link:
+                with filled(small_disk) if is_full else contextlib.nullcontext():
+                    await link.write("lost", os.urandom(4 << 20))
+                    said = await engine.stop(handle)
+            assert await engine.stop(handle) is None
+        finally:
+            await engine.destroy(handle)
+            await engine.retire()
+        if is_full:
+            assert said is not None
+            assert "the host's disk is full" in said
+        else:
+            assert said is None
 
     anyio.run(go)

@@ -98,9 +98,10 @@ class LocalEngine:
         """Apply other limits to a running sandbox; its disk keeps its size."""
         await self._call("resize", id=handle.sandbox_id, limits=asdict(limits))
 
-    async def stop(self, handle: Handle) -> None:
+    async def stop(self, handle: Handle) -> str | None:
         """End its processes; a persistent workspace stays."""
-        await self._call("stop", id=handle.sandbox_id)
+        caveat: str | None = (await self._call("stop", id=handle.sandbox_id))["caveat"]
+        return caveat
 
     async def start(self, handle: Handle, spec: SandboxSpec) -> Handle:
         """Run a stopped persistent sandbox again, with its workspace."""

@@ -13,6 +13,7 @@ from warren.domain import Limits, Storage
 from warren.engines.local import births, fixes, plan, probe, quota, records, snapshot, uids
 from warren.engines.local.births import Birth, Births, Kind
 from warren.engines.local.cgroups import Cgroups
+from warren.engines.local.flushing import Flush
 from warren.engines.local.launch import ID_COUNT, Launch
 from warren.engines.local.records import Record
 from warren.engines.local.workspaces import Workspaces
@@ -174,9 +175,12 @@ class Sandboxes:
         return {}
 
     async def stop(self, params: Header) -> Header:
-        """End its processes; a persistent workspace stays."""
-        await self._end(self._find(params["id"]))
-        return {}
+        """End its processes; a persistent workspace stays, and what is missing of it is said."""
+        record = self._find(params["id"])
+        is_flushed = record.state == records.RUNNING and os.path.exists(record.disk)
+        flush = Flush(record.pid, plan.WORKSPACE, self._folder) if is_flushed else None
+        await self._end(record)
+        return {"caveat": None if flush is None else await flush.finish()}
 
     async def destroy(self, params: Header) -> Header:
         """Remove it, workspace and all."""

@@ -197,3 +197,8 @@ def sethostname(name: str) -> None:
     """Set the name of this uts namespace."""
     data = name.encode()
     check(_libc.sethostname(data, len(data)), f"sethostname {name}")
+
+
+def syncfs(fd: int) -> None:
+    """Write a whole file system to disk. Raises OSError, also for what failed earlier and nobody has heard of."""
+    check(_libc.syncfs(ctypes.c_int(fd)), "syncfs")
