@@ -27,6 +27,14 @@ PEOPLE = {
 }
 """Keys: tenant, subject and scope of each. Looker sees what is ann's; carl shares nothing with her but the tenant."""
 
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+}
+"""What makes a request that of a WebSocket."""
+
 
 class Attacked:
     """The service, and clients of everybody."""
@@ -96,9 +104,10 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def fill(path: str, **values: str) -> str:
-    """Put values into the braces of a path; whatever is not given is `main`."""
-    for name in ("sandbox_id", "execution_id", "kernel", "path"):
-        path = path.replace(f"{{{name}}}", values.get(name, "main"))
+    """Put values into the braces of a path; whatever is not given is `main`, and a port 8000."""
+    for name in ("sandbox_id", "execution_id", "kernel", "terminal", "port", "path"):
+        value = values.get(name, "8000" if name == "port" else "main")
+        path = path.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
     return path
 
 
