@@ -8,6 +8,11 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command "make lock"
 TOOLS := mkfs.ext4 bwrap curl vi top
 PACKAGES := e2fsprogs bubblewrap curl vim-tiny procps
+# A proxy, for the page about it. Where systemd runs, its package would start one for the whole machine.
+ifeq ($(wildcard /run/systemd/system),)
+TOOLS += nginx
+PACKAGES += nginx
+endif
 
 # Whom this machine trusts, a company's proxy for example, uv shall trust too.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
@@ -85,6 +90,7 @@ lock: setup ## choose package versions anew: ours, and those of the images
 docs: setup ## write the reference pages that come from the code
 	$(BIN)/python tests/house/settings_page.py docs/reference/settings.md
 	$(BIN)/python -m warren.cli.reference > docs/reference/cli.md
+	$(BIN)/python tests/house/sdk_page.py docs/reference/sdk.md
 
 sdk: setup ## make the client without await, and its tests, from those with it
 	$(BIN)/python tests/house/sync_client.py

@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from house.repository import ROOT
+from house import sdk_page
+from house.repository import ROOT, read
 from house.sync_client import find_stale
+from warren.sdk import public
 
 SERVER = {
     "warren.app",
@@ -29,6 +31,17 @@ def loaded_after(program: str) -> set[str]:
 
 def test_the_client_without_await_is_made_from_the_one_with_it() -> None:
     assert list(find_stale(ROOT)) == [], "run `make sdk`"
+
+
+def test_the_page_on_the_client_is_what_its_code_says() -> None:
+    assert read("docs/reference/sdk.md") == sdk_page.render(), "run `make docs`"
+
+
+def test_every_public_name_is_on_its_page() -> None:
+    page = read("docs/reference/sdk.md")
+    unnamed = {"Error", "RequestError", "EngineError", "Event"}
+
+    assert [name for name in public.__all__ if name.removeprefix("Async") not in page and name not in unnamed] == []
 
 
 def test_importing_warren_imports_no_other_package() -> None:

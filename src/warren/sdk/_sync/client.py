@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from warren.sdk.results import OneShotResult
     from warren.sdk.values import Page
 
-TIMEOUT_S = 60.0
-
 
 class Client:
     """A client of one service.
@@ -44,13 +42,14 @@ class Client:
         url: str | None = None,
         api_key: str | None = None,
         *,
-        timeout: float = TIMEOUT_S,
+        timeout: float = 60.0,
         retries: int | Retries = 3,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         how_often = retries if isinstance(retries, Retries) else Retries(most=retries)
         self._connection = Connection(url, api_key, timeout=timeout, retries=how_often, transport=transport)
         self.sandboxes = Sandboxes(self._connection)
+        """All sandboxes: to make, find and list them."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._connection.address)!r})"

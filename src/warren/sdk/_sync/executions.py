@@ -138,7 +138,9 @@ class Execution:
     def __init__(self, connection: Connection, sandbox_id: str, execution_id: str) -> None:
         self._connection = connection
         self.sandbox_id = sandbox_id
+        """Where it runs."""
         self.id = execution_id
+        """Its id, which `Sandbox.execution` finds it by."""
         self._parts = ("sandboxes", sandbox_id, "executions", execution_id)
 
     def __repr__(self) -> str:

@@ -41,9 +41,13 @@ class Sandbox:
         self._parts = ("sandboxes", sandbox_id)
         self._info = info
         self.id = sandbox_id
+        """Its id, which `client.sandboxes.get` finds it by."""
         self.files = Files(connection, sandbox_id)
+        """The files of its workspace."""
         self.kernels = Kernels(connection, sandbox_id)
+        """Its kernels: to copy, undo and restart them."""
         self.ports = Ports(connection, sandbox_id)
+        """Servers that run in it."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"

@@ -32,6 +32,7 @@ class Terminal:
     def __init__(self, websocket: WebSocket, ready: dict[str, Any]) -> None:
         self._websocket = websocket
         self.name = str(ready.get("name", ""))
+        """Which terminal of the sandbox it is."""
         self.is_new = bool(ready.get("created"))
         """Whether its program was started now, and was not there before."""
         self.scrollback = int(ready.get("scrollback") or 0)
