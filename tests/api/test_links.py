@@ -206,6 +206,24 @@ def test_a_links_websocket_needs_no_key_and_no_origin(bare: Served, inside: Insi
         connect(f"ws://127.0.0.1:{bare.port}{url}echo", origin=Origin("null"), proxy=None)
 
 
+def test_a_terminal_is_shared_by_its_link(bare: Served, inside: Inside) -> None:
+    url = share(inside, kind="terminal", terminal="shared")
+
+    with connect(f"ws://127.0.0.1:{bare.port}{url}?cols=100&rows=30", origin=Origin("null"), proxy=None) as terminal:
+        ready = json.loads(terminal.recv(timeout=DEADLINE_S))
+        terminal.send(b"echo $((6*7))\n")
+        shown = b""
+        while b"42" not in shown:
+            message = terminal.recv(timeout=DEADLINE_S)
+            assert isinstance(message, bytes)
+            shown += message
+        terminal.send(json.dumps({"type": "close"}))
+
+    assert ready["name"] == "shared"
+    assert httpx.get(f"{bare.url}{url}", trust_env=False).status_code == 404
+    assert httpx.delete(f"{bare.url}{url}", trust_env=False).status_code == 404
+
+
 def test_the_record_names_the_signer_and_the_link(bare: Served, inside: Inside, anybody: httpx.Client) -> None:
     inside.client.put(f"/sandboxes/{inside.sandbox}/files/noted.txt", content=b"a")
     made = inside.client.post(f"/sandboxes/{inside.sandbox}/links", json={"kind": "file", "path": "noted.txt"}).json()

@@ -11,6 +11,7 @@ from warren.core.link_bytes import ByteStream
 from warren.core.link_room import EVERYBODY, Unread
 from warren.core.link_terminals import Terminal, TerminalLink
 from warren.core.link_values import Kernel, get_int, get_objects, get_str, parse_event, parse_kernel
+from warren.domain import Keep
 from warren.guest.wire import CHUNK, WINDOW, ProtocolError
 
 if TYPE_CHECKING:
@@ -119,9 +120,9 @@ class Link(TerminalLink):
         """End a kernel."""
         await self.call("kernel.delete", {"kernel": kernel})
 
-    async def connect_port(self, port: int, host: str = "127.0.0.1") -> ByteStream:
+    async def connect_port(self, port: int, host: str = "127.0.0.1", *, window: int = WINDOW) -> ByteStream:
         """Connect to a port that a program inside listens on. Raises NotFound when nothing does."""
-        stream = await self.request("tunnel.connect", {"port": port, "host": host})
+        stream = await self.request("tunnel.connect", {"port": port, "host": host}, window=window)
         try:
             header, _ = await stream.next()
         except BaseException:
@@ -202,6 +203,8 @@ def render_request(request: ExecRequest) -> dict[str, Any]:
     asked["echo"] = request.echo.value
     asked["stream"], asked["paced"] = request.stream, request.paced
     asked["output_bytes"], asked["output_max_bytes"] = request.output_bytes, request.output_max_bytes
+    if request.output_keep is not Keep.ENDS:
+        asked["output_keep"] = request.output_keep.value
     asked["leftover"] = "kill" if request.kill_leftovers else "keep"
     asked["changes"] = request.scan_changes
     if not request.checkpoint:

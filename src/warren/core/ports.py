@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from warren.core.sandboxes import Sandboxes
     from warren.records import Caller, Owner
 
+WINDOW = 256 << 10
+"""Of what a server says and a slow client has not read yet: what a connection may cost us."""
 OWN = 64
-"""Connections to one sandbox at once: each may hold two windows of memory here."""
+"""Connections to one sandbox at once."""
 EVERYBODY = 1024
 WAITING = 256
 WAIT_S = 10.0
@@ -57,8 +59,11 @@ class PortConnection:
         await self._stream.send(data)
 
     async def receive(self) -> bytes:
-        """Return the next bytes, or b"" at their end. Raises Conflict when it broke, and SandboxLost."""
-        data = await self._stream.receive()
+        """Return the next bytes, or b"" at their end. Raises Unreachable when it broke, and SandboxLost."""
+        try:
+            data = await self._stream.receive()
+        except Conflict as error:
+            raise Unreachable("the server inside broke off the connection") from error
         self._window.bytes_out += len(data)
         self._touch()
         return data
@@ -135,7 +140,7 @@ class Ports:
         async with self._sandboxes.use(caller, sandbox_id) as place:
             for host in _HOSTS:
                 with contextlib.suppress(NotFound, Conflict):
-                    return PortConnection(await place.link.connect_port(port, host), place, window)
+                    return PortConnection(await place.link.connect_port(port, host, window=WINDOW), place, window)
         raise Unreachable(f"nothing listens on port {port} of {sandbox_id}: start a server there")
 
     @contextlib.asynccontextmanager

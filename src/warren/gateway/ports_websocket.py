@@ -17,7 +17,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import WebSocketURI
 
-from warren.errors import Conflict, SandboxLost, Unreachable
+from warren.errors import SandboxLost, Unreachable
 from warren.gateway.bodies import ClientLeft
 from warren.gateway.ports_headers import headers_in
 from warren.gateway.websockets import SUBPROTOCOL, WebSocket
@@ -162,7 +162,7 @@ class _Server:
         """Take in what comes next; False at the end of the connection."""
         try:
             data = await self._connection.receive()
-        except (Conflict, SandboxLost):
+        except (Unreachable, SandboxLost):
             data = b""
         if data:
             self._protocol.receive_data(data)

@@ -39,6 +39,7 @@ class Tunnel:
         self._stream = stream
         self._on_end = on_end
         self._directions = 2
+        self._unwritten: OSError | None = None
         self._inflow = Inflow(loop, sock.fileno(), stream, self._all_written)
         # A second descriptor: the loop keeps one watch for each, and the two directions wait for different things.
         self._read_fd = os.dup(sock.fileno())
@@ -51,12 +52,16 @@ class Tunnel:
                 self._socket.shutdown(socket.SHUT_WR)
             except OSError as failed:
                 error = failed
+        if error is not None and self._directions == 2:
+            # It takes no more, but what it said before may not be read yet: a server's refusal, for instance.
+            self._unwritten = error
+            error = None
         self._direction_ended(error)
 
     def _all_read(self, error: OSError | None) -> None:
         if error is None:
             self._stream.send_eof()
-        self._direction_ended(error)
+        self._direction_ended(error or self._unwritten)
 
     def _direction_ended(self, error: OSError | None) -> None:
         self._directions -= 1
