@@ -177,6 +177,15 @@ class Echo(enum.StrEnum):
     NONE = "none"
 
 
+class Keep(enum.StrEnum):
+    """Which part is kept of an output that is longer than what is kept of it."""
+
+    ENDS = "ends"
+    """The first half and the last half, with a line between them that says how much is missing."""
+    HEAD = "head"
+    """The beginning, unmarked: whoever asks for this says in their own words what is missing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecRequest:
     """One run of code or a command; docs/reference/wire.md has each field's meaning."""
@@ -195,6 +204,7 @@ class ExecRequest:
     stream: bool = True
     paced: bool = False
     output_bytes: int = MIB
+    output_keep: Keep = Keep.ENDS
     output_max_bytes: int = 256 * MIB
     kill_leftovers: bool = False
     scan_changes: bool = True

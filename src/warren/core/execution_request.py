@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from warren.domain import MIB, Echo, ExecKind, ExecRequest
+from warren.domain import MIB, Echo, ExecKind, ExecRequest, Keep
 from warren.errors import InvalidRequest, TooLarge
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class NewExecution:
     cwd: str | None = None
     echo: Echo = Echo.DISPLAY
     output_bytes: int = MIB
+    output_keep: Keep = Keep.ENDS
     output_max_bytes: int = 256 * MIB
     kill_leftovers: bool = False
     scan_changes: bool = True

@@ -60,7 +60,8 @@ class Execution:
     def __init__(self, request: RunRequest) -> None:
         self.request = request
         self.id = request.id
-        self.output = {"stdout": HeadTail(request.output_bytes), "stderr": HeadTail(request.output_bytes)}
+        kept, has_tail = request.output_bytes, request.output_keep == "ends"
+        self.output = {name: HeadTail(kept, has_tail=has_tail) for name in ("stdout", "stderr")}
         self.display_bytes = 0
         self.notes: list[str] = []
         self.stdin: Stdin | None = None

@@ -1,16 +1,20 @@
-"""What is kept of a program's output: the beginning and the end, with a marked gap."""
+"""What is kept of a program's output: the beginning and the end, with a marked gap; or the beginning alone."""
 
 from __future__ import annotations
 
 
 class HeadTail:
-    """Keeps the first half and the last half of `limit` bytes of everything written to it."""
+    """Keeps the first half and the last half of `limit` bytes of everything written to it.
 
-    __slots__ = ("_head", "_head_limit", "_tail", "_tail_limit", "total")
+    Without a tail it keeps the first `limit` bytes, and says nothing of a gap: whoever wants that marks it their way.
+    """
 
-    def __init__(self, limit: int) -> None:
-        self._head_limit = limit - limit // 2
-        self._tail_limit = limit // 2
+    __slots__ = ("_has_tail", "_head", "_head_limit", "_tail", "_tail_limit", "total")
+
+    def __init__(self, limit: int, *, has_tail: bool = True) -> None:
+        self._tail_limit = limit // 2 if has_tail else 0
+        self._head_limit = limit - self._tail_limit
+        self._has_tail = has_tail
         self._head = bytearray()
         self._tail = bytearray()
         self.total = 0
@@ -25,6 +29,8 @@ class HeadTail:
             if len(data) <= room:
                 return
             data = data[room:]
+        if not self._has_tail:
+            return
         self._tail += data
         # Trimmed only once it has doubled: trimming at every small write would copy the tail each time.
         if len(self._tail) > 2 * self._tail_limit + 4096:
@@ -40,6 +46,8 @@ class HeadTail:
         if not self.truncated:
             return bytes(self._head + self._tail)
         head = self._head[: _character_end(self._head)]
+        if not self._has_tail:
+            return bytes(head)
         # Not [-limit:], which for a limit of 0 would be everything.
         tail = self._tail[len(self._tail) - self._tail_limit :]
         tail = tail[_character_start(tail) :]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KINDS = ("cell", "script", "shell", "argv")
 ECHOES = ("display", "stdout", "none")
+KEEPS = ("ends", "head")
 MAX_KEPT = 3 << 19
 """Bytes of one output that fit, twice, into a result's payload."""
 
@@ -46,6 +47,7 @@ class RunRequest:
     cwd: str | None = None
     echo: str = "display"
     output_bytes: int = 1 << 20
+    output_keep: str = "ends"
     output_max: int = 256 << 20
     kill_leftovers: bool = False
     scan_changes: bool = True
@@ -79,6 +81,7 @@ def parse_run(header: Header, payload: bytes) -> RunRequest:
         cwd=None if header.get("cwd") is None else get_text(header, "cwd"),
         echo=get_choice(header, "echo", ECHOES, "display"),
         output_bytes=get_number(header, "output_bytes", 1 << 20, high=MAX_KEPT),
+        output_keep=get_choice(header, "output_keep", KEEPS, "ends"),
         output_max=get_number(header, "output_max_bytes", 256 << 20, high=1 << 50),
         kill_leftovers=get_choice(header, "leftover", ("keep", "kill"), "keep") == "kill",
         scan_changes=get_flag(header, "changes", default=True),

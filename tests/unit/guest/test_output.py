@@ -42,3 +42,11 @@ def test_a_limit_of_nothing_keeps_only_the_marker() -> None:
     kept.add(b"x" * 10_000)
 
     assert kept.kept() == "\n… 10,000 bytes left out …\n".encode()
+
+
+def test_the_beginning_alone_is_kept_without_a_marker_and_without_half_a_character() -> None:
+    kept = HeadTail(4, has_tail=False)
+    for piece in (b"ab", "c\u20ac".encode(), b"x" * 100_000):
+        kept.add(piece)
+
+    assert (kept.kept(), kept.truncated, kept.total) == (b"abc", True, 100_006)

@@ -253,3 +253,10 @@ def test_in_a_sandbox_what_left_its_session_is_found_too() -> None:
         pids = [int(word) for result in (left, late) for word in result["stdout"].split()]
         assert len(pids) == 4
         until(lambda: all(map(has_ended, pids)))
+
+
+def test_of_long_output_the_beginning_alone_is_kept_where_that_is_asked_for(client: Client) -> None:
+    result = client.run("seq 1 200000", kind="shell", output_bytes=100, output_keep="head", stream=False)
+
+    assert result["stdout"] == "".join(f"{number}\n" for number in range(1, 200))[:100]
+    assert result["truncated"]
