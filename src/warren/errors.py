@@ -116,6 +116,7 @@ class QuotaExceeded(RequestError):
     code = "quota_exceeded"
     status = 429
     retryable = True
+    retry_after_s: float
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -177,6 +178,7 @@ class Overloaded(Error):
     code = "overloaded"
     status = 503
     retryable = True
+    retry_after_s: float
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)

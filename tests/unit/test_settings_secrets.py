@@ -27,13 +27,8 @@ class Door(Group):
     inner: Inner = Inner()
 
 
-class Tenant(Group):
-    active: int = 5
-
-
 class Sample(Settings):
     door: Door = Door()
-    tenants: dict[str, Tenant] = Field(default_factory=dict)
 
 
 def load(folder: Path, environ: dict[str, str] | None = None, file: str = "") -> Sample:
@@ -53,7 +48,7 @@ def test_a_table_in_a_table_has_one_variable_for_each_setting(tmp_path: Path) ->
 def test_the_operator_chooses_the_names_in_a_table_of_tables(tmp_path: Path) -> None:
     settings = load(tmp_path, file="[tenants.acme]\nactive = 7\n[tenants.'a b']\n")
 
-    assert {name: tenant.active for name, tenant in settings.tenants.items()} == {"acme": 7, "a b": 5}
+    assert {name: tenant.active for name, tenant in settings.tenants.items()} == {"acme": 7, "a b": None}
     assert dict(settings.values())["tenants.acme.active"] == 7
     assert settings.origin_of("tenants.acme.active") == Origin(Source.FILE, str(tmp_path / "warren.toml"))
     assert settings.origin_of("tenants.a b.active").source is Source.DEFAULT
