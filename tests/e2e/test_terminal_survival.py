@@ -110,7 +110,7 @@ def test_clients_that_never_read_cost_no_memory_and_hold_up_nobody(service: Runn
             terminal.wait_end()
         client.delete(f"/sandboxes/{sandbox}")
 
-    assert after - before < 48 << 20
+    assert after - before < 24 << 20
 
 
 def test_an_attached_terminal_keeps_its_sandbox_and_a_left_one_does_not(service: RunningService) -> None:
