@@ -25,7 +25,15 @@ is for `async with`, and what is iterated over for `async for`. What a method ca
 [Options](#options).
 """
 TALKING = ("Client", "Sandboxes", "Sandbox", "Execution", "Stream", "Files", "Kernels", "Terminal", "Ports", "Retries")
-OPTIONS = ("RunOptions", "ExecOptions", "OneShotOptions", "SandboxOptions", "ChangeOptions", "AuditOptions")
+OPTIONS = (
+    "RunOptions",
+    "ExecOptions",
+    "OneShotOptions",
+    "SandboxOptions",
+    "ChangeOptions",
+    "ListOptions",
+    "AuditOptions",
+)
 FAILURES = ("ServiceUnreachable", "NotUnderstood", "ExecutionFailed")
 FOLDER = os.path.join(os.path.dirname(public.__file__))
 

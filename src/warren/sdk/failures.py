@@ -113,6 +113,11 @@ def explain(error: httpx.TransportError, address: Address) -> ServiceUnreachable
     )
 
 
+def explain_moved(location: str, address: Address) -> NotUnderstood:
+    """Say that something before the service sends clients elsewhere, which they do not follow with their keys."""
+    return NotUnderstood(f"{address} sends this client on to {location[:200]!r}: if you trust that, give it as url=")
+
+
 def explain_refused(error: Exception, address: Address, *, has_key: bool) -> Error:
     """Say why a WebSocket was not opened: what the service answered, or that it did not."""
     response = getattr(error, "response", None)

@@ -112,6 +112,21 @@ class SandboxOptions(ChangeOptions, total=False):
     """The same request with the same key makes one sandbox; one is made up where none is given."""
 
 
+class ListOptions(TypedDict, total=False):
+    """Which sandboxes to list."""
+
+    status: str | Sequence[str]
+    """Only these: `running`, `stopped` and so on."""
+    image: str | None
+    """Only of this image."""
+    session_key: str | None
+    """Only the one of this session key."""
+    metadata: Mapping[str, str] | None
+    """Only with these labels."""
+    everybody: bool
+    """Other people's too; for admins."""
+
+
 class AuditOptions(TypedDict, total=False):
     """Which rows of the audit record to list."""
 

@@ -34,7 +34,7 @@ class Request:
     """How long an answer may take; None is for ever, and less than 0 as the client's other requests."""
 
     accepts: tuple[int, ...] = ()
-    """Statuses of 400 and above that are answers here, and no errors."""
+    """Statuses besides 2xx that are answers here, and no errors."""
 
     @property
     def is_repeatable(self) -> bool:

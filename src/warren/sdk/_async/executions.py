@@ -122,7 +122,7 @@ class AsyncFollower:
     async def _read(self) -> AsyncGenerator[Event, None]:
         parser = EventParser()
         async with self._connection.open(self._next) as answer:
-            async for data in answer.aiter_raw():
+            async for data in answer.aiter_bytes():
                 for raw in parser.feed(data):
                     event = self.reader.read(raw)
                     if event is not None:

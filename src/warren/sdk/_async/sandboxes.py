@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from warren.sdk._async.sandbox import AsyncSandbox
 from warren.sdk.address import encode
-from warren.sdk.options import SandboxOptions, build_body
+from warren.sdk.options import ListOptions, SandboxOptions, build_body
 from warren.sdk.request import api, once
 from warren.sdk.values import SandboxInfo, build, build_page
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator
     from typing import Any, Unpack
 
     from warren.sdk._async.connection import AsyncConnection
@@ -47,34 +47,18 @@ class AsyncSandboxes:
         """Return a sandbox by its id without asking whether it is there."""
         return AsyncSandbox(self._connection, encode(sandbox_id))
 
-    async def list(
-        self,
-        *,
-        status: str | Sequence[str] = (),
-        image: str | None = None,
-        session_key: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        everybody: bool = False,
-        offset: int = 0,
-        limit: int = 50,
-    ) -> Page[AsyncSandbox]:
-        """List sandboxes, newest first; with a key of the scope admin also `everybody`'s. Raises Error."""
-        params = {
-            "status": status,
-            "image": image,
-            "session_key": session_key,
-            "metadata": [f"{name}={value}" for name, value in (metadata or {}).items()],
-            "everybody": everybody or None,
-            "offset": offset,
-            "limit": limit,
-        }
+    async def list(self, *, offset: int = 0, limit: int = 50, **which: Unpack[ListOptions]) -> Page[AsyncSandbox]:
+        """List sandboxes, newest first. Raises Error."""
+        labels = which.get("metadata") or {}
+        params = build_body(which, ListOptions, offset=offset, limit=limit)
+        params["metadata"] = [f"{name}={value}" for name, value in labels.items()]
         return build_page(await self._connection.ask_json(api("GET", "sandboxes", params=params)), self._build)
 
-    async def all(self, **query: Any) -> AsyncGenerator[AsyncSandbox, None]:
+    async def all(self, **which: Unpack[ListOptions]) -> AsyncGenerator[AsyncSandbox, None]:
         """Yield every sandbox that `list` would, page after page. Raises Error."""
         offset = 0
         while True:
-            page = await self.list(**query, offset=offset, limit=_PAGE)
+            page = await self.list(**which, offset=offset, limit=_PAGE)
             for sandbox in page:
                 yield sandbox
             offset += len(page)

@@ -12,7 +12,7 @@ import httpx
 
 from warren.sdk.address import Address
 from warren.sdk.environment import default_key, default_url
-from warren.sdk.failures import NotUnderstood, ServiceUnreachable, build_error, explain
+from warren.sdk.failures import NotUnderstood, ServiceUnreachable, build_error, explain, explain_moved
 from warren.sdk.io_sync import HTTPTransport, send_pieces, sleep
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class Connection:
         """What every request says."""
         from warren import __version__
 
-        named = {"User-Agent": f"warren-python/{__version__}"}
+        # A proxy that compresses would make parts of files, and their sizes, mean something else.
+        named = {"User-Agent": f"warren-python/{__version__}", "Accept-Encoding": "identity"}
         return named if self.api_key is None else {**named, "Authorization": f"Bearer {self.api_key}"}
 
     def close(self) -> None:
@@ -106,8 +107,10 @@ class Connection:
                     raise explain(error, self.address) from error
                 sleep(wait)
                 continue
-            if answer.status_code < 400 or answer.status_code in request.accepts:
+            if answer.is_success or answer.status_code in request.accepts:
                 return answer
+            if answer.is_redirect:
+                raise explain_moved(answer.headers.get("location", ""), self.address)
             if tried > 1 and request.method == "DELETE" and answer.status_code == 404:
                 # An earlier try did it, and only its answer was lost.
                 return answer
@@ -141,7 +144,7 @@ class Connection:
             timeout=self.timeout if limit is not None and limit < 0 else httpx.Timeout(self.timeout, read=limit),
         )
         answer = self._http.send(built, stream=True)
-        if is_whole or answer.status_code >= 400:
+        if is_whole or not (answer.is_success or answer.status_code in request.accepts):
             try:
                 answer.read()
             finally:

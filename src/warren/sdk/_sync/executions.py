@@ -123,7 +123,7 @@ class Follower:
     def _read(self) -> Generator[Event, None, None]:
         parser = EventParser()
         with self._connection.open(self._next) as answer:
-            for data in answer.iter_raw():
+            for data in answer.iter_bytes():
                 for raw in parser.feed(data):
                     event = self.reader.read(raw)
                     if event is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warren.sdk.content import Uploadable
     from warren.sdk.io_sync import WebSocket
 
-EVERY = tuple(range(400, 600))
+EVERY = tuple(range(300, 600))
 """Whatever a server inside answers is an answer."""
 
 

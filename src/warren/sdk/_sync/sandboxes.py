@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from warren.sdk._sync.sandbox import Sandbox
 from warren.sdk.address import encode
-from warren.sdk.options import SandboxOptions, build_body
+from warren.sdk.options import ListOptions, SandboxOptions, build_body
 from warren.sdk.request import api, once
 from warren.sdk.values import SandboxInfo, build, build_page
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator
     from typing import Any, Unpack
 
     from warren.sdk._sync.connection import Connection
@@ -48,34 +48,18 @@ class Sandboxes:
         """Return a sandbox by its id without asking whether it is there."""
         return Sandbox(self._connection, encode(sandbox_id))
 
-    def list(
-        self,
-        *,
-        status: str | Sequence[str] = (),
-        image: str | None = None,
-        session_key: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        everybody: bool = False,
-        offset: int = 0,
-        limit: int = 50,
-    ) -> Page[Sandbox]:
-        """List sandboxes, newest first; with a key of the scope admin also `everybody`'s. Raises Error."""
-        params = {
-            "status": status,
-            "image": image,
-            "session_key": session_key,
-            "metadata": [f"{name}={value}" for name, value in (metadata or {}).items()],
-            "everybody": everybody or None,
-            "offset": offset,
-            "limit": limit,
-        }
+    def list(self, *, offset: int = 0, limit: int = 50, **which: Unpack[ListOptions]) -> Page[Sandbox]:
+        """List sandboxes, newest first. Raises Error."""
+        labels = which.get("metadata") or {}
+        params = build_body(which, ListOptions, offset=offset, limit=limit)
+        params["metadata"] = [f"{name}={value}" for name, value in labels.items()]
         return build_page(self._connection.ask_json(api("GET", "sandboxes", params=params)), self._build)
 
-    def all(self, **query: Any) -> Generator[Sandbox, None, None]:
+    def all(self, **which: Unpack[ListOptions]) -> Generator[Sandbox, None, None]:
         """Yield every sandbox that `list` would, page after page. Raises Error."""
         offset = 0
         while True:
-            page = self.list(**query, offset=offset, limit=_PAGE)
+            page = self.list(**which, offset=offset, limit=_PAGE)
             for sandbox in page:
                 yield sandbox
             offset += len(page)

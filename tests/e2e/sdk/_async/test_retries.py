@@ -106,6 +106,13 @@ async def test_what_can_be_read_once_is_sent_once() -> None:
     assert server.asked[0].body == b"ab"
 
 
+async def test_a_redirect_is_not_followed_with_the_key() -> None:
+    with ScriptedServer(Answer(308, None, {"Location": "https://elsewhere.example/"})) as server:
+        async with AsyncClient(server.url, "wrn_secret") as client:
+            with pytest.raises(warren.NotUnderstood, match="sends this client on"):
+                await client.images()
+
+
 async def test_what_is_no_service_is_told() -> None:
     with ScriptedServer(Answer(200, "hello"), Answer(502), Answer(200)) as server:
         async with AsyncClient(server.url, retries=QUICK) as client:

@@ -105,6 +105,13 @@ def test_what_can_be_read_once_is_sent_once() -> None:
     assert server.asked[0].body == b"ab"
 
 
+def test_a_redirect_is_not_followed_with_the_key() -> None:
+    with ScriptedServer(Answer(308, None, {"Location": "https://elsewhere.example/"})) as server:
+        with Client(server.url, "wrn_secret") as client:
+            with pytest.raises(warren.NotUnderstood, match="sends this client on"):
+                client.images()
+
+
 def test_what_is_no_service_is_told() -> None:
     with ScriptedServer(Answer(200, "hello"), Answer(502), Answer(200)) as server:
         with Client(server.url, retries=QUICK) as client:
