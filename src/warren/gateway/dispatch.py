@@ -186,7 +186,8 @@ def _choose(methods: dict[str, Operation], method: str) -> Operation:
         return methods[ANY]
     if method == "GET" and WEBSOCKET in methods:
         raise HTTPException(426, headers={"Upgrade": "websocket", "Connection": "Upgrade"})
-    known = {each: operation for each, operation in methods.items() if each != WEBSOCKET}
+    # A WebSocket begins as a GET.
+    known = {"GET" if each == WEBSOCKET else each: operation for each, operation in methods.items()}
     if "GET" in methods and not methods["GET"].is_stream:
         known["HEAD"] = methods["GET"]
     if method not in known:

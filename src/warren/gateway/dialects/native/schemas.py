@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from warren.domain import Echo, Storage
 from warren.gateway.bodies import REPEATED
@@ -38,25 +38,40 @@ def _check_program(argv: list[str]) -> list[str]:
     return argv
 
 
-Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+_NO_NUL = "hold no NUL"
+Text = Annotated[str, matching(r"^[^\x00]*$", _NO_NUL)]
 """Text without NUL, which neither a command line nor Python source can hold."""
-Base64 = Annotated[str, StringConstraints(pattern=_BASE64)]
+Base64 = Annotated[str, matching(_BASE64, "be base64, with its padding")]
 Whole = Annotated[int, BeforeValidator(_whole)]
 MemoryMb = Annotated[int, Field(ge=64, le=1 << 20), BeforeValidator(_whole)]
 Pids = Annotated[int, Field(ge=16, le=32_768), BeforeValidator(_whole)]
 DiskMb = Annotated[int, Field(ge=16, le=1 << 22), BeforeValidator(_whole)]
+Port = Annotated[int, Field(ge=1, le=65_535), BeforeValidator(_whole)]
+MaxBytes = Annotated[int, Field(ge=0, le=1 << 50), BeforeValidator(_whole)]
 CheckpointMb = Annotated[int, Field(ge=0, le=65_536), BeforeValidator(_whole)]
 Checkpoints = Annotated[int, Field(ge=0, le=8), BeforeValidator(_whole)]
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-EnvValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=32_768)]
+EnvName = Annotated[
+    str,
+    matching(
+        r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", "have 1 to 128 letters, digits and underscores, and begin with no digit"
+    ),
+]
+EnvValue = Annotated[str, matching(r"^[^\x00]*$", _NO_NUL, max_length=32_768)]
 Env = Annotated[dict[EnvName, EnvValue], Field(max_length=256, json_schema_extra=dict(_NO_OTHERS))]
-MetadataName = Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,128}$")]
-MetadataValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=1024)]
+MetadataName = Annotated[str, matching(r"^[^\x00]{1,128}$", "have 1 to 128 characters, and no NUL")]
+MetadataValue = Annotated[str, matching(r"^[^\x00]*$", _NO_NUL, max_length=1024)]
 Metadata = Annotated[dict[MetadataName, MetadataValue], Field(max_length=64, json_schema_extra=dict(_NO_OTHERS))]
-SessionKey = Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,256}$")]
-ImageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$")]
-KernelName = Annotated[str, StringConstraints(pattern=f"^{KERNEL_NAME.pattern}$")]
-Path = Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,4096}$")]
+SessionKey = Annotated[str, matching(r"^[^\x00]{1,256}$", "have 1 to 256 characters, and no NUL")]
+ImageName = Annotated[
+    str,
+    matching(
+        r"^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$", "be the name of an image: letters, digits and . _ / : @ -, no spaces"
+    ),
+]
+KernelName = Annotated[
+    str, matching(f"^{KERNEL_NAME.pattern}$", "have 1 to 64 letters, digits, dots, dashes and underscores")
+]
+Path = Annotated[str, matching(r"^[^\x00]{1,4096}$", "have 1 to 4096 characters, and no NUL")]
 NoNetwork = Annotated[bool, AfterValidator(_refuse_network), Field(json_schema_extra={"const": False})]
 Argv = Annotated[
     list[Text],
@@ -141,7 +156,7 @@ class ListSandboxes(Paging):
     )
     image: ImageName | None = Field(default=None, description="Only of this image.")
     session_key: SessionKey | None = Field(default=None, description="Only the one of this session key.")
-    metadata: list[Annotated[str, StringConstraints(pattern=r"^[^\x00=]{1,128}=[^\x00]{0,1024}$")]] = Field(
+    metadata: list[Annotated[str, matching(r"^[^\x00=]{1,128}=[^\x00]{0,1024}$", "be name=value")]] = Field(
         default_factory=list,
         max_length=16,
         json_schema_extra=dict(REPEATED),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from warren.core.signing import Kind
-from warren.gateway.dialects.native.schemas import Body, KernelName, Whole
+from warren.gateway.dialects.native.schemas import Body, KernelName, MaxBytes, Port
 
 _DAY_S = 86_400
 _NAMED = {Kind.PORT: "port", Kind.FILE: "path", Kind.TERMINAL: "terminal"}
@@ -37,14 +37,10 @@ class CreateLink(Body):
     model_config = ConfigDict(json_schema_extra={"oneOf": _KINDS})
 
     kind: Literal["port", "file", "terminal"] = Field(description="What it leads to.")
-    port: Annotated[Whole, Field(ge=1, le=65_535)] | None = Field(
-        default=None, description="Of a port: where the server listens."
-    )
+    port: Port | None = Field(default=None, description="Of a port: where the server listens.")
     path: LinkPath | None = Field(default=None, description="Of a file: exactly which.")
     method: Literal["GET", "PUT"] = Field(default="GET", description="Of a file: to read it, or to write it.")
-    max_bytes: Annotated[Whole, Field(ge=0, le=1 << 50)] | None = Field(
-        default=None, description="Of a file to write: how large it may be."
-    )
+    max_bytes: MaxBytes | None = Field(default=None, description="Of a file to write: how large it may be.")
     terminal: KernelName | None = Field(default=None, description="Of a terminal: its name, `main` unless given.")
     expires_in_seconds: Annotated[float, Field(ge=1, le=366 * _DAY_S)] = Field(
         default=3600, description="How long it is good for; the service may allow less."
