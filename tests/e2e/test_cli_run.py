@@ -213,7 +213,7 @@ def test_limits_that_make_no_sense_are_refused_before_anything_is_made(warren: C
     done = warren("run", "-c", "1", "--memory", "1K")
 
     assert done.returncode == 2
-    assert b"memory_bytes must be between 64M and 1024G, not 1024" in done.stderr
+    assert b"--memory must be between 64M and 1024G, not 1024 bytes: write it with M or G" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

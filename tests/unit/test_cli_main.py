@@ -37,7 +37,7 @@ def _warren(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedPr
         (("run", "-c", "1", "--memory", "lots"), ("--memory", "512M")),
         (("run", "-c", "1", "--timeout", "soon"), ("--timeout", "30s")),
         (("run", "-c", "1", "--env", "NOVALUE"), ("NAME=value",)),
-        (("run", "-c", "1", "--memory", "1K"), ("memory",)),
+        (("run", "-c", "1", "--memory", "1"), ("--memory", "64M", "not 1 bytes", "512M")),
         (("run", "-c", "1", "--file", "missing.csv"), ("missing.csv",)),
         (("run", "missing.py"), ("missing.py",)),
         (("run", "-c", "1", "--engine", "magic", "--image", "python"), ("magic", "local")),

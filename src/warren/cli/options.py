@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.units import parse_pair, parse_size
+from warren.domain import MIB, Limits
+from warren.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from warren.domain import Limits
 
 ImageName = Annotated[
     str | None,
@@ -99,8 +99,11 @@ def build_choice(
     engine: str | None,
     allow: bool,
 ) -> Choice:
-    """Put the shared options together."""
+    """Put the shared options together. Raises InvalidRequest, which names the option."""
     named = {"memory_bytes": memory, "cpus": cpus, "disk_bytes": disk}
+    for option, (name, value) in zip(("--memory", "--cpus", "--disk"), named.items(), strict=True):
+        if value is not None:
+            _check_limit(option, name, value)
     return Choice(
         image=image,
         engine=engine,
@@ -108,3 +111,11 @@ def build_choice(
         limits={name: value for name, value in named.items() if value is not None},
         env=dict(parse_pair(pair) for pair in env or ()),
     )
+
+
+def _check_limit(option: str, name: str, value: float) -> None:
+    try:
+        Limits(**{name: value})
+    except InvalidRequest as exc:
+        hint = " bytes: write it with M or G, such as 512M" if name.endswith("_bytes") and value < MIB else ""
+        raise InvalidRequest(f"{str(exc).replace(name, option)}{hint}") from exc

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from warren.errors import InvalidRequest, TooLarge, suggest
+from warren.gateway.patterns import explain_pattern
 from warren.gateway.problems import InvalidFields
 
 if TYPE_CHECKING:
@@ -143,6 +144,12 @@ def _explain_one(error: ErrorDetails, model: type[BaseModel]) -> dict[str, str]:
     where = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
         what = "is not known" + (suggest(where[-1][:100], model.model_fields) if len(where) == 1 else "")
+    elif error["type"] == "string_pattern_mismatch":
+        what = explain_pattern(error["ctx"]["pattern"])
+        if where[-1:] == ["[key]"]:
+            # Of a name in an object, pydantic says where it is as if it were a value.
+            what = f"the name {where[-2][:100]!r} {what}"
+            where = where[:-2]
     else:
         what = error["msg"].removeprefix("Value error, ")
         what = what[:1].lower() + what[1:]

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from warren.domain import Echo, Storage
 from warren.gateway.bodies import REPEATED
+from warren.gateway.patterns import matching
 from warren.lifecycle import Status
 
 YEAR_S = 366 * 86_400

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from warren.gateway.dialects.native.schemas import Body, Path, Query, Whole
 from warren.gateway.dialects.native.schemas_answers import Shown
+from warren.gateway.patterns import matching
 
 MAX_LISTED = 100_000
-Mode = Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")]
-Pattern = Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,4096}$")]
+Mode = Annotated[str, matching(r"^0?[0-7]{3}$", "be three octal digits, such as 644")]
+Pattern = Annotated[str, matching(r"^[^\x00]{1,4096}$", "have 1 to 4096 characters, and no NUL")]
 Format = Literal["tar", "tar.gz", "zip"]
 
 
