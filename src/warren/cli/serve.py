@@ -60,6 +60,7 @@ def serve(
 
     Every setting is in docs/reference/settings.md; a flag wins over the environment, and that over warren.toml.
     """
+    from warren.app import build_policy, build_tokens
     from warren.cli.announcement import print_as_json, print_as_text
     from warren.cli.guard import refuse_risks
     from warren.cli.holding import only_one
@@ -78,6 +79,9 @@ def serve(
         }
     )
     refuse_risks(settings)
+    # What these would refuse is said here, before an image takes a minute, or a daemon is on its own.
+    build_policy(settings)
+    build_tokens(settings.jwt)
     if daemon:
         from warren.cli.daemon import leave_behind
 
