@@ -7,7 +7,7 @@ agent resolves it, inside the sandbox.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from warren.core.observer import Observer
 from warren.core.transfers import Transfers
@@ -15,7 +15,7 @@ from warren.errors import Error
 from warren.records import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 
     from warren.core.audit import Audit
     from warren.core.link import Link
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from warren.core.sandboxes import Sandboxes
     from warren.domain import Entry
     from warren.records import Caller
+
+T = TypeVar("T")
 
 WORKSPACE = "/workspace"
 _MAX_NOTED = 1024
@@ -134,6 +136,17 @@ class Files:
             matches, complete = await link.search(_inside(path), name=name, text=text, regex=regex, limit=limit)
             noted["matches"] = len(matches)
         return matches, complete
+
+    async def edit(
+        self, caller: Caller, sandbox_id: str, path: str, command: str, do: Callable[[Link, str], Awaitable[T]]
+    ) -> T:
+        """Have a text file seen or edited: `do` gets the link, and the path as the agent knows it.
+
+        `command` is for the record; whoever only views needs only to read.
+        """
+        scope = Scope.READ if command == "view" else Scope.RUN
+        async with self._doing("edit", caller, sandbox_id, scope, path=path, command=command) as (link, _):
+            return await do(link, _inside(path))
 
     @contextlib.asynccontextmanager
     async def pack(

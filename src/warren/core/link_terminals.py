@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warren.core.link_bytes import ByteStream
-from warren.core.link_files import FileLink
+from warren.core.link_editor import EditorLink
 from warren.core.link_values import get_bool, get_int, get_objects, get_signed, get_str
 from warren.guest.wire import ProtocolError
 
@@ -58,7 +58,7 @@ class Terminal(ByteStream):
         return self._link.checked(get_signed, await self.wait(), "exit_code")
 
 
-class TerminalLink(FileLink):
+class TerminalLink(EditorLink):
     """A connection that handles terminals."""
 
     async def terminal(

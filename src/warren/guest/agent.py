@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import warren
 from warren.guest import forking, kernel, nursery, processes
 from warren.guest.changes import Changes
+from warren.guest.editor import Undo
 from warren.guest.execution import Ledger
 from warren.guest.facts import Facts
 from warren.guest.kernel_table import Kernels
@@ -88,6 +89,7 @@ class Agent:
         self.null_fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self.facts = Facts(boot.facts, boot.workspace)
         self.changes = Changes(boot.workspace)
+        self.undo = Undo()
         self.ledger = Ledger()
         self.runs: dict[str, Run] = {}
         """What runs each execution that has not finished."""
