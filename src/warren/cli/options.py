@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.units import parse_pair, parse_size
-from warren.domain import MIB, Limits
-from warren.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from warren.domain import Limits
 
 ImageName = Annotated[
     str | None,
@@ -114,8 +114,12 @@ def build_choice(
 
 
 def _check_limit(option: str, name: str, value: float) -> None:
+    from warren.domain import MIB, Limits
+    from warren.errors import InvalidRequest
+
+    limits: dict[str, Any] = {name: value}
     try:
-        Limits(**{name: value})
+        Limits(**limits)
     except InvalidRequest as exc:
         hint = " bytes: write it with M or G, such as 512M" if name.endswith("_bytes") and value < MIB else ""
         raise InvalidRequest(f"{str(exc).replace(name, option)}{hint}") from exc
