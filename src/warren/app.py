@@ -106,6 +106,7 @@ def build_policy(settings: Settings) -> Policy:
         wait_s=capacity.wait_s,
         output_bytes=settings.records.output_bytes,
         audit_output_bytes=settings.records.audit_output_bytes,
+        audit_days=settings.records.audit_days,
         kept_executions=settings.records.executions,
         link_max_s=settings.serve.link_max_s,
     )

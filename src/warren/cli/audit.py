@@ -74,11 +74,13 @@ def verify(
     """
     import anyio
 
-    seq, digest = anyio.run(_verify, known or [], data_dir)
+    (cut, _), (seq, digest) = anyio.run(_verify, known or [], data_dir)
     if wants_json(as_json):
-        print_json({"rows": seq, "head": f"{seq}:{digest}", "whole": True})
-    else:
-        print(f"The audit record is whole: {seq:,} rows.\nIts head is {seq}:{digest}")
+        print_json({"rows": seq - cut, "pruned": cut, "head": f"{seq}:{digest}", "whole": True})
+        return
+    print(f"The audit record is whole: {seq - cut:,} rows.\nIts head is {seq}:{digest}")
+    if cut:
+        print(f"The {cut:,} rows before were cut off by the service, as records.audit_days says.")
 
 
 @app.command(
@@ -115,7 +117,7 @@ def export(
     anyio.run(_export, since, until, form, data_dir)
 
 
-async def _verify(known: list[tuple[int, str]], data_dir: str | None) -> tuple[int, str]:
+async def _verify(known: list[tuple[int, str]], data_dir: str | None) -> tuple[tuple[int, str], tuple[int, str]]:
     from warren.cli.progress import spinner
     from warren.cli.stored import opened_store
     from warren.records import AuditQuery
@@ -124,17 +126,20 @@ async def _verify(known: list[tuple[int, str]], data_dir: str | None) -> tuple[i
         newest = await store.audit(AuditQuery(limit=1))
         with spinner(f"checking {newest.total:,} rows"):
             head = await store.verify()
+            cut = await store.audit_start()
             for seq, digest in known:
-                await _check_known(store, seq, digest)
-        return head
+                await _check_known(store, seq, digest, cut)
+        return cut, head
 
 
-async def _check_known(store: Store, seq: int, digest: str) -> None:
+async def _check_known(store: Store, seq: int, digest: str, cut: tuple[int, str]) -> None:
     from warren.errors import Conflict
     from warren.records import FIRST_HASH
 
-    if (seq, digest) == (0, FIRST_HASH):
-        return  # Every record began empty.
+    if (seq, digest) in {(0, FIRST_HASH), cut}:
+        return  # Every record began empty; and of what was cut off, the last hash is kept.
+    if seq < cut[0]:
+        raise Conflict(f"row {seq} of the audit record was cut off with all before row {cut[0] + 1}: keep a later head")
     async for row in store.chain(after=seq - 1):
         if row.seq == seq and row.hash == digest:
             return

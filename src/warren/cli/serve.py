@@ -60,9 +60,7 @@ def serve(
 
     Every setting is in docs/reference/settings.md; a flag wins over the environment, and that over warren.toml.
     """
-    from warren.app import build_policy, build_tokens
     from warren.cli.announcement import print_as_json, print_as_text
-    from warren.cli.guard import refuse_risks
     from warren.cli.holding import only_one
     from warren.cli.listening import bind_address
     from warren.settings import Settings
@@ -78,10 +76,7 @@ def serve(
             "allow_bare": True if allow_bare else None,
         }
     )
-    refuse_risks(settings)
-    # What these would refuse is said here, before an image takes a minute, or a daemon is on its own.
-    build_policy(settings)
-    build_tokens(settings.jwt)
+    _check(settings)
     if daemon:
         from warren.cli.daemon import leave_behind
 
@@ -101,6 +96,16 @@ def serve(
         _prepare_image(settings)
         tell = print_as_json if detached or as_json else print_as_text
         return _run(_Serving(settings, listener, hold, tell, log_file if detached else None))
+
+
+def _check(settings: Settings) -> None:
+    """Refuse what can be refused now, before an image takes a minute, or a daemon is on its own."""
+    from warren.app import build_policy, build_tokens
+    from warren.cli.guard import refuse_risks
+
+    refuse_risks(settings)
+    build_policy(settings)
+    build_tokens(settings.jwt)
 
 
 def _prepare_image(settings: Settings) -> None:

@@ -55,6 +55,8 @@ class Policy:
     output_bytes: int = 64 * KIB
     """Kept of the code, stdout and stderr of an execution, each."""
     audit_output_bytes: int = 4 * KIB
+    audit_days: int | None = None
+    """How long rows of the audit record are kept; None is for ever."""
     kept_executions: int = 1000
     link_max_s: float = 7 * 86_400
 

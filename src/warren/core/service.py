@@ -11,6 +11,7 @@ import anyio
 
 from warren.core.admission import Admission
 from warren.core.audit import Audit
+from warren.core.audit_retention import Retention
 from warren.core.executions import Executions
 from warren.core.files import Files
 from warren.core.image_cache import ImageCache
@@ -96,6 +97,7 @@ class Service:
             tracer=self.tracer,
         )
         self._build_uses(signing or SigningKeys())
+        self.retention = Retention(store, self.audit, policy)
         self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
         self._open = contextlib.AsyncExitStack()
 
@@ -128,7 +130,9 @@ class Service:
             await self.executions.lose_rest()
             _log.info("service.recovered", extra=counts)
             opening.push_async_callback(self.pool.drain)
-            await opening.enter_async_context(_running(self.pool.run, self.reaper.run, self.ports.run))
+            await opening.enter_async_context(
+                _running(self.pool.run, self.reaper.run, self.ports.run, self.retention.run)
+            )
             self._open = opening.pop_all()
         return self
 

@@ -117,6 +117,9 @@ class RecordSettings(Group):
     )
     audit_output_bytes: Size = Field(default=4 * KIB, le=64 * KIB, description="The same, in the audit record.")
     executions: int = Field(default=200, ge=1, description="Executions kept for one sandbox; the oldest go.")
+    audit_days: int | None = Field(
+        default=None, ge=1, description="Days after which rows of the audit record are cut off its beginning."
+    )
 
 
 class LogSettings(Group):

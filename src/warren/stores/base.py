@@ -125,6 +125,19 @@ class Store(Protocol):
         Raises Conflict, which names the first row that was edited, moved or is missing.
         """
 
+    async def audit_start(self) -> tuple[int, str]:
+        """Return the number and hash of the last audit row that was cut off; 0 and FIRST_HASH when none was.
+
+        Raises Conflict when that is not as this store left it.
+        """
+
+    async def prune_audit(self, before: float) -> tuple[int, int, str] | None:
+        """Cut off some of the oldest audit rows, as long as they are from before a time, but never the last row.
+
+        Returns the first and the last number cut off, and the hash of that last; None when nothing was left to cut. The
+        chain then begins after them, and `verify` proves that nobody else cut there.
+        """
+
     async def add_key(self, key: ApiKey) -> None:
         """Keep a key. Raises Conflict when a key of that name is in force."""
 

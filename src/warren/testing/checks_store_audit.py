@@ -109,6 +109,46 @@ async def check_the_chain_can_be_read_from_anywhere(subject: StoreSubject) -> No
     assert (await subject.store.verify())[0] == 1203
 
 
+async def check_old_rows_are_cut_off_and_the_rest_still_verifies(subject: StoreSubject) -> None:
+    """Those from before a time go, oldest first; numbers go on, and who looks is told what is gone."""
+    store = subject.store
+    await store.append(*(make_entry(at=float(number)) for number in range(1, 11)))
+    rows = await _chain(subject)
+
+    assert await store.audit_start() == (0, FIRST_HASH)
+    assert await store.prune_audit(before=1.0) is None
+    assert await store.prune_audit(before=5.0) == (1, 4, rows[3].hash)
+    assert await store.audit_start() == (4, rows[3].hash)
+    assert await store.prune_audit(before=5.0) is None
+    assert await _chain(subject) == rows[4:]
+    assert await store.verify() == (10, rows[-1].hash)
+    await store.append(make_entry(at=11.0))
+    assert (await store.audit(AuditQuery(limit=1))).total == 7
+    assert (await store.audit(AuditQuery(action=rows[0].entry.action))).total == 7
+    assert (await store.verify())[0] == 11
+    assert await store.prune_audit(before=7.0) == (5, 6, rows[5].hash)
+    assert (await store.verify())[0] == 11
+
+
+async def check_the_last_row_is_never_cut_off(subject: StoreSubject) -> None:
+    """However old it is: what follows must have something to follow."""
+    await subject.store.append(*(make_entry(at=1.0) for _ in range(3)))
+    while await subject.store.prune_audit(before=9.0) is not None:
+        pass
+
+    assert [row.seq for row in await _chain(subject)] == [3]
+    assert (await subject.store.verify())[0] == 3
+
+
+async def check_only_the_oldest_are_cut_off(subject: StoreSubject) -> None:
+    """An old row after a newer one stays: the rest has no gaps."""
+    await subject.store.append(*(make_entry(at=at) for at in (1.0, 9.0, 2.0, 9.0)))
+
+    assert (await subject.store.prune_audit(before=5.0) or (0, 0))[:2] == (1, 1)
+    assert await subject.store.prune_audit(before=5.0) is None
+    assert [row.seq for row in await _chain(subject)] == [2, 3, 4]
+
+
 async def check_the_audit_record_is_listed_newest_first_in_pages(subject: StoreSubject) -> None:
     """Pages follow each other, and each knows the total."""
     await subject.store.append(*(make_entry() for _ in range(5)))

@@ -4,11 +4,14 @@ Rule 1. A row's hash covers everything in it, its number, and the hash before; i
 Rule 2. The head has the number and hash of the last row under a seal, so rows that are cut off at the end are missed.
 Rule 3. Who appends checks the seal first: a head that was set back must not be sealed again.
 Rule 4. Head and rows are read and written in one transaction that no other process can come between.
+Rule 5. Old rows may be cut off at the beginning. The start then has the number and hash of the last of them under a
+        seal of its own, so that whoever cuts without the secret is found out; the rest is a chain as before.
 """
 
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
 import sqlite3
 from dataclasses import replace
@@ -30,8 +33,8 @@ _INSERT = f"INSERT INTO audit ({_COLUMNS}) VALUES ({', '.join('?' * (len(_TEXTS)
 FAR_ROWS = 1000
 _MOVE_HEAD = "UPDATE audit_head SET seq = ?, hash = ?, seal = ? WHERE seq = ? AND hash = ? AND seal = ?"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_SEALED = b"head"
-"""No entry is this, as each is a JSON object."""
+_SEALED, _CUT = b"head", b"start"
+"""No entry is one of these, as each is a JSON object."""
 
 
 def begin(connection: sqlite3.Connection, secret: bytes) -> bool:
@@ -122,11 +125,33 @@ def _head(connection: sqlite3.Connection) -> tuple[Any, Any, Any] | None:
     return head
 
 
-def _is_seal(secret: bytes, head: tuple[Any, Any, Any]) -> bool:
+def _is_seal(secret: bytes, head: tuple[Any, Any, Any], what: bytes = _SEALED) -> bool:
     seq, last, seal = head
     if not (isinstance(seq, int) and isinstance(last, str) and isinstance(seal, str) and last.isascii()):
         return False
-    return hmac.compare_digest(chain_hash(secret, seq, last, _SEALED).encode(), seal.encode("utf-8", "replace"))
+    return hmac.compare_digest(chain_hash(secret, seq, last, what).encode(), seal.encode("utf-8", "replace"))
+
+
+def start(connection: sqlite3.Connection, secret: bytes) -> tuple[int, str]:
+    """Return the number and hash of the last row that was cut off. Raises Conflict when the start is not ours."""
+    cut: tuple[int, str, Any] | None = connection.execute("SELECT seq, hash, seal FROM audit_start").fetchone()
+    if cut is None or not (cut[:2] == (0, FIRST_HASH) or _is_seal(secret, cut, _CUT)):
+        raise Conflict("the start of the audit record was edited, so rows may have been cut off at its beginning")
+    return cut[0], cut[1]
+
+
+def prune(connection: sqlite3.Connection, secret: bytes, before: float, most: int) -> tuple[int, int, str] | None:
+    """Cut off the oldest rows, as long as they are from before a time; never the last row."""
+    cut, _ = start(connection, secret)
+    rows = connection.execute("SELECT seq, hash, at FROM audit ORDER BY seq LIMIT ?", (most + 1,)).fetchall()
+    old = list(itertools.takewhile(lambda row: row[2] < before, rows[:-1]))
+    if not old:
+        return None
+    seq, hashed, _ = old[-1]
+    seal = chain_hash(secret, seq, hashed, _CUT)
+    connection.execute("UPDATE audit_start SET seq = ?, hash = ?, seal = ?", (seq, hashed, seal))
+    connection.execute("DELETE FROM audit WHERE seq <= ?", (seq,))
+    return cut + 1, seq, hashed
 
 
 def page(connection: sqlite3.Connection, query: AuditQuery) -> Page[AuditRow]:
@@ -142,8 +167,8 @@ def page(connection: sqlite3.Connection, query: AuditQuery) -> Page[AuditRow]:
         filters.add("at >= ?", query.since)
     if query.until is not None:
         filters.add("at < ?", query.until)
-    # WHY: nothing is ever deleted, so the last number is the count; counting a million rows would take a while.
-    count = "count(*)" if filters else "coalesce(max(seq), 0)"
+    # WHY: only the oldest are ever deleted, so the last number says how many; counting a million would take a while.
+    count = "count(*)" if filters else "coalesce(max(seq) - (SELECT seq FROM audit_start), 0)"
     return filters.page(
         connection,
         table="audit",
@@ -178,18 +203,23 @@ def load_row(stored: Sequence[Any]) -> AuditRow:
 
 
 class Verification:
-    """Checks a chain from its first row to where its head was when it began. Conflict names the first bad row."""
+    """Checks a chain from its start to where its head was when it began. Conflict names the first bad row."""
 
     def __init__(self, connection: sqlite3.Connection, secret: bytes) -> None:
         self._secret = secret
         with snapshot(connection):
             self._head = _head(connection)
             (self._last_seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM audit").fetchone()
-        self.seq, self.hash = 0, FIRST_HASH
+            self.seq, self.hash = start(connection, secret)
 
     def step(self, connection: sqlite3.Connection, most: int) -> bool:
         """Check the next rows; say whether there may be more."""
-        stored = rows_after(connection, self.seq, most, self._last_seq)
+        with snapshot(connection):
+            cut = start(connection, self._secret)
+            if cut[0] > self.seq:
+                # The service goes on, and has cut off more since.
+                self.seq, self.hash = cut
+            stored = rows_after(connection, self.seq, most, self._last_seq)
         for row in stored:
             self._check(connection, row)
         return len(stored) == most

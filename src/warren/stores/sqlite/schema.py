@@ -9,6 +9,7 @@ import sqlite3
 import time
 
 from warren.errors import StoreError
+from warren.records import FIRST_HASH
 
 _FIRST = """
 CREATE TABLE sandboxes (
@@ -191,7 +192,22 @@ CREATE TRIGGER execution_unweighs AFTER DELETE ON executions WHEN OLD.size > 0 B
 END;
 """  # noqa: S608 - our own names
 
-MIGRATIONS = (_FIRST, _RECORD_BYTES)
+_AUDIT_START = f"""
+CREATE TABLE audit_start (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    seq INTEGER NOT NULL,
+    hash TEXT NOT NULL,
+    seal TEXT NOT NULL
+);
+INSERT INTO audit_start VALUES (1, 0, '{FIRST_HASH}', '');
+CREATE TRIGGER audit_start_is_not_deleted BEFORE DELETE ON audit_start
+    BEGIN SELECT RAISE(ABORT, 'the start of the audit record is never deleted'); END;
+DROP TRIGGER audit_is_not_deleted;
+CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit WHEN OLD.seq > (SELECT seq FROM audit_start)
+    BEGIN SELECT RAISE(ABORT, 'audit rows are never deleted, but for those before its start'); END;
+"""  # noqa: S608 - our own names
+
+MIGRATIONS = (_FIRST, _RECORD_BYTES, _AUDIT_START)
 
 
 def read_version(connection: sqlite3.Connection) -> int:

@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 CHUNK_ROWS = 500
 """Read of the chain at once: some milliseconds of work."""
+PRUNED_ROWS = 2000
+"""Cut off at once; writers wait meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,15 @@ class SqliteStore:
         while await reader.scan(verification.step, CHUNK_ROWS):
             pass
         return verification.finish()
+
+    async def audit_start(self) -> tuple[int, str]:
+        """Return the number and hash of the last audit row that was cut off."""
+        return await self._reader.scan(audit.start, self._parts.secret)
+
+    async def prune_audit(self, before: float) -> tuple[int, int, str] | None:
+        """Cut off audit rows from before a time."""
+        prune = partial(audit.prune, secret=self._parts.secret, before=before, most=PRUNED_ROWS)
+        return await self._write(prune, flushed=True)
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep a key."""
