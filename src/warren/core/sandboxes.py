@@ -115,6 +115,14 @@ class Sandboxes:
             raise _not_found(sandbox_id)
         return self._freshen(sandbox)
 
+    async def find(self, caller: Caller, session_key: str) -> Sandbox:
+        """Return the caller's own sandbox of a session key. Raises NotFound, also for somebody else's."""
+        _check_may(caller, Scope.READ)
+        sandbox = await self._store.find(caller.principal.owner, session_key)
+        if sandbox is None:
+            raise NotFound(f"there is no sandbox of the session key {session_key[:64]!r}")
+        return self._freshen(sandbox)
+
     async def list(self, caller: Caller, query: SandboxQuery) -> Page[Sandbox]:
         """Return a page of the caller's sandboxes, newest first; with the admin scope of anybody's, or everybody's."""
         _check_may(caller, Scope.READ)

@@ -186,6 +186,20 @@ def test_fifty_who_race_for_a_session_key_get_one_sandbox(serve: Callable[..., N
     serve(scenario)
 
 
+def test_a_sandbox_is_found_by_its_session_key_by_its_owner_alone(serve: Callable[..., None]) -> None:
+    async def story(estate: Estate) -> None:
+        mine = await estate.create(session_key="chat-1")
+        assert (await estate.sandboxes.find(ANN, "chat-1")).id == mine.id
+        for caller, key in ((BOB, "chat-1"), (ADMIN, "chat-1"), (ANN, "chat-2"), (ANN, "")):
+            with pytest.raises(NotFound):
+                await estate.sandboxes.find(caller, key)
+        await estate.sandboxes.delete(ANN, mine.id)
+        with pytest.raises(NotFound):
+            await estate.sandboxes.find(ANN, "chat-1")
+
+    serve(story)
+
+
 def test_a_session_key_is_its_owners_and_resumes(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         mine = await estate.create(session_key="chat-1")
