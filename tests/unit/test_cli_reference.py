@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-import typer.main
 
-from warren.cli.main import app
+from warren.cli.main import build_commands
 from warren.cli.reference import render
 
 _PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "reference", "cli.md")
@@ -21,7 +20,7 @@ def test_the_reference_page_is_current() -> None:
 
 
 def _commands() -> list[tuple[str, object]]:
-    root = typer.main.get_command(app)
+    root = build_commands()
     found: list[tuple[str, object]] = []
     pending = [("warren", root)]
     while pending:

@@ -9,10 +9,8 @@ import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import typer.main
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _PATIENCE_S = 2.0
 _MOST = 200
@@ -29,9 +27,9 @@ Candidate = tuple[str, str]
 
 def find_candidates(words: Sequence[str]) -> list[Candidate]:
     """Return what the last word may become, each with what it means; nothing where files may stand."""
-    from warren.cli.main import app
+    from warren.cli.main import build_commands
 
-    command: Any = typer.main.get_command(app)
+    command: Any = build_commands()
     wanted: Any = None
     position = 0
     for word in words[:-1]:
@@ -66,8 +64,8 @@ def _next(command: Any, position: int, words: Sequence[str]) -> Iterable[Candida
     return _values(arguments[min(position, len(arguments) - 1)], words) if arguments else []
 
 
-def _children(command: Any) -> dict[str, Any]:
-    found: dict[str, Any] = getattr(command, "commands", {})
+def _children(command: Any) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = getattr(command, "commands", {})
     return found
 
 

@@ -20,7 +20,7 @@ from warren.cli.tables import print_json, wants_json
 from warren.cli.units import parse_duration, render_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from warren.cli.holding import Holder
     from warren.settings import Settings
@@ -37,28 +37,19 @@ _MORE_S = 20.0
 """On top of what requests get to finish, for the service to write down what it still has to write."""
 
 
-def leave_behind(
-    settings: Settings,
-    options: Mapping[str, object],
-    log_file: str | None,
-    *,
-    as_json: bool,
-    prepare: Callable[[Settings], None],
-) -> int:
-    """Start a service that outlives us, and return once it is ready, or has failed."""
+def leave_behind(settings: Settings, flags: Mapping[str, object], log_file: str | None, *, as_json: bool) -> int:
+    """Start a service that outlives us, with these settings by flags, and return once it is ready, or has failed."""
     from warren.cli.holding import Held, find_holder
 
     holder = find_holder(settings.data_dir)
     if holder is not None:
         raise Held(f"{settings.data_dir} is served already, by {holder.what}: `warren status` shows it")
-    # Here and not by the child: somebody is looking now, and it may take a minute.
-    prepare(settings)
     log_path = os.path.abspath(log_file or os.path.join(settings.data_dir, "service.log"))
     os.makedirs(settings.data_dir, 0o755, exist_ok=True)
     # Truncating it from outside must not leave a hole: each line goes to where the end is then.
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     began_at = os.fstat(log).st_size
-    arguments = ["serve", *_as_arguments(options), "--detached", "--log-file", log_path]
+    arguments = ["serve", *_as_arguments(flags), "--detached", "--log-file", log_path]
     with subprocess.Popen(
         [sys.executable, *_PROGRAM, *arguments],
         stdin=subprocess.DEVNULL,
@@ -77,13 +68,15 @@ def leave_behind(
     return 0
 
 
-def _as_arguments(options: Mapping[str, object]) -> list[str]:
+def _as_arguments(flags: Mapping[str, object]) -> list[str]:
+    """Write flags as somebody would type them."""
     found: list[str] = []
-    for name, value in options.items():
-        if value is True:
-            found.append(name)
-        elif value not in (None, False):
-            found += [name, str(value)]
+    for name, value in flags.items():
+        option = f"--{name.rpartition('.')[2].replace('_', '-')}"
+        if isinstance(value, bool):
+            found.append(option if value else f"--no-{option[2:]}")
+        elif value is not None:
+            found += [option, str(value)]
     return found
 
 

@@ -6,27 +6,12 @@ import sys
 from typing import Annotated, Any
 
 import typer
+import typer.main
 
-import warren
-from warren.cli import (
-    audit,
-    bench,
-    completion,
-    config,
-    daemon,
-    doctor,
-    image,
-    keys,
-    ps,
-    run,
-    sandbox,
-    serve,
-    shell,
-    status,
-    top,
-)
 from warren.cli.codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE
+from warren.cli.commands import Commands
 from warren.cli.failing import explain
+from warren.cli.version import version as print_version
 from warren.errors import ConfigError, Error
 
 app = typer.Typer(
@@ -40,33 +25,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", short_help="Run a program in a fresh sandbox.", epilog=run.EXAMPLES)(run.run)
-app.command("shell", short_help="Open a terminal in a sandbox.", epilog=shell.EXAMPLES)(shell.shell)
-app.command("ps", short_help="List the sandboxes.", epilog=ps.EXAMPLES)(ps.ps)
-app.command("top", short_help="Show what sandboxes use.", epilog=top.EXAMPLES)(top.top)
-app.add_typer(sandbox.app, name="sandbox", short_help="Make sandboxes that stay, and use them.")
-app.command("serve", short_help="Serve sandboxes over HTTP.", epilog=serve.EXAMPLES)(serve.serve)
-app.command("status", short_help="Say how the service is.", epilog=status.EXAMPLES)(status.status)
-app.command("stop", short_help="Stop the service.", epilog=daemon.STOP_EXAMPLES)(daemon.stop)
-app.add_typer(image.app, name="image", short_help="List, build, show and remove images.")
-app.add_typer(keys.app, name="keys", short_help="Make, list and revoke API keys.")
-app.add_typer(audit.app, name="audit", short_help="Check and copy the audit record.")
-app.add_typer(config.app, name="config", short_help="Show and check the settings.")
-app.command("doctor", short_help="Check what isolates on this host.", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("bench", short_help="Time sandboxes beside a cold Python.", epilog=bench.EXAMPLES)(bench.bench)
-app.command("stop-engine", short_help="End what is kept warm.", epilog=doctor.STOP_EXAMPLES)(doctor.stop_engine)
-
-app.command("completion", short_help="Print what completes commands.", epilog=completion.EXAMPLES)(
-    completion.completion
-)
-app.command("_complete", hidden=True, epilog=completion.COMPLETE_EXAMPLES, context_settings=completion.RAW)(
-    completion.complete
-)
 
 
 def _print_version(value: bool) -> None:
     if value:
-        print(f"warren {warren.__version__}")
+        print_version()
         raise typer.Exit
 
 
@@ -80,10 +43,11 @@ def options(
     """Run code that you did not write, in a sandbox that starts in milliseconds."""
 
 
-@app.command("version", epilog="\b\nExample:\n  warren version")
-def show_version() -> None:
-    """Print the version."""
-    _print_version(value=True)
+def build_commands() -> Any:
+    """Build the root of all commands, as click has them."""
+    root: Any = typer.main.get_command(app)
+    root.commands = Commands()
+    return root
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -111,7 +75,7 @@ def _main(argv: list[str] | None) -> int:
 
 def _call(argv: list[str] | None) -> object:
     try:
-        return app(args=argv, prog_name="warren", standalone_mode=False)
+        return build_commands()(args=argv, prog_name="warren", standalone_mode=False)
     except BaseExceptionGroup as group:
         # Task groups wrap what goes wrong in them, once for each level; what went wrong first is what to tell.
         cause: BaseException = group
@@ -128,7 +92,8 @@ def _explain_usage(exc: Any) -> int:
         print(exc.format_message(), file=sys.stderr)
         return EXIT_USAGE
     sentence = f"{message[:1].lower()}{message[1:]}".rstrip(".")
-    print(f"{path}: {sentence}. See {path} --help.", file=sys.stderr)
+    end = "" if sentence.endswith("?") else "."
+    print(f"{path}: {sentence}{end} See {path} --help.", file=sys.stderr)
     return EXIT_USAGE
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-import typer.main
-
-from warren.cli.main import app
+from warren.cli.main import build_commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +43,7 @@ stay, so that the next sandbox is made in milliseconds; `warren stop-engine` end
 
 def render() -> str:
     """Build the page."""
-    root: Any = typer.main.get_command(app)
-    return "\n".join([_HEAD, *_sections("warren", root)]).rstrip() + "\n"
+    return "\n".join([_HEAD, *_sections("warren", build_commands())]).rstrip() + "\n"
 
 
 def _sections(path: str, command: Any) -> Iterator[str]:

@@ -65,31 +65,23 @@ def serve(
     from warren.cli.listening import bind_address
     from warren.settings import Settings
 
-    settings = Settings.load(
-        flags={
-            "serve.host": host,
-            "serve.port": port,
-            "serve.auth": False if no_auth else None,
-            "data_dir": data_dir,
-            "image": image,
-            "engine": engine,
-            "allow_bare": True if allow_bare else None,
-        }
-    )
+    flags = {
+        "serve.host": host,
+        "serve.port": port,
+        "serve.auth": False if no_auth else None,
+        "data_dir": data_dir,
+        "image": image,
+        "engine": engine,
+        "allow_bare": True if allow_bare else None,
+    }
+    settings = Settings.load(flags=flags)
     _check(settings)
     if daemon:
         from warren.cli.daemon import leave_behind
 
-        options = {
-            "--host": host,
-            "--port": port,
-            "--data-dir": data_dir,
-            "--no-auth": no_auth,
-            "--image": image,
-            "--engine": engine,
-            "--allow-bare": allow_bare,
-        }
-        return leave_behind(settings, options, log_file, as_json=as_json, prepare=_prepare_image)
+        # Here and not by the child: somebody is looking now, and it may take a minute.
+        _prepare_image(settings)
+        return leave_behind(settings, flags, log_file, as_json=as_json)
     with only_one(settings.data_dir) as hold:
         # First what can be refused at once: an image takes a minute.
         listener = bind_address(settings.serve.host, settings.serve.port)

@@ -1,0 +1,82 @@
+"""Every command, by name; only those that are asked for are imported and built: a program waits for `warren run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+import typer.main
+
+
+class Command(NamedTuple):
+    """Where a command, or a group of them, is written down."""
+
+    module: str
+    name: str
+    help: str
+    """In the list of commands."""
+    examples: str = ""
+    """The name of its examples; a group's are at its commands."""
+    options: str = ""
+    """The name of how it is read, where that is not as others are."""
+
+
+COMMANDS = {
+    "run": Command("run", "run", "Run a program in a fresh sandbox.", "EXAMPLES"),
+    "shell": Command("shell", "shell", "Open a terminal in a sandbox.", "EXAMPLES"),
+    "ps": Command("ps", "ps", "List the sandboxes.", "EXAMPLES"),
+    "top": Command("top", "top", "Show what sandboxes use.", "EXAMPLES"),
+    "sandbox": Command("sandbox", "app", "Make sandboxes that stay, and use them."),
+    "serve": Command("serve", "serve", "Serve sandboxes over HTTP.", "EXAMPLES"),
+    "status": Command("status", "status", "Say how the service is.", "EXAMPLES"),
+    "stop": Command("daemon", "stop", "Stop the service.", "STOP_EXAMPLES"),
+    "image": Command("image", "app", "List, build, show and remove images."),
+    "keys": Command("keys", "app", "Make, list and revoke API keys."),
+    "audit": Command("audit", "app", "Check and copy the audit record."),
+    "config": Command("config", "app", "Show and check the settings."),
+    "doctor": Command("doctor", "doctor", "Check what isolates on this host.", "EXAMPLES"),
+    "bench": Command("bench", "bench", "Time sandboxes beside a cold Python.", "EXAMPLES"),
+    "stop-engine": Command("doctor", "stop_engine", "End what is kept warm.", "STOP_EXAMPLES"),
+    "completion": Command("completion", "completion", "Print what completes commands.", "EXAMPLES"),
+    "version": Command("version", "version", "Print the version.", "EXAMPLES"),
+    "_complete": Command("completion", "complete", "", "COMPLETE_EXAMPLES", "RAW"),
+}
+
+
+class Commands(Mapping[str, Any]):
+    """The commands as click has them, each built when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            self._built[name] = _build(name, COMMANDS[name])
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+def _build(name: str, command: Command) -> Any:
+    module = import_module(f"warren.cli.{command.module}")
+    found = getattr(module, command.name)
+    # With a callback it is a group, from which the one command can be taken.
+    group = typer.Typer(rich_markup_mode=None, add_completion=False, callback=lambda: None)
+    if isinstance(found, typer.Typer):
+        group.add_typer(found, name=name, short_help=command.help)
+    else:
+        group.command(
+            name,
+            short_help=command.help,
+            epilog=getattr(module, command.examples),
+            hidden=name.startswith("_"),
+            context_settings=getattr(module, command.options) if command.options else None,
+        )(found)
+    built: Any = typer.main.get_command(group)
+    return built.commands[name]
