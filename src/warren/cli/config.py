@@ -17,13 +17,11 @@ app = typer.Typer(
 )
 
 
-@app.callback(
-    epilog="\b\nExamples:\n  warren config\n  warren config | jq '.settings[0]'\n  warren config get serve.port"
-)
-def show_all(context: typer.Context) -> None:
+@app.callback(epilog="\b\nExamples:\n  warren config\n  warren config --json\n  warren config get serve.port")
+def show_all(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Show and check the settings that are in force. Without a command, show them all."""
     if context.invoked_subcommand is None:
-        show(given=False, as_json=False)
+        show(given=False, as_json=as_json)
 
 
 @app.command(
