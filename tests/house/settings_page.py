@@ -42,7 +42,7 @@ def _default(leaf: str, value: object) -> str:
         return f"`{value >> 20}M`" if value % MIB == 0 else f"`{value >> 10}K`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return "none" if value in {(), None} else f"`{value}`"
+    return "none" if value in {(), None, ""} else f"`{value}`"
 
 
 if __name__ == "__main__":
