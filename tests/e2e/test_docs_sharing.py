@@ -68,6 +68,14 @@ def test_the_page_on_servers_can_be_followed_to_its_end(served: Served, tmp_path
         assert len(keys.read().splitlines()) == 2
 
 
+def test_the_settings_that_the_page_shows_are_settings(tmp_path: Path) -> None:
+    with open(os.path.join(PAGES, "preview-a-server.md"), encoding="utf-8") as file:
+        (text,) = re.findall(r"^```toml\n(.*?)^```", file.read(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "warren.toml").write_text(text)
+
+    assert Settings.load({}, str(tmp_path)).serve.ports_url == "https://*.apps.example.com"
+
+
 def test_the_page_on_sharing_files_can_be_followed_to_its_end(served: Served, tmp_path: Path) -> None:
     said = follow(served, "share-files.md", tmp_path)
 

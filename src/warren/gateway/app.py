@@ -23,6 +23,7 @@ from warren.gateway.dialects.native import (
 )
 from warren.gateway.dialects.serving import Dialects
 from warren.gateway.dispatch import Dispatcher
+from warren.gateway.entrance import Entrance
 from warren.gateway.forwarded import trust_proxies
 from warren.gateway.health import Health
 from warren.gateway.key_in_path import KeyInPath
@@ -33,6 +34,7 @@ from warren.gateway.openapi_health import PATHS, describe_health
 from warren.gateway.openapi_problems import explain_codes
 from warren.gateway.operations import Reply
 from warren.gateway.page import POLICY, build_page
+from warren.gateway.port_hosts import PortHosts
 from warren.gateway.problems import ProblemMiddleware
 from warren.gateway.tracing import trace_requests
 from warren.gateway.unread import UnreadMiddleware
@@ -77,8 +79,9 @@ def build_app(
     health = Health(service, auth, metrics, documents)
     dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health)
     routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=dialects)
-    app: ASGIApp = ProblemMiddleware(routes)
-    app = allow_origins(app, settings.serve.cors_origins)
+    hosts = PortHosts(settings.serve.ports_url) if settings.serve.ports_url else None
+    app: ASGIApp = ProblemMiddleware(Entrance(routes, service.sharing, hosts))
+    app = allow_origins(app, settings.serve.cors_origins, hosts)
     app = MetricsMiddleware(app, metrics)
     app = UnreadMiddleware(app)
     app = trace_requests(app, service.tracer)

@@ -16,7 +16,7 @@ from warren.gateway.bodies import ClientLeft, check_length, count_large, parse_b
 from warren.gateway.operations import Call, Reply
 from warren.gateway.problems import rate_headers
 from warren.gateway.room import Room
-from warren.gateway.shared_links import LINKS, ROUTE, enter_link
+from warren.gateway.shared_links import ROUTE
 from warren.gateway.websockets import Connections, check_origin, serve_while_allowed, take_key
 from warren.records import Caller
 
@@ -79,11 +79,6 @@ class Dispatcher:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Find the operation and answer with it."""
-        if scope["type"] in _SERVED and scope["path"].startswith(LINKS):
-            redirect = await enter_link(self._service.sharing, scope, PREFIX)
-            if redirect is not None:
-                await redirect(scope, receive, send)
-                return
         if scope["type"] in _SERVED and scope["path"].startswith(self._prefix):
             path = scope["path"]
             for pattern, methods in self._table:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from warren.gateway.port_hosts import PortHosts
+
 MAX_PATH_BYTES = 16 * 1024
 MAX_HEAD_BYTES = 32 * 1024
 MAX_HEADERS = 100
@@ -93,7 +95,7 @@ def refuse_head(scope: Scope) -> HTTPException | None:
     return None
 
 
-def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+def allow_origins(app: ASGIApp, origins: Sequence[str], hosts: PortHosts | None = None) -> ASGIApp:
     """Let web pages of these origins call the API from a browser; of no others."""
     if not origins:
         return app
@@ -108,7 +110,8 @@ def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
 
     async def allow_ours(scope: Scope, receive: Receive, send: Send) -> None:
         """Say nothing for a server inside a sandbox: what is whose, only it knows."""
-        await (app if is_foreign(scope.get("path", "")) else cors)(scope, receive, send)
+        has_host = hosts is not None and scope["type"] == "http" and hosts.covers(scope["headers"])
+        await (app if has_host or is_foreign(scope.get("path", "")) else cors)(scope, receive, send)
 
     return allow_ours
 

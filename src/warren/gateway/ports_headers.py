@@ -25,6 +25,8 @@ AUTHORIZATION = b"x-warren-authorization"
 """What a client sends for the server inside, where `Authorization` is for us."""
 COOKIE_PREFIX = b"warren-port-"
 """Begins the name, outside, of each cookie that a server inside sets: no other cookie is ever sent to it."""
+LINK_COOKIE = b"warren-link"
+"""Holds the token of a link, at the host of a server's own."""
 POLICY = b"sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups allow-scripts"
 """Pages may do what pages do, but not as our origin."""
 
@@ -40,11 +42,11 @@ _NOT_IN = _HOP | {
     *(b"x-forwarded-port", b"x-real-ip", b"x-request-id", b"content-length"),
 }
 _NOT_OUT = _HOP | {
-    *(b"date", b"content-length", b"x-request-id", b"x-content-type-options", b"referrer-policy"),
+    *(b"date", b"content-length", b"x-request-id"),
     # These speak for all of our origin, or for our whole host.
     *(b"alt-svc", b"clear-site-data", b"strict-transport-security", b"public-key-pins", b"expect-ct"),
     *(b"nel", b"report-to", b"reporting-endpoints", b"service-worker-allowed", b"origin-agent-cluster"),
-    *(b"accept-ch", b"critical-ch", b"set-login", b"cross-origin-resource-policy", b"activate-storage-access"),
+    *(b"accept-ch", b"critical-ch", b"set-login", b"activate-storage-access"),
     # These are orders to a reverse proxy in front of us.
     *(b"x-sendfile", b"x-lighttpd-send-file", b"x-litespeed-location", b"x-reproxy-url"),
 }
@@ -57,6 +59,7 @@ _SAME_FOR_ALL = (
     # A page with an origin of its own must be able to load its own parts.
     (b"cross-origin-resource-policy", b"cross-origin"),
 )
+_SAID_BY_US = frozenset({b"x-content-type-options", b"referrer-policy", b"cross-origin-resource-policy"})
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - what servers call themselves
 _KEPT_OF_COOKIES = frozenset({b"expires", b"max-age", b"secure", b"httponly", b"samesite", b"partitioned"})
 _COOKIE_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
@@ -72,8 +75,15 @@ class Mount:
     port: int
     is_link: bool = False
     """Whether the address alone opens it, so that a browser can show it."""
+    has_host: bool = False
+    """Whether nothing else is at its host: then what it says of that host is its own business."""
     takes_tokens: bool = False
     """Whether a JSON Web Token may be one of ours."""
+
+    @property
+    def gives_no_origin(self) -> bool:
+        """Whether its pages ask as pages of no origin, because we gave them none."""
+        return self.is_link and not self.has_host
 
     @property
     def host(self) -> str:
@@ -90,23 +100,22 @@ def headers_in(headers: Sequence[tuple[bytes, bytes]], mount: Mount, scheme: str
     outside = b""
     for name, value in headers:
         if name == b"cookie":
-            passed += [(b"cookie", kept)] if (kept := cookies_in(value)) else []
+            passed += [(b"cookie", kept)] if (kept := cookies_in(value, mount)) else []
         elif name == b"host":
             outside = value
     passed += [(b"origin", _origin_in(value, outside, mount)) for name, value in headers if name == b"origin"]
     passed += [
         (b"x-forwarded-host", outside),
         (b"x-forwarded-proto", {"ws": "http", "wss": "https"}.get(scheme, scheme).encode()),
-        (b"x-forwarded-prefix", mount.prefix.encode()),
         (b"x-request-id", request_id.encode()),
     ]
-    return passed
+    return [*passed, (b"x-forwarded-prefix", mount.prefix.encode())] if mount.prefix else passed
 
 
 def headers_out(headers: Iterable[tuple[bytes, bytes]], mount: Mount, *, origin: bytes | None = None) -> Headers:
     """Build the headers of an answer as a client gets them, but for those of its framing."""
     listed = list(headers)
-    dropped = _NOT_OUT | _named(listed)
+    dropped = _NOT_OUT | _named(listed) | (frozenset() if mount.has_host else _SAID_BY_US)
     passed: Headers = []
     for name, value in listed:
         if name in dropped or name.startswith(_NOT_OUT_PREFIXES):
@@ -119,8 +128,10 @@ def headers_out(headers: Iterable[tuple[bytes, bytes]], mount: Mount, *, origin:
             passed.append((name, value))
         if name == b"content-type" and value.lower().startswith(b"text/event-stream"):
             passed.append((b"x-accel-buffering", b"no"))
-    if mount.is_link and origin == b"null" and not any(name == b"access-control-allow-origin" for name, _ in passed):
-        # Its own pages: their origin is none, because we gave them none.
+    if mount.has_host:
+        return passed
+    is_allowed = any(name == b"access-control-allow-origin" for name, _ in passed)
+    if mount.gives_no_origin and origin == b"null" and not is_allowed:
         passed += [(b"access-control-allow-origin", b"null"), (b"vary", b"origin")]
     return [*passed, *_SAME_FOR_ALL]
 
@@ -133,9 +144,11 @@ def content_length(headers: Iterable[tuple[bytes, bytes]], status: int) -> Heade
     return [(name, value) for name, value in listed if name == b"content-length"][:1]
 
 
-def cookies_in(value: bytes) -> bytes:
-    """Keep the cookies that the server inside set, under the names that it gave them."""
-    pairs = (each.strip() for each in value.split(b";"))
+def cookies_in(value: bytes, mount: Mount) -> bytes:
+    """Keep the cookies that the server inside set, under the names that it gave them; at its own host, all but ours."""
+    pairs = [each.strip() for each in value.split(b";")]
+    if mount.has_host:
+        return b"; ".join(each for each in pairs if each.partition(b"=")[0] != LINK_COOKIE)
     return b"; ".join(each.removeprefix(COOKIE_PREFIX) for each in pairs if each.startswith(COOKIE_PREFIX))
 
 
@@ -152,9 +165,9 @@ def cookie_out(value: bytes, mount: Mount) -> bytes | None:
             path = said.strip()
         elif key.strip().lower() in _KEPT_OF_COOKIES:
             kept.append(attribute)
-    own = mount.prefix.encode()
+    own, name = mount.prefix.encode(), name.strip() if mount.has_host else COOKIE_PREFIX + name.strip()
     path = path if path.startswith(own + b"/") else own + path
-    return b"; ".join([COOKIE_PREFIX + name.strip() + b"=" + content, b"Path=" + path, *kept])
+    return None if name == LINK_COOKIE else b"; ".join([name + b"=" + content, b"Path=" + path, *kept])
 
 
 def location_out(value: bytes, mount: Mount) -> bytes:

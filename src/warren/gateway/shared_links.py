@@ -45,6 +45,8 @@ class Entry:
     """The path before what the link leads to."""
     identify: Callable[[], Awaitable[Principal]]
     """Says again in whose name, for as long as the link is good."""
+    has_host: bool = False
+    """Whether what it leads to has a host of its own."""
 
     def limit(self, settings: Settings) -> Settings:
         """Return the settings with no more allowed for an upload than the link allows."""
@@ -75,7 +77,7 @@ async def enter_link(sharing: Sharing, scope: Scope, prefix: str) -> Reply | Non
         sharing.open, token.decode("latin-1"), address=client[0] if client else "", request_id=state["request_id"]
     )
     _, claims = await ask()
-    state["link"] = Entry(claims, LINKS + token.decode(), functools.partial(_who, ask))
+    state["link"] = Entry(claims, LINKS + token.decode(), functools.partial(identify_by, ask))
     if claims.kind is Kind.PORT and not slash:
         # Without the slash a page's relative links would lose the token.
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
@@ -115,5 +117,6 @@ def is_foreign(path: str) -> bool:
     return _PORTS.match(path) is not None
 
 
-async def _who(ask: Callable[[], Awaitable[tuple[Principal, Claims]]]) -> Principal:
+async def identify_by(ask: Callable[[], Awaitable[tuple[Principal, Claims]]]) -> Principal:
+    """Say in whose name a link is used."""
     return (await ask())[0]

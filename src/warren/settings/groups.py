@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 
 from warren.domain import GIB, KIB, MIB, Limits
-from warren.settings.kinds import Group, Names, Networks, Origins, Seconds, Size
+from warren.settings.kinds import Group, Hosts, Names, Networks, Origins, Seconds, Size
 
 _DEFAULTS = Limits()
 
@@ -45,10 +45,14 @@ class ServeSettings(Group):
         default=None, description="Serve `/docs` and `/openapi.json`; unless set, everywhere but in production."
     )
     trusted_proxies: Networks = Field(
-        default=(), description="Addresses and networks of proxies whose `X-Forwarded-For` is believed."
+        default=(), description="Proxies, by address or network, whose `X-Forwarded-For` and `-Proto` are believed."
     )
     body_bytes: Size = Field(default=16 * MIB, description="Largest JSON body of a request.")
     upload_bytes: Size = Field(default=8 * GIB, description="Largest file or archive of an upload.")
+    ports_url: Hosts = Field(
+        default="",
+        description="Where servers inside sandboxes have hosts of their own, such as `https://*.apps.example.com`.",
+    )
     port_answer_s: float = Field(
         default=300, gt=0, le=86_400, description="Seconds that a server inside a sandbox may take to begin an answer."
     )

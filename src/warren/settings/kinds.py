@@ -12,6 +12,7 @@ from warren.domain import GIB, KIB, MIB
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
+_HOSTS = re.compile(r"https?://\*\.[a-z0-9-]+(\.[a-z0-9-]+)*(:\d{1,5})?")
 _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
 
 
@@ -38,6 +39,12 @@ def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
     return origins
 
 
+def _check_hosts(url: str) -> str:
+    if url and not _HOSTS.fullmatch(url):
+        raise ValueError("write a scheme and a host that begins with a star, such as https://*.apps.example.com")
+    return url
+
+
 def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
     for network in networks:
         try:
@@ -54,6 +61,7 @@ def _no_limit(value: object) -> object:
 Size = Annotated[int, BeforeValidator(_size)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
+Hosts = Annotated[str, AfterValidator(_check_hosts)]
 Networks = Annotated[Names, AfterValidator(_check_networks)]
 Seconds = Annotated[float | None, BeforeValidator(_no_limit)]
 """A time, or `none` for no end: neither an empty variable nor TOML can say that."""

@@ -33,9 +33,9 @@ async def proxy_port(call: Call) -> ASGIApp:
     scope, mount = call.scope, _mount(call)
     if scope["method"] in _REFUSED:
         raise HTTPException(405, headers={"Allow": b", ".join(_ALLOW).decode()})
-    if is_service_worker(scope["headers"]):
+    if is_service_worker(scope["headers"]) and not mount.has_host:
         raise Forbidden("no service worker is served from a sandbox: it would answer for other addresses of ours too")
-    if mount.is_link and call.header(b"origin") == "null" and call.header(b"access-control-request-method"):
+    if mount.gives_no_origin and call.header(b"origin") == "null" and call.header(b"access-control-request-method"):
         return _allow_own_pages(call)
     return PortReply(call, sandbox_id(call), mount, _target(call))
 
@@ -58,7 +58,7 @@ def _mount(call: Call) -> Mount:
     entry = call.scope["state"].get("link")
     takes_tokens = call.service.tokens is not None
     if entry is not None:
-        return Mount(entry.prefix, _port(call), is_link=True, takes_tokens=takes_tokens)
+        return Mount(entry.prefix, _port(call), is_link=True, has_host=entry.has_host, takes_tokens=takes_tokens)
     return Mount(f"{PREFIX}/sandboxes/{sandbox_id(call)}/ports/{_port(call)}", _port(call))
 
 
