@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from e2e.sdk.breaking import BreakingProxy
 from warren import Client, Output, Result
 
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 COUNT = "import time\nfor number in range(60):\n    print(number, flush=True)\n    time.sleep(0.05)\nnumber"
 
 
-def test_a_stream_goes_on_when_the_service_is_killed_and_started_again(serve: Callable[..., RunningService]) -> None:
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_a_stream_goes_on_when_the_service_is_ended_and_started_again(
+    serve: Callable[..., RunningService], end: str
+) -> None:
     service = serve().start()
     first, seen = service.pid, list[str]()
     with BreakingProxy(service.port) as proxy, Client(proxy.url, service.key) as client:
@@ -24,7 +29,11 @@ def test_a_stream_goes_on_when_the_service_is_killed_and_started_again(serve: Ca
             if isinstance(event, Output):
                 seen += event.text.split()
                 if "3" in seen and service.pid == first:
-                    proxy.to = service.restart().port
+                    if end == "stopped":
+                        assert service.stop() == 0
+                    else:
+                        service.kill()
+                    proxy.to = service.start().port
         sandbox.delete()
 
     assert isinstance(event, Result)

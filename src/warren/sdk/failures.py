@@ -135,6 +135,15 @@ def explain_closed(closed: ConnectionClosed) -> Error:
     return build_stream_error({"status": code - 4000, "detail": reason})
 
 
+def read_frame(message: bytes | str) -> Mapping[str, Any]:
+    """Read what the service says in a text frame; what is no JSON says nothing."""
+    try:
+        said = json.loads(message) if isinstance(message, str) else None
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
 def _read_problem(body: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(body)

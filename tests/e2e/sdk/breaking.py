@@ -61,7 +61,11 @@ class BreakingProxy:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.to), timeout=DEADLINE_S)
+                try:
+                    far = socket.create_connection(("127.0.0.1", self.to), timeout=DEADLINE_S)
+                except OSError:
+                    near.close()
+                    continue
                 far.settimeout(None)
                 with self._lock:
                     self.connections += 1

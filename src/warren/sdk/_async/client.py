@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import NotFound
+from warren.errors import Error, NotFound
 from warren.sdk._async.connection import AsyncConnection
 from warren.sdk._async.sandboxes import AsyncSandboxes
 from warren.sdk.io_async import shielded
@@ -76,10 +76,14 @@ class AsyncClient:
         made = await self.sandboxes.create(**options)
         try:
             yield made
-        finally:
+        except BaseException:
+            # What went wrong in the block is what its caller must hear of.
             async with shielded():
-                with contextlib.suppress(NotFound):
+                with contextlib.suppress(Error):
                     await made.delete()
+            raise
+        with contextlib.suppress(NotFound):
+            await made.delete()
 
     async def run(
         self,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 EVERY = tuple(range(300, 600))
 """Whatever a server inside answers is an answer."""
+MOST_BYTES = 4 << 20
+"""Of one message of a server's, unless `max_size=` says otherwise; the service passes no larger one on."""
 
 
 class AsyncPorts:
@@ -72,6 +74,7 @@ class AsyncPorts:
     @contextlib.asynccontextmanager
     async def websocket(self, port: int, path: str = "/", **options: Any) -> AsyncIterator[WebSocket]:
         """Open a WebSocket to a server for a `with` block: a connection of the package websockets. Raises Error."""
+        options.setdefault("max_size", MOST_BYTES)
         async with connect(self._connection, self._at(port, path), **options) as websocket:
             yield websocket
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from warren.sdk.failures import NotUnderstood, explain_closed, explain_refused
+from warren.sdk.failures import NotUnderstood, explain_closed, explain_refused, read_frame
 from warren.sdk.io_async import open_websocket
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
     from warren.sdk._async.connection import AsyncConnection
     from warren.sdk.io_async import WebSocket
@@ -28,7 +28,7 @@ class AsyncTerminal:
     Leaving it leaves the program running: open the terminal of the same name again to see it.
     """
 
-    def __init__(self, websocket: WebSocket, ready: dict[str, Any]) -> None:
+    def __init__(self, websocket: WebSocket, ready: Mapping[str, Any]) -> None:
         self._websocket = websocket
         self.name = str(ready.get("name", ""))
         """Which terminal of the sandbox it is."""
@@ -49,7 +49,7 @@ class AsyncTerminal:
             message = await read_message(self._websocket)
             if isinstance(message, bytes):
                 return message
-            said = json.loads(message)
+            said = read_frame(message)
             if said.get("type") == "exit":
                 self.exit_code = said.get("exit_code")
                 return b""
@@ -81,8 +81,7 @@ class AsyncTerminal:
 async def open_terminal(connection: AsyncConnection, path: str) -> AsyncIterator[AsyncTerminal]:
     """Attach to a terminal for a `with` block. Raises Error."""
     async with connect(connection, path) as websocket:
-        ready = await read_message(websocket)
-        said = json.loads(ready) if isinstance(ready, str) else {}
+        said = read_frame(await read_message(websocket))
         if said.get("type") != "ready":
             raise NotUnderstood("what answers for the terminal is of another version than this client")
         yield AsyncTerminal(websocket, said)
@@ -104,6 +103,7 @@ async def connect(connection: AsyncConnection, path: str, **options: Any) -> Asy
                 user_agent_header=None,
                 open_timeout=_OPEN_S,
                 proxy=None,
+                compression=None,
                 **options,
             )
             websocket = await held.enter_async_context(opened)

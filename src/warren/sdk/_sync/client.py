@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import NotFound
+from warren.errors import Error, NotFound
 from warren.sdk._sync.connection import Connection
 from warren.sdk._sync.sandboxes import Sandboxes
 from warren.sdk.io_sync import shielded
@@ -77,10 +77,14 @@ class Client:
         made = self.sandboxes.create(**options)
         try:
             yield made
-        finally:
+        except BaseException:
+            # What went wrong in the block is what its caller must hear of.
             with shielded():
-                with contextlib.suppress(NotFound):
+                with contextlib.suppress(Error):
                     made.delete()
+            raise
+        with contextlib.suppress(NotFound):
+            made.delete()
 
     def run(
         self,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from warren.sdk.request import Request
     from warren.sdk.retries import Retries
 
+_CONNECT_S = 10.0
 _KEEP_S = 60.0
 """Less than the 75 seconds for which a service keeps a quiet connection, so that none is closed as we use it."""
 _ALIVE = [
@@ -54,7 +55,6 @@ class Connection:
         self._http = httpx.Client(
             base_url=self.address.url,
             headers=self.headers,
-            timeout=timeout,
             trust_env=False,
             transport=transport or _build_transport(self.address),
         )
@@ -141,7 +141,11 @@ class Connection:
             json=request.json,
             content=None if request.content is None else send_pieces(request.content, progress),
             headers=headers,
-            timeout=self.timeout if limit is not None and limit < 0 else httpx.Timeout(self.timeout, read=limit),
+            timeout=httpx.Timeout(
+                self.timeout,
+                connect=min(self.timeout, _CONNECT_S),
+                read=self.timeout if limit is not None and limit < 0 else limit,
+            ),
         )
         answer = self._http.send(built, stream=True)
         if is_whole or not (answer.is_success or answer.status_code in request.accepts):

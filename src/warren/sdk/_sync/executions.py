@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from warren.errors import Error
+from warren.errors import Error, Overloaded
 from warren.sdk.events import EventParser, EventReader, must_name
 from warren.sdk.failures import NotUnderstood, ServiceUnreachable
 from warren.sdk.io_sync import shielded, sleep
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _QUIET_S = 45.0
 """A stream says every 15 seconds that it lives: one that is silent for three times as long is broken."""
 _AGAIN_S = 0.2
+_KILL_S = 10.0
 
 
 class Stream:
@@ -108,7 +109,8 @@ class Follower:
                     with contextlib.closing(self._read()) as events:
                         for event in events:
                             yield event
-                except ServiceUnreachable:
+                except (ServiceUnreachable, Overloaded):
+                    # Also a service that stops says that it is overloaded: another takes over what runs.
                     failures = 1 if reader.seen > before else failures + 1
                     if reader.execution_id is None or failures > self._connection.retries.most:
                         raise
@@ -118,7 +120,12 @@ class Follower:
             if self._ends_with_us and reader.result is None and reader.execution_id is not None:
                 with shielded():
                     with contextlib.suppress(Error):
-                        self.execution.kill()
+                        self._connection.ask(self._kill())
+
+    def _kill(self) -> Request:
+        """Build the last request, for which nobody wants to wait long."""
+        parts = ("sandboxes", self._sandbox_id, "executions", must_name(self.reader.execution_id), "kill")
+        return api("POST", *parts, repeatable=False, read_timeout_s=_KILL_S)
 
     def _read(self) -> Generator[Event, None, None]:
         parser = EventParser()
@@ -130,6 +137,8 @@ class Follower:
                         yield event
         if self.reader.execution_id is None:
             raise NotUnderstood("the service sent no events: see whether a proxy stands before it")
+        if self.reader.result is None:
+            raise ServiceUnreachable("the stream of events ended before the execution did: follow it again")
 
 
 class Execution:

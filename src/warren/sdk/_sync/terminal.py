@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from warren.sdk.failures import NotUnderstood, explain_closed, explain_refused
+from warren.sdk.failures import NotUnderstood, explain_closed, explain_refused, read_frame
 from warren.sdk.io_sync import open_websocket
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from warren.sdk._sync.connection import Connection
     from warren.sdk.io_sync import WebSocket
@@ -29,7 +29,7 @@ class Terminal:
     Leaving it leaves the program running: open the terminal of the same name again to see it.
     """
 
-    def __init__(self, websocket: WebSocket, ready: dict[str, Any]) -> None:
+    def __init__(self, websocket: WebSocket, ready: Mapping[str, Any]) -> None:
         self._websocket = websocket
         self.name = str(ready.get("name", ""))
         """Which terminal of the sandbox it is."""
@@ -50,7 +50,7 @@ class Terminal:
             message = read_message(self._websocket)
             if isinstance(message, bytes):
                 return message
-            said = json.loads(message)
+            said = read_frame(message)
             if said.get("type") == "exit":
                 self.exit_code = said.get("exit_code")
                 return b""
@@ -82,8 +82,7 @@ class Terminal:
 def open_terminal(connection: Connection, path: str) -> Iterator[Terminal]:
     """Attach to a terminal for a `with` block. Raises Error."""
     with connect(connection, path) as websocket:
-        ready = read_message(websocket)
-        said = json.loads(ready) if isinstance(ready, str) else {}
+        said = read_frame(read_message(websocket))
         if said.get("type") != "ready":
             raise NotUnderstood("what answers for the terminal is of another version than this client")
         yield Terminal(websocket, said)
@@ -105,6 +104,7 @@ def connect(connection: Connection, path: str, **options: Any) -> Iterator[WebSo
                 user_agent_header=None,
                 open_timeout=_OPEN_S,
                 proxy=None,
+                compression=None,
                 **options,
             )
             websocket = held.enter_context(opened)
