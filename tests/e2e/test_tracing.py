@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -177,8 +178,14 @@ def test_the_caller_and_the_operator_may_both_want_less(
     assert receiver.spans() == []
 
 
-def test_a_receiver_that_is_not_there_holds_up_nobody(serve: Callable[..., RunningService]) -> None:
-    service = serve("bare", tracing_endpoint="http://127.0.0.1:9/v1/traces").start()
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_receiver_that_does_not_answer_holds_up_nobody(serve: Callable[..., RunningService], is_there: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1] if is_there else 9
+        check_it_is_not_held_up(serve("bare", tracing_endpoint=f"http://127.0.0.1:{port}/v1/traces").start())
+
+
+def check_it_is_not_held_up(service: RunningService) -> None:
     with service.client() as client:
         assert client.get("/sandboxes").status_code == 200
     begun = time.monotonic()
