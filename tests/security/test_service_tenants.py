@@ -258,6 +258,47 @@ def test_streams_that_nobody_reads_keep_nobody_waiting(target: Attacked, ann: ht
         connection.close()
 
 
+def test_results_that_nobody_reads_are_written_a_few_at_a_time(target: Attacked, ann: httpx.Client) -> None:
+    """Each of these is 2 MiB, and 12 MiB as JSON."""
+    sandbox_id = create(ann)
+    code = "import sys\nfor stream in sys.stdout, sys.stderr: stream.write('\\0' * (1 << 20))"
+    begun = ann.post(f"/sandboxes/{sandbox_id}/exec", json={"code": code, "background": True}).json()
+    execution = f"/sandboxes/{sandbox_id}/executions/{begun['execution_id']}"
+    wait_until(lambda: ann.get(execution).json()["status"] == "finished", "it to end")
+    before = target.memory_mb()
+    unread = [target.connect() for _ in range(100)]
+    for connection in unread:
+        connection.sendall(target.head("ann", "GET", f"{execution}/events") + b"\r\n")
+    with target.client("bob") as bob:
+        own = create(bob)
+        whole = bob.post(f"/sandboxes/{own}/exec", json={"code": code}).json()
+        assert len(whole["stdout"]) == 1 << 20
+        assert bob.delete(f"/sandboxes/{own}").status_code == 204
+    grown = target.memory_mb() - before
+    for connection in unread:
+        connection.close()
+    assert grown < 600
+    assert ann.delete(f"/sandboxes/{sandbox_id}").status_code == 204
+
+
+def test_whoever_is_followed_by_too_many_can_still_be_killed(target: Attacked, ann: httpx.Client) -> None:
+    sandbox_id = create(ann)
+    begun = ann.post(f"/sandboxes/{sandbox_id}/exec", json={"command": "sleep 100", "background": True}).json()
+    execution = f"/sandboxes/{sandbox_id}/executions/{begun['execution_id']}"
+    followers = [target.connect() for _ in range(300)]
+    for connection in followers:
+        connection.sendall(target.head("ann", "GET", f"{execution}/events") + b"\r\n")
+    heads = [connection.recv(12) for connection in followers]
+    killed = ann.post(f"{execution}/kill")
+    for connection in followers:
+        connection.close()
+
+    assert sorted(set(heads)) == [b"HTTP/1.1 200", b"HTTP/1.1 429"]
+    assert killed.status_code == 204
+    wait_until(lambda: ann.get(execution).json()["status"] == "finished", "it to end")
+    assert ann.delete(f"/sandboxes/{sandbox_id}").status_code == 204
+
+
 def test_everything_at_once_to_one_sandbox_ends_well(target: Attacked) -> None:
     with target.client("ann") as ann, ThreadPoolExecutor(10) as threads:
         for _ in range(2):

@@ -20,6 +20,7 @@ from warren.core.execution_writer import ExecutionWriter
 from warren.core.observer import Observer
 from warren.core.sandboxes import not_yours
 from warren.core.tracing import Tracer, describe, run_traced
+from warren.core.transfers import Transfers
 from warren.domain import new_id
 from warren.errors import Conflict, Forbidden, NotFound, SandboxLost, StoreError
 from warren.records import Scope
@@ -69,6 +70,8 @@ class Executions:
         observer = observer or Observer()
         self._conductor = Conductor(self._writer, links, observer)
         self._followers = Followers(observer)
+        # Each may be 2 MiB and its displays, and as JSON six times that, for as long as its client does not read it.
+        self.results = Transfers(observer, "large results", own=8, everybody=32, waiting=64)
         self._adoption = Adoption(store, self._conductor)
         self._once = Once(store, self._look_up)
 

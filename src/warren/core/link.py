@@ -173,6 +173,8 @@ class Link(TerminalLink):
                 if header["t"] != "event":
                     continue
                 event = self.checked(parse_event, header, payload, exec_id)
+                # WHY: whoever is slow to take the next event would hold the bytes of this one twice.
+                del payload
                 if event.display is not None:
                     displays.append(event.display)
                 if event.result is not None:
@@ -201,6 +203,8 @@ def render_request(request: ExecRequest) -> dict[str, Any]:
     if request.cwd is not None:
         asked["cwd"] = request.cwd
     asked["echo"] = request.echo.value
+    if request.file:
+        asked["file"] = request.file
     asked["stream"], asked["paced"] = request.stream, request.paced
     asked["output_bytes"], asked["output_max_bytes"] = request.output_bytes, request.output_max_bytes
     if request.output_keep is not Keep.ENDS:

@@ -26,18 +26,27 @@ class Transfers:
     """Places for transfers: a few for each owner, more for all together, and a line in front of both."""
 
     def __init__(
-        self, observer: Observer, *, own: int = OWN, everybody: int = EVERYBODY, wait_s: float = WAIT_S
+        self,
+        observer: Observer,
+        what: str = "transfers",
+        *,
+        own: int = OWN,
+        everybody: int = EVERYBODY,
+        waiting: int = WAITING,
+        wait_s: float = WAIT_S,
     ) -> None:
         self._observer = observer
+        self._what = what
         self._most_own = own
+        self._waiting = waiting
         self._wait_s = wait_s
         self._own: dict[Owner, Gate] = {}
-        self.everybody = self._build("transfers", everybody, shared=True)
+        self.everybody = self._build(what, everybody, shared=True)
 
     @contextlib.asynccontextmanager
     async def one(self, owner: Owner) -> AsyncIterator[None]:
         """Hold a place for a transfer, waiting for one. Raises QuotaExceeded or Overloaded."""
-        gate = self._own.setdefault(owner, self._build("transfers of yours", self._most_own))
+        gate = self._own.setdefault(owner, self._build(f"{self._what} of yours", self._most_own))
         try:
             await gate.enter(owner)
         except Overloaded as error:
@@ -58,7 +67,7 @@ class Transfers:
         return Gate(
             what,
             places=places,
-            waiting=WAITING,
+            waiting=self._waiting,
             wait_s=self._wait_s,
             on_refused=self._observer.rejected,
             shared=shared,

@@ -10,6 +10,7 @@ import anyio
 
 from warren.errors import StoreError, Unauthenticated
 from warren.gateway.bodies import ClientLeft
+from warren.gateway.large import send_in_pieces
 from warren.gateway.operations import dump
 from warren.gateway.problems import STOPPED, build_problem, log_failure
 
@@ -97,6 +98,8 @@ class EventStream:
         self._held = held
         self._heartbeat_s = heartbeat_s
         self._quiet_since = 0.0
+        self._is_sending = False
+        """True while an event may be half sent: nothing may come between its pieces."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, to its end or the client's."""
@@ -118,8 +121,10 @@ class EventStream:
     async def _send_all(self, request_id: str, send: Send) -> None:
         try:
             async for event in self._events:
+                self._is_sending = True
+                await send_in_pieces(send, event)
                 self._quiet_since = anyio.current_time()
-                await send({"type": "http.response.body", "body": event, "more_body": True})
+                self._is_sending = False
         except Exception as exc:  # noqa: BLE001 - the answer has begun: this is the one way left to say what went wrong
             problem = build_problem(exc)
             if problem.status == 500:
@@ -139,10 +144,14 @@ class EventStream:
                         await ask_again()
             except Unauthenticated as error:
                 problem = build_problem(error).render(str(state["request_id"]))
-                await send({"type": "http.response.body", "body": encode_event("error", problem), "more_body": True})
+                if not self._is_sending:
+                    event = encode_event("error", problem)
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
                 scope.cancel()
                 return
-            if anyio.current_time() >= self._quiet_since + self._heartbeat_s:
+            if self._is_sending:
+                self._quiet_since = anyio.current_time()
+            elif anyio.current_time() >= self._quiet_since + self._heartbeat_s:
                 self._quiet_since = anyio.current_time()
                 await send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
 

@@ -12,18 +12,24 @@ from warren.gateway.dialects.native import schemas, translate, translate_request
 from warren.gateway.dialects.native.common import IDEMPOTENCY, execution_id, idempotency_key, sandbox_id
 from warren.gateway.dialects.native.events import EVENTS, EventWriter
 from warren.gateway.dialects.native.schemas_answers import ExecutionShown, ListOf, RecordedExecution
+from warren.gateway.large import LARGE, answer_with, measure_displays, measure_result
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.streaming import EventStream, finish_unless_left
 from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from contextlib import AbstractAsyncContextManager
 
     from starlette.types import ASGIApp
 
     from warren.core.executions import NewExecution
+    from warren.domain import Event
     from warren.gateway.operations import Call, Reply
     from warren.records import Execution
+
+
+_FREE = contextlib.nullcontext()
 
 
 async def run_execution(call: Call) -> ASGIApp:
@@ -47,7 +53,8 @@ async def run_execution(call: Call) -> ASGIApp:
         return json_reply(translate.render_execution(execution, body.encoding), 202, (b"location", location))
     work = _begin_and_wait(call, target, new) if body.stdin_open else executions.run(call.caller, target, new)
     execution = await finish_unless_left(call.receive, work)
-    return json_reply(translate.render_execution(execution, body.encoding))
+    size = measure_result(execution.result)
+    return answer_with(call, size, lambda: json_reply(translate.render_execution(execution, body.encoding)))
 
 
 def _wants_events(call: Call) -> bool:
@@ -73,10 +80,17 @@ async def _stream(call: Call, target: str, new: NewExecution, encoding: str) -> 
         writer = EventWriter(encoding)
         yield writer.start(running.execution)
         async for event in events:
-            for written in writer.write(event, running.execution):
-                yield written
+            async with _place(call, event):
+                for written in writer.write(event, running.execution):
+                    yield written
 
     return EventStream(write(), held)
+
+
+def _place(call: Call, event: Event) -> AbstractAsyncContextManager[None]:
+    """Wait with an event that is large until there is room for it, and keep that until it is sent."""
+    size = measure_result(event.result) + (0 if event.display is None else measure_displays((event.display,)))
+    return _FREE if size <= LARGE else call.service.executions.results.one(call.caller.principal.owner)
 
 
 async def _follow(call: Call, execution: Execution, after: int, encoding: str) -> EventStream:
@@ -92,8 +106,9 @@ async def _follow(call: Call, execution: Execution, after: int, encoding: str) -
             if event.result is not None:
                 ended = known.started_at + event.result.duration_ms / 1000
                 known = dataclasses.replace(known, result=event.result, finished_at=known.finished_at or ended)
-            for written in writer.write(event, known):
-                yield written
+            async with _place(call, event):
+                for written in writer.write(event, known):
+                    yield written
 
     return EventStream(write(), held)
 

@@ -6,20 +6,24 @@ from typing import TYPE_CHECKING
 
 from warren.gateway.dialects.native import schemas, translate, translate_requests
 from warren.gateway.dialects.native.schemas_answers import RunShown
+from warren.gateway.large import answer_with, measure_result
 from warren.gateway.operations import Answer, Operation, json_reply
 from warren.gateway.streaming import finish_unless_left
 from warren.records import Scope
 
 if TYPE_CHECKING:
-    from warren.gateway.operations import Call, Reply
+    from starlette.types import ASGIApp
+
+    from warren.gateway.operations import Call
 
 
-async def run_once(call: Call) -> Reply:
+async def run_once(call: Call) -> ASGIApp:
     """Run something in a sandbox of its own."""
     body = call.body(schemas.Run)
     shot = translate_requests.parse_one_shot(body, call.service.policy.limits_of(call.caller.principal.tenant))
     result = await finish_unless_left(call.receive, call.service.oneshots.run(call.caller, shot))
-    return json_reply(translate.render_one_shot(result, body.encoding))
+    size = measure_result(result.execution.result) + sum(len(file.content) for file in result.files)
+    return answer_with(call, size, lambda: json_reply(translate.render_one_shot(result, body.encoding)))
 
 
 OPERATIONS = (
