@@ -187,7 +187,10 @@ def test_ctrl_c_leaves_a_log_and_not_the_program(served: Desk) -> None:
         following.send_signal(signal.SIGINT)
         code = following.wait(DEADLINE_S)
 
+    so_far = served.run("sandbox", "logs", sandbox)
+
     assert code == 130
+    assert (so_far.stdout, b"still running" in so_far.stderr) == (b"begun\n", True)
     assert [each["status"] for each in json.loads(served.get("sandbox", "logs", sandbox, "--list"))] == ["running"]
     served.get("sandbox", "exec", sandbox, "--", "touch", "go")
     newest_but_one = json.loads(served.get("sandbox", "logs", sandbox, "--list"))[1]["id"]
@@ -204,6 +207,19 @@ def test_ctrl_c_interrupts_a_program_and_the_sandbox_stays(served: Desk) -> None
         assert running.wait(DEADLINE_S) == 130
 
     assert [each["status"] for each in served.listed()] == ["running"]
+
+
+def test_output_that_got_lost_is_no_success_for_a_pipe(served: Desk) -> None:
+    sandbox = served.get("sandbox", "create", "--quiet").strip()
+    with served.start("sandbox", "exec", "--no-stdin", sandbox, "--", "head", "-c", "400M", "/dev/zero") as running:
+        assert running.stdout is not None
+        running.stdout.read(1)
+        # Nobody reads on, so what does not fit anywhere is dropped; that is known once the program has ended.
+        wait_until(lambda: json.loads(served.get("sandbox", "logs", sandbox, "--list"))[0]["status"] == "finished")
+        output, said = running.communicate(timeout=DEADLINE_S)
+
+    assert len(output) < 400 << 20
+    assert (running.returncode, b"bytes of its output are missing" in said) == (1, True)
 
 
 def test_commands_share_an_engine_while_no_service_runs(embedded: Desk) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
 import anyio
 
 from warren.cli import report
+from warren.cli.codes import EXIT_FAILED
 from warren.cli.program import write_patiently
 from warren.cli.terminal import read_stdin
 from warren.errors import Conflict, NotFound
@@ -17,6 +19,10 @@ from warren.errors import Conflict, NotFound
 if TYPE_CHECKING:
     from warren import AsyncExecution, AsyncStream, Event, Result
     from warren.cli.signals import Signals
+
+
+_REPLAY_S = 10.0
+_PAUSE_S = 0.3
 
 
 class Place:
@@ -41,7 +47,7 @@ class Follower:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
-        self._skipped = 0
+        self._printed = 0
 
     async def run(self, stream: AsyncStream, signals: Signals, *, with_stdin: bool) -> Result:
         """Print an execution of ours: it gets our standard input, and our signals."""
@@ -65,6 +71,15 @@ class Follower:
                 await self.show(event)
             return await stream.wait()
 
+    async def show_so_far(self, stream: AsyncStream) -> None:
+        """Print what an execution that runs has written by now, and wait for no more."""
+        with anyio.move_on_after(_REPLAY_S) as scope:
+            async with stream:
+                async for event in stream:
+                    await self.show(event)
+                    # Nothing says where the replay ends and the present begins; what was kept comes without a pause.
+                    scope.deadline = anyio.current_time() + _PAUSE_S
+
     async def show(self, event: Event) -> None:
         """Print an event."""
         from warren import Display, Output
@@ -72,7 +87,7 @@ class Follower:
         if self._as_json:
             return
         if isinstance(event, Output):
-            self._skipped += event.skipped
+            self._printed += len(event.data)
             await write_patiently(1 if event.stream == "stdout" else 2, event.data)
         elif isinstance(event, Display):
             await write_patiently(1, f"{event.text or _describe(event)}\n".encode())
@@ -87,12 +102,17 @@ class Follower:
             print(f"warren: {line}", file=sys.stderr)
         for note in result.notes:
             print(f"warren: note: {note}", file=sys.stderr)
-        if self._skipped:
-            print(
-                f"warren: {self._skipped:,} bytes of its output are missing above: it wrote faster than they were read",
-                file=sys.stderr,
-            )
-        return report.exit_code(result)
+        code = report.exit_code(result)
+        missing = result.stdout_bytes + result.stderr_bytes - self._printed
+        if missing <= 0:
+            return code
+        print(
+            f"warren: {missing:,} bytes of its output are missing above: it wrote faster than they were read; "
+            "let it write to a file and fetch that with `warren sandbox cp`",
+            file=sys.stderr,
+        )
+        # A person sees the sentence; a program that gets a part of what it waits for must not take it for all.
+        return code if os.isatty(1) else code or EXIT_FAILED
 
 
 async def _send_stdin(execution: AsyncExecution) -> None:

@@ -79,13 +79,14 @@ def run(
     async def work(client: AsyncClient, signals: Signals) -> int:
         from warren.cli.finding import find_sandbox
         from warren.cli.following import Follower
+        from warren.cli.program import OUTPUT_MAX_BYTES
 
         place = await find_sandbox(client, target, sandbox, to_use=True)
         if background:
             print((await place.start(**options)).id)
             return 0
         follower = Follower(as_json=as_json)
-        stream = place.stream(**options, stdin_open=not no_stdin)
+        stream = place.stream(**options, stdin_open=not no_stdin, output_max_bytes=OUTPUT_MAX_BYTES)
         return follower.finish(await follower.run(stream, signals, with_stdin=not no_stdin))
 
     return run_with_client(target, work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -94,6 +95,12 @@ async def _show(sandbox: AsyncSandbox, execution_id: str, as_json: bool) -> None
     result = await sandbox.execution(execution_id).get(exact=True)
     if as_json:
         print_json(result_as_json(result))
+        return
+    if result.status == "running":
+        from warren.cli.following import Follower
+
+        await Follower().show_so_far(sandbox.execution(execution_id).events())
+        print("warren: it is still running; --follow goes on until it ends", file=sys.stderr)
         return
     await write_patiently(1, result.raw_stdout)
     await write_patiently(2, result.raw_stderr)
