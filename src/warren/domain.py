@@ -170,7 +170,7 @@ class ExecKind(enum.StrEnum):
 
 
 class Echo(enum.StrEnum):
-    """What becomes of the value of a cell's last expression."""
+    """What becomes of the value of the last expression of a cell, or of a script, which displays nothing."""
 
     DISPLAY = "display"
     STDOUT = "stdout"
@@ -201,6 +201,7 @@ class ExecRequest:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     echo: Echo = Echo.DISPLAY
+    file: str = ""
     stream: bool = True
     paced: bool = False
     output_bytes: int = MIB

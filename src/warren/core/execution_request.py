@@ -41,6 +41,8 @@ class NewExecution:
     """May hold secrets: never recorded."""
     cwd: str | None = None
     echo: Echo = Echo.DISPLAY
+    file: str = ""
+    """Of a script: the name its source has in the workspace while it runs, unless something has it already."""
     output_bytes: int = MIB
     output_keep: Keep = Keep.ENDS
     output_max_bytes: int = 256 * MIB
@@ -63,6 +65,8 @@ _PASSED_ON = tuple(one.name for one in fields(NewExecution) if one.name not in _
 def build_request(new: NewExecution, execution_id: str, policy: Policy, *, stream: bool) -> ExecRequest:
     """Build what the agent is told. Raises InvalidRequest and TooLarge."""
     check_name("kernel", new.kernel)
+    if new.file:
+        check_name("file", new.file)
     _check_sizes(new)
     for name in ("timeout_s", "grace_s", "idle_timeout_s"):
         seconds, most = getattr(new, name), MAX_GRACE_S if name == "grace_s" else MAX_TIMEOUT_S

@@ -88,9 +88,11 @@ class FileLink(Connection):
             asked["length"] = length
         return self._data(functools.partial(self.request, "fs.read", asked))
 
-    async def open_file(self, path: str, offset: int = 0, length: int | None = None) -> Content:
-        """Open a file, or a part of it, and say what it is. The caller closes it."""
+    async def open_file(self, path: str, offset: int = 0, length: int | None = None, *, follow: bool = True) -> Content:
+        """Open a file, or a part of it, and say what it is; with `follow=False` no link. The caller closes it."""
         asked: Header = {"path": path, "offset": offset}
+        if not follow:
+            asked["follow"] = False
         if length is not None:
             asked["length"] = length
         stream = await self.request("fs.read", asked)

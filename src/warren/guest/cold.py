@@ -22,7 +22,7 @@ def find_reason(env: dict[str, str]) -> str | None:
 
 
 def build_argv(what: str, *arguments: str) -> list[str]:
-    """Build the command of a cold start: `kernel WHY` with its control socket as 3, or `script SOURCE_FD ARGS`."""
+    """Build the command of a cold start: `kernel WHY`, its control socket as 3, or `script SOURCE ECHO PATH ARGS`."""
     return [sys.executable, "-P", "-c", _CODE, _ROOT, what, *arguments]
 
 
@@ -40,7 +40,7 @@ def main() -> NoReturn:
     if what == "script":
         from warren.guest import script  # a script needs nothing of a kernel
 
-        script.start_cold(int(arguments[0]), arguments[1:])
+        script.start_cold(int(arguments[0]), *arguments[1:])
     from warren.guest import kernel  # as above
 
     kernel.start_cold(arguments[0])

@@ -45,9 +45,12 @@ class Deadline:
             self._last = time.monotonic()
 
     def end(self, why: str) -> None:
-        """Interrupt it now, and kill it if it has not ended after the grace."""
+        """Interrupt it now, and kill it if it has not ended after the grace; without a grace, kill it now."""
         if self.asked is None:
             self.asked = why
+            if self._request.grace_s == 0:
+                self._kill()
+                return
             self._timers.append(self._loop.call_later(self._request.grace_s, self._kill))
             self._interrupt()
 

@@ -57,7 +57,8 @@ def _list(agent: Agent, stream: Stream, header: Header, workspace: Workspace, pa
 
 def _read(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
     offset = get_number(header, "offset", 0)
-    fd = workspace.open(path, os.O_RDONLY)
+    follow = get_flag(header, "follow", default=True)
+    fd = workspace.open(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW))
     try:
         info = check_regular(fd)
         length = get_number(header, "length", max(0, info.st_size - offset))

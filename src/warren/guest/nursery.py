@@ -131,6 +131,7 @@ def _be_born(sock: socket.socket, write: int, workspace: str) -> NoReturn:
     cwd = os.path.join(workspace, str(header.get("cwd") or "."))
     if header.get("mode") == "script":
         birth.become(env, cwd, standard)
-        script.start(env, payload, [str(word) for word in header.get("argv", [])], cold_because)
+        manner = script.Manner(header.get("echo") is True, str(header.get("file", "")))
+        script.start(env, payload, [str(word) for word in header.get("argv", [])], manner, cold_because)
     birth.become(env, cwd, [*standard, live])
     kernel.start(env, cold_because)

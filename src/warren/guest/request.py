@@ -46,6 +46,7 @@ class RunRequest:
     env: dict[str, str] = field(default_factory=dict)
     cwd: str | None = None
     echo: str = "display"
+    file: str = ""
     output_bytes: int = 1 << 20
     output_keep: str = "ends"
     output_max: int = 256 << 20
@@ -80,6 +81,7 @@ def parse_run(header: Header, payload: bytes) -> RunRequest:
         env=get_env(header),
         cwd=None if header.get("cwd") is None else get_text(header, "cwd"),
         echo=get_choice(header, "echo", ECHOES, "display"),
+        file=_file(header),
         output_bytes=get_number(header, "output_bytes", 1 << 20, high=MAX_KEPT),
         output_keep=get_choice(header, "output_keep", KEEPS, "ends"),
         output_max=get_number(header, "output_max_bytes", 256 << 20, high=1 << 50),
@@ -116,6 +118,11 @@ def _code(kind: str, payload: bytes) -> str:
         return payload.decode()
     except UnicodeDecodeError:
         raise invalid("the code is not UTF-8") from None
+
+
+def _file(header: Header) -> str:
+    """Read where a script should be: a name, not a path, so that nothing is made or replaced on the way to it."""
+    return get_name(header, "file") if header.get("file") else ""
 
 
 def _seconds(header: Header, key: str) -> float | None:

@@ -1,9 +1,12 @@
 """A script: source run as `__main__` in a fork of the warm imports, ending as Python ends, with its exit status."""
 
 from __future__ import annotations
+import __future__
 
 import atexit
 import builtins
+import functools
+import operator
 import os
 import shutil
 import signal
@@ -11,7 +14,7 @@ import sys
 import tempfile
 import threading
 import types
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from warren.guest import birth, cold, failure, figures, packages, reseed, stdio
 
@@ -19,23 +22,36 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _OURS = os.path.dirname(__file__) + os.sep
+_FUTURE_FLAGS = functools.reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
 _OUTPUT_LOST = 120
 """What Python exits with when its output could not be flushed."""
 
 
-def start(env: dict[str, str], source: bytes, argv: list[str], cold_because: str | None) -> NoReturn:
+class Manner(NamedTuple):
+    """How a script is run."""
+
+    echo: bool = False
+    """Print the value of the last expression, as the interactive interpreter would."""
+    path: str = ""
+    """Where its source should be while it runs; empty for a temporary file."""
+
+
+def start(env: dict[str, str], source: bytes, argv: list[str], manner: Manner, cold_because: str | None) -> NoReturn:
     """Run it after `birth.become`: as a fork of the warm imports, or cold when those would be the wrong ones."""
     if cold_because is not None:
         memory = os.memfd_create("script")
         with open(memory, "wb", closefd=False) as file:
             file.write(source)
-        cold.restart(env, "script", str(memory), *argv, keep_fd=memory)
+        echo = "echo" if manner.echo else ""
+        cold.restart(env, "script", str(memory), echo, manner.path, *argv, keep_fd=memory)
     figures.uninstall(env.get("MPLBACKEND", "agg"))
     _leave_ipython()
-    run(source, argv)
+    run(source, argv, manner)
 
 
-def start_cold(source_fd: int, argv: list[str]) -> NoReturn:
+def start_cold(source_fd: int, echo: str, path: str, *argv: str) -> NoReturn:
     """Run it after an exec. Never returns."""
     with open(source_fd, "rb") as file:
         file.seek(0)
@@ -43,17 +59,17 @@ def start_cold(source_fd: int, argv: list[str]) -> NoReturn:
     birth.settle()
     stdio.open_outputs()
     reseed.renew_surroundings(packages.search_path(dict(os.environ)))
-    run(source, argv)
+    run(source, list(argv), Manner(bool(echo), path))
 
 
-def run(source: bytes, argv: list[str]) -> NoReturn:
+def run(source: bytes, argv: list[str], manner: Manner) -> NoReturn:
     """Run `source` as the main program and end the process as Python would."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     pid = os.getpid()
-    folder, path = _save(source)
+    saved, path = _save(source, manner.path)
     status, interrupted = 0, False
     try:
-        _execute(source, path, argv)
+        _execute(source, path, argv, echo=manner.echo)
     except SystemExit as error:
         status = failure.exit_code(error, stdio.write_error)
     except BaseException as error:  # as the interpreter itself does
@@ -68,26 +84,44 @@ def run(source: bytes, argv: list[str]) -> NoReturn:
     if not stdio.flush():
         status = status or _OUTPUT_LOST
     # A child that the script forked and that ran off its end comes here too.
-    if folder and os.getpid() == pid:
-        shutil.rmtree(folder, ignore_errors=True)
+    if saved and os.getpid() == pid:
+        _remove(saved)
     if interrupted:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(status)
 
 
-def _execute(source: bytes, path: str, argv: list[str]) -> None:
+def _execute(source: bytes, path: str, argv: list[str], *, echo: bool) -> None:
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     if os.path.isabs(path):
         main.__file__ = path
     sys.modules["__main__"] = main
     sys.argv = [path, *argv]
-    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+    for code in _compile(source, path) if echo else [compile(source, path, "exec", dont_inherit=True)]:
+        exec(code, main.__dict__)
 
 
-def _save(source: bytes) -> tuple[str, str]:
-    """Put the source into a file: tracebacks show its lines, and multiprocessing's children import it."""
+def _compile(source: bytes, path: str) -> list[types.CodeType]:
+    """Compile a program whose last expression, if it ends with one, is shown as the interactive interpreter would."""
+    import ast  # not above: few scripts are run so
+
+    tree: ast.Module = ast.parse(source, path)
+    if not tree.body or not isinstance(tree.body[-1], ast.Expr):
+        return [compile(tree, path, "exec", dont_inherit=True)]
+    last = ast.Interactive([tree.body.pop()])
+    code = compile(tree, path, "exec", dont_inherit=True)
+    return [code, compile(last, path, "single", code.co_flags & _FUTURE_FLAGS, dont_inherit=True)]
+
+
+def _save(source: bytes, wanted: str) -> tuple[str, str]:
+    """Put the source into a file: tracebacks show its lines, and multiprocessing's children import it.
+
+    Returns what to remove in the end, and the path. Where something else is at the path that is wanted, it is another.
+    """
+    if wanted and _write_new(wanted, source):
+        return wanted, wanted
     try:
         folder = tempfile.mkdtemp(prefix="script_")
         path = os.path.join(folder, "main.py")
@@ -97,6 +131,30 @@ def _save(source: bytes) -> tuple[str, str]:
     except OSError:
         # The disk is full: the program may still run, and may be the one that empties it.
         return "", "<script>"
+
+
+def _write_new(path: str, source: bytes) -> bool:
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return False
+    try:
+        with open(file, "wb") as out:
+            out.write(source)
+    except OSError:
+        _remove(path)
+        return False
+    return True
+
+
+def _remove(saved: str) -> None:
+    if os.path.isdir(saved):
+        shutil.rmtree(saved, ignore_errors=True)
+        return
+    try:
+        os.unlink(saved)
+    except OSError:
+        return  # The program did it.
 
 
 def _report(error: BaseException) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warren.guest import forking, processes
 from warren.guest.explain import Ending
@@ -89,7 +89,11 @@ class ProcessRun(Run):
         cwd = os.path.join(
             self.agent.boot.workspace, relative_folder(self.agent.boot.workspace, self.request.cwd or ".")
         )
-        header = {"mode": "script", "env": self._environment(), "cwd": cwd, "argv": self.request.argv}
+        header: dict[str, Any] = {"mode": "script", "env": self._environment(), "cwd": cwd, "argv": self.request.argv}
+        if self.request.echo == "stdout":
+            header["echo"] = True
+        if self.request.file:
+            header["file"] = os.path.join(self.agent.boot.workspace, self.request.file)
         theirs = [os.dup(self.agent.null_fd), *self.pipes.theirs]
         self.pipes.theirs.clear()
 

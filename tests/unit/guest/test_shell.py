@@ -236,6 +236,69 @@ def test_a_script_reads_its_standard_input(client: Client) -> None:
     assert client.wait(stream).result["stdout"] == "onetwo\n"
 
 
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("x = 5; x", "5\n"),
+        ("print('one')\n'two'", "one\n'two'\n"),
+        ("1\nNone", ""),
+        ("1\nx = 2", ""),
+        ("", ""),
+        ("# nothing", ""),
+        ("tree = ast = exec = compile = isinstance = print = {'a': 1}\ntree", "{'a': 1}\n"),
+        ("from __future__ import annotations\ndef f(x: Missing): pass\nf.__annotations__", "{'x': 'Missing'}\n"),
+        ("'first'\n__doc__", "'first'\n"),
+        ("import sys\nsys.displayhook = lambda value: print('mine', value)\n3", "mine 3\n"),
+    ],
+)
+def test_a_script_can_show_its_last_value_as_the_interactive_interpreter_would(
+    client: Client, code: str, shown: str
+) -> None:
+    result = client.run(code, kind="script", echo="stdout")
+
+    assert (result["stdout"], result["stderr"], result["exit_code"]) == (shown, "", 0)
+    assert client.run("3", kind="script")["stdout"] == ""
+
+
+def test_the_last_value_of_a_script_may_fail_or_exit(client: Client) -> None:
+    failed = client.run("x = 0\n1 / x", kind="script", echo="stdout", file="main.py")
+    wrong = client.run("print(1)\nx = (", kind="script", echo="stdout")
+    left = client.run("import sys\nsys.exit(3)", kind="script", echo="stdout")
+
+    assert failed["exit_code"] == 1
+    assert failed["stderr"].endswith("line 2, in <module>\n    1 / x\n    ~~^~~\nZeroDivisionError: division by zero\n")
+    assert (wrong["exit_code"], wrong["stdout"]) == (1, "")
+    assert "SyntaxError" in wrong["stderr"].splitlines()[-1]
+    assert left["exit_code"] == 3
+
+
+def test_a_script_has_the_name_that_is_asked_for_while_it_runs(client: Client) -> None:
+    code = "import os; print(os.path.relpath(__file__), open(__file__).read() == CODE, __file__ in os.sys.argv)"
+    code = code.replace("CODE", "open('copy').read()")
+    client.run(f"open('copy', 'w').write({code!r})", kind="script")
+    result = client.run(code, kind="script", file="__main__.py")
+
+    assert result["stdout"] == "__main__.py True True\n"
+    assert result["files_changed"] == []
+
+
+def test_a_script_leaves_alone_what_has_its_name(client: Client) -> None:
+    client.run("echo mine > __main__.py; ln -s nowhere link.py; mkdir folder.py", kind="shell")
+    for name in ("__main__.py", "link.py", "folder.py", ".."):
+        result = client.run("import os; print(os.path.exists(__file__))", kind="script", file=name)
+        assert result["stdout"] == "True\n"
+        assert result["files_changed"] == []
+    assert client.run("cat __main__.py", kind="shell")["stdout"] == "mine\n"
+
+
+def test_without_a_grace_nothing_is_interrupted_before_it_is_killed(client: Client) -> None:
+    code = "import time\nprint('begun')\ntry:\n    time.sleep(1000)\nexcept BaseException:\n    print('asked')"
+    result = client.run(code, kind="script", timeout_ms=1000, grace_ms=0)
+
+    assert (result["cause"], result["exit_code"]) == ("timeout", -9)
+    assert (result["stdout"], result["stderr"]) == ("begun\n", "")
+
+
 def test_a_script_that_runs_too_long_is_ended(client: Client) -> None:
     result = client.run("while True: pass", kind="script", timeout_ms=300, grace_ms=300)
 
