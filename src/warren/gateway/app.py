@@ -21,6 +21,7 @@ from warren.gateway.dialects.native import (
     routes_sandboxes,
     routes_terminals,
 )
+from warren.gateway.dialects.otari import routes as otari
 from warren.gateway.dialects.serving import Dialects
 from warren.gateway.dispatch import Dispatcher
 from warren.gateway.entrance import Entrance
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from warren.gateway.dialects.dialect import Dialect
     from warren.settings import Settings
 
-DIALECTS: tuple[Dialect, ...] = ()
+DIALECTS: tuple[Dialect, ...] = (otari.DIALECT,)
 """The other APIs; settings switch each of them on and off."""
 
 OPERATIONS = (

@@ -1,6 +1,6 @@
 """Replays golden files: requests of a dialect's clients, and the answers that its contract promises.
 
-A file is `tests/api/golden/<dialect>/<name>.json`:
+A file is `<dialect>/<name>.json` beside this one:
 
     {"about": "one sentence",
      "steps": [{"does": "makes a session",
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from api.served import Served
 
-FOLDER = pathlib.Path(__file__).parent / "golden"
+FOLDER = pathlib.Path(__file__).parent
 _NOW_S = 600.0
 _PLACEHOLDER = re.compile(r"<(any|string|number|int|time|iso|keep)(?::(.*))?>", re.DOTALL)
 _KEPT = re.compile(r"\{\{(\w+)\}\}")

@@ -1,0 +1,1 @@
+"""The otari dialect: sessions with a Python that remembers, a shell, an editor and files."""

@@ -1,0 +1,227 @@
+"""otari's sessions over HTTP: make, show and end them, and use their tools."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from warren.core.sandboxes import NewSandbox
+from warren.domain import Storage
+from warren.errors import Conflict, NotFound, Overloaded, QuotaExceeded
+from warren.gateway.dialects import details
+from warren.gateway.dialects.details import Refused, list_errors
+from warren.gateway.dialects.dialect import Dialect
+from warren.gateway.dialects.otari import anthropic, editor, routes_files, routes_tools, schemas, translate
+from warren.gateway.dialects.otari.sessions import session_id, too_large, unknown, using
+from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.streaming import finish_unless_left
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from starlette.types import ASGIApp
+
+    from warren.core.executions import NewExecution
+    from warren.domain import ExecResult
+    from warren.gateway.dialects.otari.translate import Ran
+    from warren.gateway.operations import Call
+
+    M = TypeVar("M", bound=BaseModel)
+
+_TAG = "Sessions"
+_FORMAT = "result_format"
+_WAIT_S = 1.0
+
+
+async def create_session(call: Call) -> ASGIApp:
+    """Make a session."""
+    body, settings = call.body(schemas.CreateSession), call.settings.dialects.otari
+    for name in ("idle_timeout_seconds", "max_lifetime_seconds"):
+        asked, most = getattr(body, name), settings.max_lifetime_s
+        if asked is not None and asked > most:
+            raise Refused(422, [too_large(name, asked, most)])
+    limits = call.service.policy.limits_of(call.caller.principal.tenant)
+    if settings.memory_bytes:
+        largest = call.service.policy.ceiling_of(call.caller.principal.tenant).largest.get("memory_bytes")
+        memory = settings.memory_bytes if largest is None else min(settings.memory_bytes, int(largest))
+        limits = dataclasses.replace(limits, memory_bytes=memory)
+    new = NewSandbox(
+        limits=limits,
+        # As the original: a session that is idle for long is gone, so that no client finds it without its variables.
+        storage=Storage.EPHEMERAL,
+        metadata={"dialect": "otari", **({} if body.result_format == "otari" else {_FORMAT: body.result_format})},
+        idle_timeout_s=body.idle_timeout_seconds or settings.idle_timeout_s,
+        max_lifetime_s=body.max_lifetime_seconds or settings.max_lifetime_s,
+    )
+    try:
+        sandbox, _ = await call.service.sandboxes.create(call.caller, new)
+    except (QuotaExceeded, Overloaded) as error:
+        raise await _full(call, error) from error
+    return json_reply(translate.render_session(sandbox), 201)
+
+
+async def _full(call: Call, error: QuotaExceeded | Overloaded) -> Refused:
+    """Say that there is no room, in the words that clients know, where it is sessions that there are too many of."""
+    retry = {"Retry-After": str(max(1, round(error.retry_after_s or 1)))}
+    policy, owner = call.service.policy, call.caller.principal.owner
+    for held, most in (
+        (await call.service.store.holding(owner), policy.own),
+        (await call.service.store.holding(None), policy.everybody),
+    ):
+        for have, limit in ((held.active, most.active), (held.sandboxes, most.sandboxes)):
+            if limit and have >= limit:
+                return Refused(503, f"sandbox holds {have} sessions (max={limit})", retry)
+    return Refused(503, str(error), retry)
+
+
+async def get_session(call: Call) -> ASGIApp:
+    """Show a session; that is no use of it."""
+    session = session_id(call)
+    try:
+        return json_reply(translate.render_session(await call.service.sandboxes.get(call.caller, session)))
+    except NotFound:
+        raise unknown(session) from None
+
+
+async def delete_session(call: Call) -> ASGIApp:
+    """End a session; one that is not there has ended."""
+    try:
+        await call.service.sandboxes.delete(call.caller, session_id(call))
+    except NotFound:
+        pass
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+    return NO_CONTENT
+
+
+async def execute(call: Call) -> ASGIApp:
+    """Use a tool."""
+    since = time.monotonic()
+    body = call.body(schemas.Exec)
+    tool_use_id = body.tool_use_id or f"srvtoolu_{secrets.token_hex(12)}"
+    async with using(call) as place:
+        is_strict = place.sandbox.metadata.get(_FORMAT) == "anthropic"
+        ran, content = await finish_unless_left(call.receive, _TOOLS[body.tool](call, place.id, body, is_strict))
+    duration_ms = int((time.monotonic() - since) * 1000)
+    return json_reply(translate.render_exec(ran, content, body.tool, tool_use_id, duration_ms))
+
+
+async def _run_python(call: Call, session: str, body: schemas.Exec, is_strict: bool) -> tuple[Ran, dict[str, Any]]:
+    code = _parse_input(schemas.CodeInput, body).code
+    new = translate.parse_code(code, body.timeout_seconds, call.settings.dialects.otari.output_bytes)
+    ran = translate.read_python(await _run(call, session, new), body.timeout_seconds)
+    return ran, anthropic.render_program(ran, body.tool) if is_strict else translate.render_result(ran)
+
+
+async def _run_shell(call: Call, session: str, body: schemas.Exec, is_strict: bool) -> tuple[Ran, dict[str, Any]]:
+    command = _parse_input(schemas.BashInput, body).command
+    new = translate.parse_command(command, body.timeout_seconds, call.settings.dialects.otari.output_bytes)
+    ran = translate.read_shell(await _run(call, session, new), body.timeout_seconds)
+    return ran, anthropic.render_program(ran, body.tool) if is_strict else translate.render_result(ran)
+
+
+async def _edit(call: Call, session: str, body: schemas.Exec, is_strict: bool) -> tuple[Ran, dict[str, Any]]:
+    asked = _parse_input(schemas.EditorInput, body)
+    edited = await editor.edit(call, session, asked, overwrite=is_strict)
+    ran = edited.read()
+    return ran, anthropic.render_edit(edited) if is_strict else translate.render_result(ran)
+
+
+_TOOLS = {
+    "code_execution": _run_python,
+    "bash_code_execution": _run_shell,
+    "text_editor_code_execution": _edit,
+}
+
+
+async def _run(call: Call, session: str, new: NewExecution) -> ExecResult:
+    try:
+        execution = await call.service.executions.run(call.caller, session, new)
+    except (Conflict, QuotaExceeded) as error:
+        # Too much at once, in this session or of this client: the contract has one status for that.
+        raise Refused(503, str(error), {"Retry-After": str(max(1, round(error.retry_after_s or 1)))}) from error
+    assert execution.result is not None
+    return execution.result
+
+
+def _parse_input(model: type[M], body: schemas.Exec) -> M:
+    """Read what a tool is given. Raises Refused, in the shape that the original has for this and nothing else."""
+    try:
+        return model.model_validate(body.input)
+    except ValidationError as exc:
+        raise Refused(422, list_errors(exc, (), with_url=True)) from None
+
+
+_PATH = "/sessions/{session_id}"
+_EXAMPLE = {"tool": "code_execution", "input": {"code": "print(6 * 7)"}}
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path=f"{_PATH}/exec",
+        handler=execute,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Use a tool",
+        description="Python with variables that stay, a shell, or a text editor. What a program does wrong is a "
+        "result: `return_code` and `stderr` say so, and after a timeout all that was written is there.",
+        body=schemas.Exec,
+        query=schemas.Nothing,
+        example=_EXAMPLE,
+        answers=(Answer(description="What it did.", model=schemas.ExecAnswer),),
+        errors=(404, 422, 503),
+    ),
+    Operation(
+        method="POST",
+        path="/sessions",
+        handler=create_session,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Make a session",
+        body=schemas.CreateSession,
+        body_is_optional=True,
+        query=schemas.Nothing,
+        answers=(Answer(status=201, description="The session.", model=schemas.Session),),
+        errors=(422, 503),
+    ),
+    Operation(
+        method="GET",
+        path=_PATH,
+        handler=get_session,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Show a session",
+        query=schemas.Nothing,
+        answers=(Answer(description="The session.", model=schemas.Session),),
+        errors=(404, 422),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        handler=delete_session,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="End a session",
+        query=schemas.Nothing,
+        answers=(Answer(status=204, description="It is gone, or was not there."),),
+        errors=(422,),
+    ),
+    *routes_files.OPERATIONS,
+    *routes_tools.OPERATIONS,
+)
+
+DIALECT = Dialect(
+    name="otari",
+    title="otari",
+    about="Sessions as otari's sandbox container serves them: three tools, files, and tools of the client's own.",
+    operations=OPERATIONS,
+    parse_body=details.parse_body,
+    parse_query=details.parse_query,
+    respond=details.respond,
+)

@@ -1,0 +1,73 @@
+"""What all routes of otari share: the session of the path, and words for those that are not there."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from warren.errors import NotFound, SandboxLost
+from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.native.schemas import SANDBOX_ID
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warren.core.places import Place
+    from warren.gateway.operations import Call
+
+MAX_ID = 64
+
+
+def session_id(call: Call) -> str:
+    """Return the session of the path. Raises Refused: 422 for what is too long, 404 for what is none."""
+    value = call.params["session_id"]
+    if len(value) > MAX_ID:
+        raise Refused(422, [too_long(["path", "session_id"], value, MAX_ID)])
+    if SANDBOX_ID.fullmatch(value) is None:
+        raise unknown(value)
+    return value
+
+
+def unknown(session: str) -> Refused:
+    """Say that there is no such session; somebody else's is none."""
+    return Refused(404, session)
+
+
+@contextlib.asynccontextmanager
+async def using(call: Call, scope: Scope = Scope.RUN) -> AsyncIterator[Place]:
+    """Hold the session of the path, in use until the end. Raises Refused when there is none."""
+    session = session_id(call)
+    async with contextlib.AsyncExitStack() as held:
+        try:
+            place = await held.enter_async_context(call.service.sandboxes.use(call.caller, session, scope))
+        except (NotFound, SandboxLost):
+            raise unknown(session) from None
+        yield place
+
+
+def too_long(where: list[str], value: object, most: int) -> dict[str, Any]:
+    """Say of a text what pydantic would."""
+    return {
+        "type": "string_too_long",
+        "loc": where,
+        "msg": f"String should have at most {most} characters",
+        "input": value,
+        "ctx": {"max_length": most},
+    }
+
+
+def too_large(field: str, value: int, most: int) -> dict[str, Any]:
+    """Say of a number what pydantic would."""
+    return {
+        "type": "less_than_equal",
+        "loc": ["body", field],
+        "msg": f"Input should be less than or equal to {most}",
+        "input": value,
+        "ctx": {"le": most},
+    }
+
+
+def missing(where: list[str]) -> dict[str, Any]:
+    """Say of a field what pydantic would."""
+    return {"type": "missing", "loc": where, "msg": "Field required", "input": None}
