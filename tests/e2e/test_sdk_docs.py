@@ -1,4 +1,4 @@
-"""The page on using Warren from Python, run as it stands there."""
+"""What the pages say of using Warren from Python, run as it stands there."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
     from e2e.serving import RunningService
 
-PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "howto", "use-from-python.md")
+ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
+PAGES = ("README.md", "docs/howto/use-from-python.md")
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SAID = """healthy
+SAID = """42
+healthy
 adding
 6
 False error IndexError
@@ -36,10 +38,14 @@ True
 ['42', '56']"""
 
 
+def read(page: str) -> str:
+    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+        return file.read()
+
+
 def test_the_page_on_python_can_be_followed_to_its_end(serve: Callable[..., RunningService], tmp_path: Path) -> None:
     service = serve("bare").start()
-    with open(PAGE, encoding="utf-8") as file:
-        program = "\n".join(BLOCK.findall(file.read()))
+    program = "\n".join(text for page in PAGES for text in BLOCK.findall(read(page)))
 
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],

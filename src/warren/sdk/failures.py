@@ -97,7 +97,7 @@ def parse_wait(text: str | None) -> float | None:
     return min(float(text), _LONGEST_WAIT_S)
 
 
-def explain(error: httpx.TransportError, address: Address) -> ServiceUnreachable:
+def explain(error: httpx.TransportError, address: Address, *, was_sending: bool = False) -> ServiceUnreachable:
     """Say in one sentence why there is no answer, and what to do."""
     why = str(error) or type(error).__name__
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
@@ -108,6 +108,10 @@ def explain(error: httpx.TransportError, address: Address) -> ServiceUnreachable
         return ServiceUnreachable(
             f"the service at {address} did not answer in time: try again, or give a longer timeout="
         )
+    if was_sending:
+        # A refusal in the middle of a large body can be lost with the connection.
+        what = "see whether it is too large, or the sandbox full or gone, and try again"
+        return ServiceUnreachable(f"the connection to the service at {address} broke during the upload ({why}): {what}")
     return ServiceUnreachable(
         f"the connection to the service at {address} broke ({why}): see what was done, and try again"
     )

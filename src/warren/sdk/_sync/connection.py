@@ -104,7 +104,7 @@ class Connection:
             except httpx.TransportError as error:
                 wait = self.retries.after_break(request, error, tried)
                 if wait is None:
-                    raise explain(error, self.address) from error
+                    raise explain(error, self.address, was_sending=request.content is not None) from error
                 sleep(wait)
                 continue
             if answer.is_success or answer.status_code in request.accepts:

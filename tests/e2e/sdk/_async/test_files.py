@@ -218,6 +218,11 @@ async def test_names_that_are_no_text_are_reached(sandbox: AsyncSandbox) -> None
     assert await sandbox.files.read(os.fsdecode(b"odd-\xff")) == b"odd"
 
 
+async def test_a_large_upload_that_is_refused_says_why(client: AsyncClient) -> None:
+    with pytest.raises(warren.NotFound):
+        await client.sandboxes.at("sbx_aaaaaaaaaaaaaaaa").files.write("large", b"x" * (5 * MIB))
+
+
 async def test_what_cannot_be_done_says_why(sandbox: AsyncSandbox) -> None:
     with pytest.raises(warren.NotFound, match="missing"):
         await sandbox.files.read("missing")

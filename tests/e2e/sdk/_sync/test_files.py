@@ -217,6 +217,11 @@ def test_names_that_are_no_text_are_reached(sandbox: Sandbox) -> None:
     assert sandbox.files.read(os.fsdecode(b"odd-\xff")) == b"odd"
 
 
+def test_a_large_upload_that_is_refused_says_why(client: Client) -> None:
+    with pytest.raises(warren.NotFound):
+        client.sandboxes.at("sbx_aaaaaaaaaaaaaaaa").files.write("large", b"x" * (5 * MIB))
+
+
 def test_what_cannot_be_done_says_why(sandbox: Sandbox) -> None:
     with pytest.raises(warren.NotFound, match="missing"):
         sandbox.files.read("missing")
