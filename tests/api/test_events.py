@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.served import Event, read_events
+from api.served import Event, Served, read_events
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import httpx
+
+    from warren.settings import Settings
 
 
 def follow(client: httpx.Client, sandbox: str, **body: Any) -> list[Event]:
@@ -131,3 +135,30 @@ def test_a_stream_that_cannot_begin_is_a_problem(ann: httpx.Client) -> None:
 
     assert refused.status_code == 404
     assert refused.headers["content-type"] == "application/problem+json"
+
+
+def test_a_quiet_stream_says_that_it_lives_and_then_how_it_ended(
+    make_settings: Callable[..., Settings],
+) -> None:
+    served = Served(make_settings("bare", serve={"heartbeat_s": 0.1}))
+    served.start()
+    try:
+        with served.client() as ann:
+            sandbox = ann.post("/sandboxes", json={}).json()["id"]
+            begun = ann.post(
+                f"/sandboxes/{sandbox}/exec", json={"command": "cat", "background": True, "stdin_open": True}
+            ).json()
+            execution = f"/sandboxes/{sandbox}/executions/{begun['execution_id']}"
+            beats = 0
+            with ann.stream("GET", f"{execution}/events") as response:
+                lines = response.iter_lines()
+                while beats < 3:
+                    beats += next(lines).startswith(": ")
+                with served.client() as other:
+                    assert other.post(f"{execution}/stdin?eof=true", content=b"said").status_code == 204
+                rest = "\n".join(lines)
+            assert '{"data":"said"' in rest
+            assert "event: result" in rest
+            assert ann.delete(f"/sandboxes/{sandbox}").status_code == 204
+    finally:
+        served.stop()

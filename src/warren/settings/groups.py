@@ -59,6 +59,9 @@ class ServeSettings(Group):
     link_max_s: float = Field(
         default=7 * 86_400, ge=1, le=366 * 86_400, description="Seconds that a shared link may be good for, at most."
     )
+    heartbeat_s: float = Field(
+        default=15, ge=0.1, le=3600, description="Quiet seconds of an event stream before it says that it lives."
+    )
     drain_s: float = Field(
         default=20, ge=0, le=3600, description="Seconds that running requests get to finish when the service stops."
     )

@@ -84,7 +84,7 @@ async def _stream(call: Call, target: str, new: NewExecution, encoding: str) -> 
                 for written in writer.write(event, running.execution):
                     yield written
 
-    return EventStream(write(), held)
+    return EventStream(write(), held, heartbeat_s=call.settings.serve.heartbeat_s)
 
 
 def _place(call: Call, event: Event) -> AbstractAsyncContextManager[None]:
@@ -110,7 +110,7 @@ async def _follow(call: Call, execution: Execution, after: int, encoding: str) -
                 for written in writer.write(event, known):
                     yield written
 
-    return EventStream(write(), held)
+    return EventStream(write(), held, heartbeat_s=call.settings.serve.heartbeat_s)
 
 
 async def list_executions(call: Call) -> Reply:
