@@ -101,10 +101,10 @@ with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
 class Inside:
     """The server, running in a sandbox."""
 
-    def __init__(self, client: httpx.Client, sandbox: str) -> None:
+    def __init__(self, client: httpx.Client, sandbox: str, *, is_execution: bool = True) -> None:
         self.client = client
         self.sandbox = sandbox
-        self.port = start_server(client, sandbox, SOURCE)
+        self.port = start_server(client, sandbox, SOURCE, is_execution=is_execution)
 
     @property
     def path(self) -> str:
@@ -119,12 +119,17 @@ class Inside:
         return f"/raw?{quote(base64.urlsafe_b64encode(answer).decode())}"
 
 
-def start_server(client: httpx.Client, sandbox: str, source: str, name: str = "server.py") -> int:
+def start_server(
+    client: httpx.Client, sandbox: str, source: str, name: str = "server.py", *, is_execution: bool = True
+) -> int:
     """Run a program that writes the port it listens on into `port.txt`, and wait until it has."""
     client.delete(f"/sandboxes/{sandbox}/files/port.txt")
     assert client.put(f"/sandboxes/{sandbox}/files/{name}", content=source.encode()).status_code == 204
-    started = client.post(f"/sandboxes/{sandbox}/exec", json={"command": f"exec python {name}", "background": True})
-    assert started.status_code == 202, started.text
+    asked: dict[str, object] = {"command": f"exec python {name}", "background": True}
+    if not is_execution:
+        asked = {"code": f"import subprocess, sys; server = subprocess.Popen([sys.executable, {name!r}])"}
+    started = client.post(f"/sandboxes/{sandbox}/exec", json=asked)
+    assert started.is_success, started.text
 
     def look() -> int | None:
         found = client.get(f"/sandboxes/{sandbox}/files/port.txt")

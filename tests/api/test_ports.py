@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -13,7 +15,9 @@ from api.inside import Inside
 from api.served import DEADLINE_S, Served, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from warren.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -232,3 +236,45 @@ def test_the_record_says_who_used_a_port_but_not_every_request(served: Served, s
     assert [each["action"] for each in entries] == ["port.connect"]
     assert entries[0]["details"] == {"port": own.port, "method": "GET"}
     assert entries[0]["subject"] == "ann"
+
+
+def test_a_server_that_does_not_answer_is_given_up(make_settings: Callable[..., Settings]) -> None:
+    """But not while a body still goes in: then it has nothing to answer yet."""
+
+    def slowly() -> Iterator[bytes]:
+        for _ in range(8):
+            yield b"x"
+            # As long as a slow client takes: no event says so.
+            time.sleep(0.1)
+
+    served = Served(make_settings("bare", serve={"port_answer_s": 0.5}))
+    served.start()
+    try:
+        with served.client("ann") as ann:
+            sandbox = ann.post("/sandboxes", json={}).json()["id"]
+            inside = Inside(ann, sandbox)
+            answer = inside.ask("/hang")
+            assert heard(inside.ask("/echo", "POST", content=slowly()))["size"] == 8
+            ann.delete(f"/sandboxes/{sandbox}")
+    finally:
+        served.stop()
+
+    assert answer.status_code == 502
+    assert answer.json()["detail"] == f"the server on port {inside.port} did not answer in 0.5 s"
+
+
+def test_what_passes_keeps_a_sandbox_running_and_an_open_connection_does_not(served: Served) -> None:
+    """Of a server that no execution waits for: those are use of their own."""
+    with served.client("ann") as ann:
+        sandbox = ann.post("/sandboxes", json={"idle_timeout_seconds": 2}).json()["id"]
+        inside = Inside(ann, sandbox, is_execution=False)
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            assert inside.ask("/echo").status_code == 200
+        lines: list[str] = []
+        with contextlib.suppress(httpx.RemoteProtocolError), ann.stream("GET", f"{inside.path}/events") as answer:
+            lines.extend(answer.iter_lines())
+        wait_for(lambda: ann.get(f"/sandboxes/{sandbox}").json()["status"] == "stopped")
+        ann.delete(f"/sandboxes/{sandbox}")
+
+    assert "data: second" not in lines

@@ -84,7 +84,7 @@ async def talk(connection):
             lines = (f"{name}: {value}" for name, value in connection.request.headers.raw_items())
             await connection.send("\\n".join(lines))
         elif message == "large":
-            await connection.send(bytes(3 << 20))
+            await connection.send(bytes(3 << 19))
         else:
             await connection.send(message)
 
@@ -243,7 +243,7 @@ def test_the_clients_close_code_reaches_the_server(web: Web) -> None:
 def test_a_large_message_comes_out(web: Web) -> None:
     with connect(web.ws(web.link(8765)), max_size=None, proxy=None) as socket:
         socket.send("large")
-        assert len(socket.recv(timeout=DEADLINE_S)) == 3 << 20
+        assert len(socket.recv(timeout=DEADLINE_S)) == 3 << 19
 
 
 def test_the_log_has_no_link_and_no_key(web: Web) -> None:

@@ -162,7 +162,8 @@ class _Exchange:
         while True:
             message = await receive()
             if message["type"] != "http.request":
-                self._connection.status = "client_left"
+                if not self._has_begun:
+                    self._connection.status = "client_left"
                 tasks.cancel_scope.cancel()
                 return
             if is_all_sent:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from warren.gateway.operations import Call
     from warren.gateway.ports_headers import Mount
 
-MAX_MESSAGE = 4 << 20
+MAX_MESSAGE = 2 << 20
 """Of the server's; the client's are bounded as everywhere."""
 _MAX_PARTS = 4096
 _CLOSE_S = 5.0
