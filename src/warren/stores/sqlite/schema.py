@@ -207,7 +207,18 @@ CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit WHEN OLD.seq > (SELEC
     BEGIN SELECT RAISE(ABORT, 'audit rows are never deleted, but for those before its start'); END;
 """  # noqa: S608 - our own names
 
-MIGRATIONS = (_FIRST, _RECORD_BYTES, _AUDIT_START)
+_CALLBACKS = """
+CREATE TABLE callbacks (
+    sandbox_id TEXT PRIMARY KEY REFERENCES sandboxes (id) ON DELETE CASCADE,
+    url TEXT NOT NULL,
+    token TEXT NOT NULL,
+    tools TEXT NOT NULL,
+    timeout_s REAL NOT NULL,
+    port INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS = (_FIRST, _RECORD_BYTES, _AUDIT_START, _CALLBACKS)
 
 
 def read_version(connection: sqlite3.Connection) -> int:
