@@ -13,7 +13,6 @@ from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dispatch import ANY, PREFIX, WEBSOCKET
 from warren.gateway.operations import Answer, Operation, Reply
 from warren.gateway.ports_headers import Mount, is_service_worker
-from warren.gateway.ports_http import PortReply
 from warren.records import Scope
 
 if TYPE_CHECKING:
@@ -30,6 +29,9 @@ _ALLOW = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
 
 async def proxy_port(call: Call) -> ASGIApp:
     """Ask a server inside, and pass on what it answers."""
+    # Not above, as its like below: a command that runs one program and ends would pay for it.
+    from warren.gateway.ports_http import PortReply
+
     scope, mount = call.scope, _mount(call)
     if scope["method"] in _REFUSED:
         raise HTTPException(405, headers={"Allow": b", ".join(_ALLOW).decode()})
@@ -42,7 +44,6 @@ async def proxy_port(call: Call) -> ASGIApp:
 
 async def connect_port(call: Call) -> ASGIApp:
     """Open a WebSocket to a server inside."""
-    # Not above: most never open one.
     from warren.gateway.ports_websocket import PortWebSocket
 
     return PortWebSocket(call, sandbox_id(call), _mount(call), _target(call))
