@@ -86,7 +86,7 @@ def build_app(
     app = MetricsMiddleware(app, metrics)
     app = UnreadMiddleware(app)
     app = trace_requests(app, service.tracer)
-    app = RequestMiddleware(KeyInPath(app))
+    app = RequestMiddleware(KeyInPath(app, hosts))
     return trust_proxies(app, settings.serve.trusted_proxies)
 
 

@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from warren.gateway.port_hosts import PortHosts
+
 PREFIX = "/k/"
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
 
 
 class KeyInPath:
-    """Takes the key out of the path and puts it where keys are looked for."""
+    """Takes the key out of the path and puts it where keys are looked for; not at hosts of servers inside."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, hosts: PortHosts | None = None) -> None:
         self._app = app
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, without its prefix."""
         if scope["type"] in {"http", "websocket"} and scope["path"].startswith(PREFIX):
-            scope = _take_key(scope)
+            is_ours = self._hosts is None or not self._hosts.covers(scope["headers"])
+            scope = _take_key(scope) if is_ours else scope
         await self._app(scope, receive, send)
 
 
