@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from warren.cli.commands import COMMANDS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -41,6 +43,15 @@ def _warren(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedPr
         (("run", "-c", "1", "--file", "missing.csv"), ("missing.csv",)),
         (("run", "missing.py"), ("missing.py",)),
         (("run", "-c", "1", "--engine", "magic", "--image", "python"), ("magic", "local")),
+        (("run", "-c", "1", "--url", "elsewhere"), ("elsewhere", "http://127.0.0.1:8000")),
+        (("sandbox", "exec", "3fa9"), ("after --",)),
+        (("sandbox", "exec", "3fa9", "--shell", "--", "ls"), ("--shell",)),
+        (("sandbox", "cp", "a.txt", "b.txt"), ("SANDBOX:PATH",)),
+        (("sandbox", "crate"), ("crate", "create")),
+        (("shell", "--sandbox", "3fa9"), ("terminal",)),
+        (("top", "--interval", "often"), ("--interval", "30s")),
+        (("completion", "tcsh"), ("tcsh", "fish")),
+        (("ps", "--label", "novalue"), ("NAME=value",)),
     ],
 )
 def test_a_mistake_gets_one_sentence_that_names_it(
@@ -86,13 +97,21 @@ def test_version_is_printed_both_ways(tmp_path: Path) -> None:
 def test_help_imports_nothing_that_runs_sandboxes(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom warren.cli.main import _main\n_main(['run', '--help'])\n"
-        "print(sorted({'anyio', 'asyncio', 'rich', 'warren.domain', 'warren.settings'} & set(sys.modules)))"
+        "print(sorted({'anyio', 'asyncio', 'rich', 'httpx', 'uvicorn', 'warren.domain', 'warren.settings', "
+        "'warren.cli.sandbox'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True
     )
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_command_can_be_asked_for_help(tmp_path: Path) -> None:
+    for name in COMMANDS:
+        done = _warren(tmp_path, name, "--help")
+        assert (done.returncode, done.stderr) == (0, ""), name
+        assert f"Usage: warren {name}" in done.stdout
 
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:

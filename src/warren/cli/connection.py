@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.cli.holding import COMMAND, Held, find_holder, only_one
+from warren.cli.data_lock import COMMAND, Held, find_holder, only_one
 from warren.cli.listening import socket_path
 from warren.cli.signals import run_with_signals
 from warren.engines.unix_channel import short_path

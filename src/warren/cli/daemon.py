@@ -22,7 +22,7 @@ from warren.cli.units import parse_duration, render_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warren.cli.holding import Holder
+    from warren.cli.data_lock import Holder
     from warren.settings import Settings
 
 STOP_EXAMPLES = """\b
@@ -39,7 +39,7 @@ _MORE_S = 20.0
 
 def leave_behind(settings: Settings, flags: Mapping[str, object], log_file: str | None, *, as_json: bool) -> int:
     """Start a service that outlives us, with these settings by flags, and return once it is ready, or has failed."""
-    from warren.cli.holding import Held, find_holder
+    from warren.cli.data_lock import Held, find_holder
 
     holder = find_holder(settings.data_dir)
     if holder is not None:
@@ -131,7 +131,7 @@ def stop(
     Requests that are under way may finish first. Sandboxes live on, and the next service finds them again. Leaves with
     3 when no service runs.
     """
-    from warren.cli.holding import COMMAND, find_holder
+    from warren.cli.data_lock import COMMAND, find_holder
     from warren.errors import ConfigError
     from warren.settings import Settings
 
@@ -173,7 +173,7 @@ def _signal(holder: Holder, number: signal.Signals) -> None:
 
 
 def _wait_for_end(data_dir: str, holder: Holder, patience_s: float, now: bool) -> bool:
-    from warren.cli.holding import find_holder
+    from warren.cli.data_lock import find_holder
     from warren.cli.progress import spinner
 
     until = time.monotonic() + patience_s

@@ -62,8 +62,8 @@ def stop_engine(
     """
     import anyio
 
+    from warren.cli.data_lock import only_one
     from warren.cli.embedded import retire_engine
-    from warren.cli.holding import only_one
     from warren.settings import Settings
 
     settings = Settings.load()

@@ -25,8 +25,8 @@ _REPLAY_S = 10.0
 _PAUSE_S = 0.3
 
 
-class Place:
-    """Where the execution runs that Ctrl-C is for."""
+class RemoteExecution:
+    """What Ctrl-C is for: an execution of a service."""
 
     def __init__(self, execution: AsyncExecution) -> None:
         self._execution = execution
@@ -56,7 +56,7 @@ class Follower:
         async with anyio.create_task_group() as tasks, stream:
             async for event in stream:
                 if isinstance(event, Started):
-                    signals.target = (Place(stream.execution), event.execution_id)
+                    signals.target = (RemoteExecution(stream.execution), event.execution_id)
                     if with_stdin:
                         tasks.start_soon(_send_stdin, stream.execution)
                 await self.show(event)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warren.cli.announcement import Announcement
-    from warren.cli.holding import Hold
+    from warren.cli.data_lock import DataLock
     from warren.cli.server import Server
     from warren.core.service import Service
     from warren.settings import Settings
@@ -61,7 +61,7 @@ def serve(
     Every setting is in docs/reference/settings.md; a flag wins over the environment, and that over warren.toml.
     """
     from warren.cli.announcement import print_as_json, print_as_text
-    from warren.cli.holding import only_one
+    from warren.cli.data_lock import only_one
     from warren.cli.listening import bind_address
     from warren.settings import Settings
 
@@ -82,12 +82,12 @@ def serve(
         # Here and not by the child: somebody is looking now, and it may take a minute.
         _prepare_image(settings)
         return leave_behind(settings, flags, log_file, as_json=as_json)
-    with only_one(settings.data_dir) as hold:
+    with only_one(settings.data_dir) as lock:
         # First what can be refused at once: an image takes a minute.
         listener = bind_address(settings.serve.host, settings.serve.port)
         _prepare_image(settings)
         tell = print_as_json if detached or as_json else print_as_text
-        return _run(_Serving(settings, listener, hold, tell, log_file if detached else None))
+        return _run(_Serving(settings, listener, lock, tell, log_file if detached else None))
 
 
 def _check(settings: Settings) -> None:
@@ -111,7 +111,7 @@ def _prepare_image(settings: Settings) -> None:
 class _Serving:
     settings: Settings
     listener: socket.socket
-    hold: Hold
+    lock: DataLock
     tell: Callable[[Announcement], None]
     log: str | None
     """The log file, when nobody is looking."""
@@ -153,7 +153,7 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
     import anyio
 
     from warren.cli.announcement import Announcement, detach_output
-    from warren.cli.holding import SERVICE
+    from warren.cli.data_lock import SERVICE
     from warren.gateway.app import has_docs
 
     # Not before it serves: whoever reads this may stop it at once, and a signal would end it without a farewell.
@@ -161,7 +161,7 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
         await anyio.sleep(0.005)
     host, port = serving.listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    serving.hold.note(SERVICE, address=address, log=serving.log or "")
+    serving.lock.note(SERVICE, address=address, log=serving.log or "")
     asks = serving.settings.serve.auth
     # In production what is printed is logged, and a key is made by hand before the first start.
     secret = await service.keys.ensure_first_key() if asks and serving.settings.env != "production" else None

@@ -12,7 +12,7 @@ from warren.cli.units import render_age, render_size
 
 if TYPE_CHECKING:
     from warren import AsyncClient
-    from warren.cli.holding import Holder
+    from warren.cli.data_lock import Holder
 
 EXAMPLES = """\b
 Examples:
@@ -29,7 +29,7 @@ def status(*, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False
     """
     if url is not None:
         return _show({"running": True, "address": url, **_ask(url)}, as_json)
-    from warren.cli.holding import COMMAND, find_holder
+    from warren.cli.data_lock import COMMAND, find_holder
     from warren.settings import Settings
 
     folder = Settings.load(flags={"data_dir": data_dir}).data_dir

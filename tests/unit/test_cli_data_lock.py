@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.cli.holding import COMMAND, SERVICE, Held, find_holder, only_one
+from warren.cli.data_lock import COMMAND, SERVICE, Held, find_holder, only_one
 
 if TYPE_CHECKING:
     from pathlib import Path

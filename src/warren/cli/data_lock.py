@@ -40,7 +40,7 @@ class Holder:
         return f"process {self.pid}" if self.pid else "another process"
 
 
-class Hold:
+class DataLock:
     """The data folder, while we have it."""
 
     def __init__(self, lock: int) -> None:
@@ -55,7 +55,7 @@ class Hold:
 
 
 @contextlib.contextmanager
-def only_one(data_dir: str, kind: str = SERVICE) -> Iterator[Hold]:
+def only_one(data_dir: str, kind: str = SERVICE) -> Iterator[DataLock]:
     """Hold the data folder: two services on one would undo each other's work. Raises Held when somebody else has it."""
     try:
         os.makedirs(data_dir, 0o755, exist_ok=True)
@@ -68,9 +68,9 @@ def only_one(data_dir: str, kind: str = SERVICE) -> Iterator[Hold]:
             raise Held(
                 f"{data_dir} is served already, by {holder.what}. Stop it, or choose another folder with --data-dir"
             )
-        hold = Hold(lock)
-        hold.note(kind)
-        yield hold
+        held = DataLock(lock)
+        held.note(kind)
+        yield held
     finally:
         os.close(lock)
 
