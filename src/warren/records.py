@@ -125,6 +125,46 @@ class Execution:
     result: ExecResult | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file that the service keeps for somebody, apart from any sandbox, until its time is over."""
+
+    id: str
+    owner: Owner
+    name: str
+    """As its owner calls it; never a path of ours."""
+    size: int
+    sha256: str
+    blob: str
+    """The name of its content among the blobs."""
+    created_at: float
+    expires_at: float
+
+    @property
+    def weight(self) -> int:
+        """What it counts for in a quota: an empty one is a row and a file too."""
+        return self.size + STORED_FILE_BYTES
+
+
+STORED_FILE_BYTES = 16 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callbacks:
+    """What the programs of a sandbox may call outside of it: tools of its owner's, by name, with what each says."""
+
+    sandbox_id: str
+    url: str = field(repr=False)
+    """May hold secrets, as the token does: never shown, never logged, never in the sandbox."""
+    token: str = field(repr=False)
+    tools: Mapping[str, str]
+    timeout_s: float
+    port: int
+    """On which programs inside find them."""
+    peer: str
+    """The address of whoever registered them, where it is theirs and may be called though it is not public; or ""."""
+
+
 class Holding(NamedTuple):
     """What somebody holds, or may hold: the quotas that live as long as sandboxes do."""
 

@@ -42,8 +42,10 @@ class Blob:
 class Blobs:
     """The contents in one folder, which is made when it is first needed. Raises StoreError when the disk fails."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, is_flushed: bool = True) -> None:
+        """Where contents are not flushed, a host that loses power may lose some that have a row: see `sizes`."""
         self._folder = folder
+        self._is_flushed = is_flushed
 
     @contextlib.asynccontextmanager
     async def write(self, source: bytes | AsyncIterable[bytes], *, max_bytes: int | None = None) -> AsyncIterator[Blob]:
@@ -51,7 +53,7 @@ class Blobs:
 
         Raises TooLarge when it is larger than `max_bytes`.
         """
-        draft = await to_thread.run_sync(_Draft, self._folder, max_bytes)
+        draft = await to_thread.run_sync(_Draft, self._folder, max_bytes, self._is_flushed)
         try:
             if isinstance(source, bytes):
                 yield await to_thread.run_sync(draft.finish, source)
@@ -77,10 +79,14 @@ class Blobs:
         """Remove contents; what is not there counts as removed. Their rows must be gone already."""
         await to_thread.run_sync(self._remove, names)
 
+    async def sizes(self) -> dict[str, int]:
+        """Return the size of every content, by name."""
+        return await to_thread.run_sync(self._measure)
+
     async def sweep(self, known: Callable[[], Awaitable[AbstractSet[str]]]) -> int:
         """Remove what no row names, and say how much that was. What is being written is left alone."""
-        found = await to_thread.run_sync(self._list)
-        lost = found - await known() if found else set()
+        found = await self.sizes()
+        lost = found.keys() - await known() if found else set()
         if not lost:
             return 0
         with contextlib.ExitStack() as held:
@@ -100,13 +106,14 @@ class Blobs:
         except OSError as exc:
             raise _failed(self._folder, exc) from exc
 
-    def _list(self) -> set[str]:
-        try:
-            return {name for name in os.listdir(self._folder) if _NAME.fullmatch(name)}
-        except FileNotFoundError:
-            return set()
-        except OSError as exc:
-            raise _failed(self._folder, exc) from exc
+    def _measure(self) -> dict[str, int]:
+        sizes = {}
+        with _explained(self._folder), contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                if _NAME.fullmatch(entry.name):
+                    with contextlib.suppress(FileNotFoundError):
+                        sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
+        return sizes
 
     def _lock_all(self, names: AbstractSet[str], held: contextlib.ExitStack) -> set[str]:
         locked = set()
@@ -148,9 +155,10 @@ class Reading:
 class _Draft:
     """A content that is being written. It is locked until it is closed: a sweep leaves it alone."""
 
-    def __init__(self, folder: str, max_bytes: int | None) -> None:
+    def __init__(self, folder: str, max_bytes: int | None, is_flushed: bool) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
+        self._is_flushed = is_flushed
         self._name = secrets.token_hex(16)
         self._hash = hashlib.sha256()
         self._size = 0
@@ -171,16 +179,20 @@ class _Draft:
                 view = view[os.write(self._file, view) :]
 
     def finish(self, content: bytes) -> Blob:
-        """Write the last of it, and have all of it on the disk."""
+        """Write the last of it, and have all of it where it survives this process, or if flushed the host."""
         self.write(content)
-        with _explained(self._folder):
-            os.fsync(self._file)
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        if self._is_flushed:
+            with _explained(self._folder):
+                self._flush()
         return Blob(self._name, self._size, self._hash.hexdigest())
+
+    def _flush(self) -> None:
+        os.fsync(self._file)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):

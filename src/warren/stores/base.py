@@ -16,12 +16,14 @@ if TYPE_CHECKING:
         AuditEntry,
         AuditQuery,
         AuditRow,
+        Callbacks,
         Execution,
         Holding,
         Owner,
         Page,
         Sandbox,
         SandboxQuery,
+        StoredFile,
         Taken,
     )
 
@@ -138,6 +140,15 @@ class Store(Protocol):
         chain then begins after them, and `verify` proves that nobody else cut there.
         """
 
+    async def keep_callbacks(self, callbacks: Callbacks) -> None:
+        """Keep what a sandbox's programs may call, in the place of what was kept. It goes with the sandbox.
+
+        Nothing happens where the sandbox is gone.
+        """
+
+    async def callbacks(self) -> tuple[Callbacks, ...]:
+        """Return what is kept of that, of all sandboxes."""
+
     async def add_key(self, key: ApiKey) -> None:
         """Keep a key. Raises Conflict when a key of that name is in force."""
 
@@ -158,6 +169,28 @@ class Store(Protocol):
 
     async def forget(self, owner: Owner, key: str) -> None:
         """Untie an idempotency key: what it should have made was not made."""
+
+    async def add_file(self, file: StoredFile, *, own_bytes: int = 0, all_bytes: int = 0) -> None:
+        """Keep a stored file, whose content is on disk already.
+
+        Raises Conflict when its id is known, and QuotaExceeded when its owner's, or everybody's, would then weigh more
+        than that; 0 is no limit. Checked and done in one step.
+        """
+
+    async def file(self, file_id: str) -> StoredFile | None:
+        """Return a stored file, also one whose time is over."""
+
+    async def files(self, owner: Owner | None) -> tuple[StoredFile, ...]:
+        """Return the stored files of an owner, or everybody's, oldest first; also those whose time is over."""
+
+    async def remove_file(self, file_id: str) -> bool:
+        """Forget a stored file; say whether there was one."""
+
+    async def remove_files(self, *, expired_at: float, limit: int) -> tuple[StoredFile, ...]:
+        """Forget at most so many of the stored files whose time is over then, and return them."""
+
+    async def file_bytes(self, owner: Owner | None) -> int:
+        """Return what the stored files of an owner weigh, or everybody's."""
 
     async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
         """Take from a bucket that holds `capacity` and fills at `per_s`. Not kept over a restart."""

@@ -12,7 +12,9 @@ import anyio
 
 from warren.testing import (
     checks_store_audit,
+    checks_store_callbacks,
     checks_store_executions,
+    checks_store_files,
     checks_store_keys,
     checks_store_quotas,
     checks_store_sandboxes,
@@ -33,7 +35,13 @@ def _collect(*modules: ModuleType) -> tuple[Callable[[StoreSubject], Awaitable[N
 
 
 CHECKS = _collect(
-    checks_store_sandboxes, checks_store_quotas, checks_store_executions, checks_store_audit, checks_store_keys
+    checks_store_sandboxes,
+    checks_store_quotas,
+    checks_store_executions,
+    checks_store_callbacks,
+    checks_store_audit,
+    checks_store_keys,
+    checks_store_files,
 )
 """Every check, in the order to read them."""
 

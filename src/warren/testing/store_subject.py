@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.domain import Cause, Display, ExecKind, ExecResult, FileChange, State, new_id
 from warren.lifecycle import Status
-from warren.records import ApiKey, AuditEntry, Execution, Owner, Sandbox, Scope
+from warren.records import ApiKey, AuditEntry, Execution, Owner, Sandbox, Scope, StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,3 +118,18 @@ def make_key(**fields: Any) -> ApiKey:
         "created_at": time.time(),
     }
     return ApiKey(**{**plain, **fields})
+
+
+def make_file(**fields: Any) -> StoredFile:
+    """Build a stored file of 10 bytes whose time is not over; give what should differ."""
+    plain: dict[str, Any] = {
+        "id": new_id("fil"),
+        "owner": OWNER,
+        "name": "Bericht \udcff.csv",
+        "size": 10,
+        "sha256": "0" * 64,
+        "blob": new_id("blo"),
+        "created_at": time.time(),
+        "expires_at": time.time() + 3600,
+    }
+    return StoredFile(**{**plain, **fields})

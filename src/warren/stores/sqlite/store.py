@@ -11,7 +11,8 @@ from anyio import to_thread
 
 from warren.errors import StoreError
 from warren.stores.buckets import Buckets
-from warren.stores.sqlite import audit, executions, keys, sandboxes
+from warren.stores.sqlite import audit, executions, files, keys, sandboxes
+from warren.stores.sqlite import callbacks as callback_rows
 from warren.stores.sqlite.audit import Appender
 from warren.stores.sqlite.checkpoints import Checkpoints
 from warren.stores.sqlite.database import Database
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
         AuditEntry,
         AuditQuery,
         AuditRow,
+        Callbacks,
         Execution,
         Holding,
         Owner,
         Page,
         Sandbox,
         SandboxQuery,
+        StoredFile,
         Taken,
     )
 
@@ -209,6 +212,14 @@ class SqliteStore:
         prune = partial(audit.prune, secret=self._parts.secret, before=before, most=PRUNED_ROWS)
         return await self._write(prune, flushed=True)
 
+    async def keep_callbacks(self, callbacks: Callbacks) -> None:
+        """Keep what a sandbox's programs may call."""
+        await self._write(partial(callback_rows.keep, callbacks=callbacks))
+
+    async def callbacks(self) -> tuple[Callbacks, ...]:
+        """Return what the programs of all sandboxes may call."""
+        return await self._reader.scan(callback_rows.get_all)
+
     async def add_key(self, key: ApiKey) -> None:
         """Keep a key."""
         await self._write(partial(keys.add, key=key), flushed=True)
@@ -234,6 +245,30 @@ class SqliteStore:
     async def forget(self, owner: Owner, key: str) -> None:
         """Untie an idempotency key."""
         await self._write(partial(keys.forget, owner=owner, key=key), in_steps=False)
+
+    async def add_file(self, file: StoredFile, *, own_bytes: int = 0, all_bytes: int = 0) -> None:
+        """Keep a stored file."""
+        await self._write(partial(files.add, file=file, own_bytes=own_bytes, all_bytes=all_bytes))
+
+    async def file(self, file_id: str) -> StoredFile | None:
+        """Return a stored file."""
+        return self._reader.look_up(files.get, file_id)
+
+    async def files(self, owner: Owner | None) -> tuple[StoredFile, ...]:
+        """Return the stored files of an owner, or everybody's."""
+        return await self._reader.scan(files.get_all, owner)
+
+    async def remove_file(self, file_id: str) -> bool:
+        """Forget a stored file."""
+        return await self._write(partial(files.remove, file_id=file_id), in_steps=False)
+
+    async def remove_files(self, *, expired_at: float, limit: int) -> tuple[StoredFile, ...]:
+        """Forget stored files whose time is over."""
+        return await self._write(partial(files.remove_expired, at=expired_at, limit=limit))
+
+    async def file_bytes(self, owner: Owner | None) -> int:
+        """Return what the stored files of an owner weigh, or everybody's."""
+        return self._reader.look_up(files.measure, owner)
 
     async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
         """Take from a bucket."""

@@ -1,0 +1,88 @@
+"""Stored files in their table; their contents are elsewhere."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+from warren.errors import Conflict, QuotaExceeded
+from warren.records import Owner, StoredFile
+from warren.stores.encoding import dump_text, load_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_COLUMNS = "id, tenant, subject, name, sha256, blob, size, created_at, expires_at"
+_RETRY_S = 60.0
+"""What is full stays so until somebody deletes files, or their time is over."""
+
+
+def add(connection: sqlite3.Connection, file: StoredFile, *, own_bytes: int, all_bytes: int) -> None:
+    """Insert a file. Raises Conflict and QuotaExceeded."""
+    for most, owner, whose in ((own_bytes, file.owner, "yours"), (all_bytes, None, "everybody's")):
+        if most and measure(connection, owner) + file.weight > most:
+            raise QuotaExceeded(
+                f"there is no room for a file of {file.size} bytes: {whose} may take {most} bytes together; "
+                "delete some, or wait until their time is over",
+                retry_after_s=_RETRY_S,
+            )
+    texts = map(dump_text, (file.id, *file.owner, file.name, file.sha256, file.blob))
+    try:
+        connection.execute(
+            f"INSERT INTO files ({_COLUMNS}, weight) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
+            (*texts, file.size, file.created_at, file.expires_at, file.weight),
+        )
+    except sqlite3.IntegrityError as exc:
+        raise Conflict(f"there is a file {file.id} already") from exc
+
+
+def get(connection: sqlite3.Connection, file_id: str) -> StoredFile | None:
+    """Read a file."""
+    row = connection.execute(f"SELECT {_COLUMNS} FROM files WHERE id = ?", (dump_text(file_id),)).fetchone()  # noqa: S608 - our own names
+    return None if row is None else _load(row)
+
+
+def get_all(connection: sqlite3.Connection, owner: Owner | None) -> tuple[StoredFile, ...]:
+    """Read the files of an owner, or everybody's, oldest first."""
+    which, values = ("", ()) if owner is None else ("WHERE tenant = ? AND subject = ?", tuple(map(dump_text, owner)))
+    statement = f"SELECT {_COLUMNS} FROM files {which} ORDER BY created_at, seq"  # noqa: S608 - our own words
+    return tuple(map(_load, connection.execute(statement, values).fetchall()))
+
+
+def remove(connection: sqlite3.Connection, file_id: str) -> bool:
+    """Delete a file."""
+    return connection.execute("DELETE FROM files WHERE id = ?", (dump_text(file_id),)).rowcount > 0
+
+
+def remove_expired(connection: sqlite3.Connection, at: float, limit: int) -> tuple[StoredFile, ...]:
+    """Delete files whose time is over, and return them."""
+    statement = f"SELECT {_COLUMNS} FROM files WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?"  # noqa: S608 - our own names
+    found = tuple(map(_load, connection.execute(statement, (at, limit)).fetchall()))
+    for file in found:
+        remove(connection, file.id)
+    return found
+
+
+def measure(connection: sqlite3.Connection, owner: Owner | None) -> int:
+    """Add up what files weigh."""
+    if owner is None:
+        found = connection.execute("SELECT sum(bytes) FROM files_weigh").fetchone()
+    else:
+        statement = "SELECT bytes FROM files_weigh WHERE tenant = ? AND subject = ?"
+        found = connection.execute(statement, tuple(map(dump_text, owner))).fetchone()
+    return int((found or (0,))[0] or 0)
+
+
+def _load(row: Sequence[Any]) -> StoredFile:
+    *texts, size, created_at, expires_at = row
+    file_id, tenant, subject, name, sha256, blob = map(load_text, texts)
+    return StoredFile(
+        id=file_id,
+        owner=Owner(tenant, subject),
+        name=name,
+        size=size,
+        sha256=sha256,
+        blob=blob,
+        created_at=created_at,
+        expires_at=expires_at,
+    )

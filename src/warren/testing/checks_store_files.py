@@ -1,0 +1,102 @@
+"""Store checks: stored files, what they weigh, and when their time is over."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from warren.errors import Conflict, QuotaExceeded
+from warren.testing.checks_store_sandboxes import RACERS, outcomes
+from warren.testing.store_subject import OTHER, OWNER, make_file
+from warren.testing.subject import refused
+
+if TYPE_CHECKING:
+    from warren.testing.store_subject import StoreSubject
+
+
+async def check_a_file_comes_back_as_it_was(subject: StoreSubject) -> None:
+    """With every field, by its id, and in the list of its owner alone; also for a store that is opened later."""
+    first, second = make_file(created_at=1.5), make_file(created_at=2.5, name="../etc\n", size=1 << 40)
+    theirs = make_file(owner=OTHER)
+    for file in (second, theirs, first):
+        await subject.store.add_file(file)
+    later = subject.make_store()
+    await later.open()
+    try:
+        for store in (subject.store, later):
+            assert [await store.file(file.id) for file in (first, second, theirs)] == [first, second, theirs]
+            assert await store.files(OWNER) == (first, second)
+            assert await store.files(None) == (first, second, theirs)
+    finally:
+        await later.close()
+    assert await subject.store.file("unknown") is None
+
+
+async def check_a_file_id_is_used_once(subject: StoreSubject) -> None:
+    """A second file of an id is a conflict, whoever's it is, and the first stays."""
+    file = make_file()
+    await subject.store.add_file(file)
+    await refused(Conflict, subject.store.add_file(make_file(id=file.id, owner=OTHER)))
+
+    assert await subject.store.file(file.id) == file
+
+
+async def check_a_file_is_removed_once(subject: StoreSubject) -> None:
+    """Removing says whether it was there; then nothing of it is."""
+    file = make_file()
+    await subject.store.add_file(file)
+
+    assert await subject.store.remove_file(file.id) is True
+    assert await subject.store.remove_file(file.id) is False
+    assert await subject.store.file(file.id) is None
+    assert await subject.store.files(None) == ()
+
+
+async def check_files_whose_time_is_over_go_the_oldest_first(subject: StoreSubject) -> None:
+    """As many as are asked for, and none whose time is not over."""
+    made = [make_file(expires_at=float(number), owner=(OWNER, OTHER)[number % 2]) for number in range(1, 6)]
+    for file in made:
+        await subject.store.add_file(file)
+
+    assert await subject.store.remove_files(expired_at=4.0, limit=3) == tuple(made[:3])
+    assert await subject.store.remove_files(expired_at=4.0, limit=3) == (made[3],)
+    assert await subject.store.remove_files(expired_at=4.0, limit=3) == ()
+    assert await subject.store.file(made[4].id) == made[4]
+
+
+async def check_files_weigh_what_they_are(subject: StoreSubject) -> None:
+    """By owner and in all, less again when they are removed or their time is over."""
+    store = subject.store
+    files = [make_file(size=100), make_file(size=0, expires_at=1.0), make_file(owner=OTHER, size=1000)]
+    for file in files:
+        await store.add_file(file)
+    own = files[0].weight + files[1].weight
+
+    assert await store.file_bytes(OWNER) == own
+    assert await store.file_bytes(None) == own + files[2].weight
+    await store.remove_files(expired_at=2.0, limit=10)
+    assert await store.file_bytes(OWNER) == files[0].weight
+    await store.remove_file(files[0].id)
+    assert await store.file_bytes(OWNER) == 0
+    assert await store.file_bytes(None) == files[2].weight
+
+
+async def check_files_stay_within_their_quota(subject: StoreSubject) -> None:
+    """What would weigh too much is refused and not kept, for one owner and for all; 0 is no limit."""
+    store, weight = subject.store, make_file().weight
+    await store.add_file(make_file(), own_bytes=weight, all_bytes=2 * weight)
+    await refused(QuotaExceeded, store.add_file(make_file(), own_bytes=2 * weight - 1))
+    await store.add_file(make_file(owner=OTHER), own_bytes=weight, all_bytes=2 * weight)
+    await refused(QuotaExceeded, store.add_file(make_file(owner=OTHER), all_bytes=3 * weight - 1))
+    await store.add_file(make_file(), own_bytes=0, all_bytes=0)
+
+    assert await store.file_bytes(None) == 3 * weight
+
+
+async def check_of_many_files_at_once_as_many_are_kept_as_fit(subject: StoreSubject) -> None:
+    """Of fifty that race for the room of three, three are kept."""
+    room = 3 * make_file().weight
+    found = await outcomes([partial(subject.store.add_file, make_file(), own_bytes=room) for _ in range(RACERS)])
+
+    assert found.count(None) == 3
+    assert await subject.store.file_bytes(OWNER) == room
