@@ -50,6 +50,7 @@ def _warren(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedPr
         (("sandbox", "crate"), ("crate", "create")),
         (("shell", "--sandbox", "3fa9"), ("terminal",)),
         (("top", "--interval", "often"), ("--interval", "30s")),
+        (("serve", "--log-file", "x"), ("--daemon",)),
         (("completion", "tcsh"), ("tcsh", "fish")),
         (("ps", "--label", "novalue"), ("NAME=value",)),
     ],

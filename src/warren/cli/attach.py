@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warren.cli.connection import Target
     from warren.cli.signals import Signals
 
-_PYTHON = "ipython --no-banner --no-confirm-exit 2>/dev/null || exec python -q"
+_PYTHON = "command -v ipython >/dev/null && exec ipython --no-banner --no-confirm-exit; exec python -q"
 """IPython where the image has it, for its editing and completion; the plain prompt where not."""
 
 

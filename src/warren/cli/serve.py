@@ -74,6 +74,8 @@ def serve(
         "engine": engine,
         "allow_bare": True if allow_bare else None,
     }
+    if log_file is not None and not (daemon or detached):
+        raise typer.BadParameter("--log-file is for --daemon; without it, the log goes to standard error.")
     settings = Settings.load(flags=flags)
     _check(settings)
     if daemon:
