@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         Page,
         Sandbox,
         SandboxQuery,
+        Skill,
+        SkillQuery,
         StoredFile,
         Taken,
     )
@@ -191,6 +193,34 @@ class Store(Protocol):
 
     async def file_bytes(self, owner: Owner | None) -> int:
         """Return what the stored files of an owner weigh, or everybody's."""
+
+    async def add_skill(self, skill: Skill, *, most: int = 0) -> None:
+        """Keep a skill, whose package is on disk already.
+
+        Raises Conflict when its id is known or its owner has one of that name, and QuotaExceeded when its owner has so
+        many already; 0 is no limit. Checked and done in one step.
+        """
+
+    async def skill(self, skill_id: str) -> Skill | None:
+        """Return a skill."""
+
+    async def find_skill(self, owner: Owner, name: str) -> Skill | None:
+        """Return the skill of an owner that has that name."""
+
+    async def skills(self, query: SkillQuery) -> Page[Skill]:
+        """Return a page of skills, by name."""
+
+    async def swap_skill(self, skill: Skill, *, was: Skill) -> bool:
+        """Replace a skill if its package still is the one of `was`; say whether it was. Raises Conflict as `add_skill`.
+
+        Its id, its owner and when it was made stay.
+        """
+
+    async def remove_skill(self, skill_id: str) -> bool:
+        """Forget a skill; say whether there was one."""
+
+    async def skill_blobs(self) -> frozenset[str]:
+        """Return the name of every package."""
 
     async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
         """Take from a bucket that holds `capacity` and fills at `per_s`. Not kept over a restart."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.domain import Cause, Display, ExecKind, ExecResult, FileChange, State, new_id
 from warren.lifecycle import Status
-from warren.records import ApiKey, AuditEntry, Execution, Owner, Sandbox, Scope, StoredFile
+from warren.records import ApiKey, AuditEntry, Execution, Owner, Sandbox, Scope, Skill, StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,3 +133,25 @@ def make_file(**fields: Any) -> StoredFile:
         "expires_at": time.time() + 3600,
     }
     return StoredFile(**{**plain, **fields})
+
+
+def make_skill(**fields: Any) -> Skill:
+    """Build a skill with a name of its own that uses every field; give what should differ."""
+    plain: dict[str, Any] = {
+        "id": new_id("skl"),
+        "owner": OWNER,
+        "name": new_id("nam").replace("_", "-"),
+        "description": "Grüße \udcff",
+        "source": "imported",
+        "category": "data",
+        "tags": ("one", "two"),
+        "metadata": {"version": 1.5, "deep": [None, {"a": "b"}]},
+        "server_id": "abc",
+        "folder": "inner",
+        "blob": new_id("blo"),
+        "size": 1 << 20,
+        "sha256": "0" * 64,
+        "created_at": 1.5,
+        "changed_at": 2.5,
+    }
+    return Skill(**{**plain, **fields})

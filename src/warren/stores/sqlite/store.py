@@ -13,6 +13,7 @@ from warren.errors import StoreError
 from warren.stores.buckets import Buckets
 from warren.stores.sqlite import audit, executions, files, keys, sandboxes
 from warren.stores.sqlite import callbacks as callback_rows
+from warren.stores.sqlite import skills as skill_rows
 from warren.stores.sqlite.audit import Appender
 from warren.stores.sqlite.checkpoints import Checkpoints
 from warren.stores.sqlite.database import Database
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
         Page,
         Sandbox,
         SandboxQuery,
+        Skill,
+        SkillQuery,
         StoredFile,
         Taken,
     )
@@ -269,6 +272,34 @@ class SqliteStore:
     async def file_bytes(self, owner: Owner | None) -> int:
         """Return what the stored files of an owner weigh, or everybody's."""
         return self._reader.look_up(files.measure, owner)
+
+    async def add_skill(self, skill: Skill, *, most: int = 0) -> None:
+        """Keep a skill."""
+        await self._write(partial(skill_rows.add, skill=skill, most=most), flushed=True)
+
+    async def skill(self, skill_id: str) -> Skill | None:
+        """Return a skill."""
+        return self._reader.look_up(skill_rows.get, skill_id)
+
+    async def find_skill(self, owner: Owner, name: str) -> Skill | None:
+        """Return the skill of that name."""
+        return self._reader.look_up(skill_rows.find, owner, name)
+
+    async def skills(self, query: SkillQuery) -> Page[Skill]:
+        """Return a page of skills."""
+        return await self._reader.scan(skill_rows.page, query)
+
+    async def swap_skill(self, skill: Skill, *, was: Skill) -> bool:
+        """Replace a skill if its package still is the one of `was`."""
+        return await self._write(partial(skill_rows.swap, skill=skill, was=was), flushed=True)
+
+    async def remove_skill(self, skill_id: str) -> bool:
+        """Forget a skill."""
+        return await self._write(partial(skill_rows.remove, skill_id=skill_id), flushed=True)
+
+    async def skill_blobs(self) -> frozenset[str]:
+        """Return the name of every package."""
+        return await self._reader.scan(skill_rows.list_blobs)
 
     async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
         """Take from a bucket."""
