@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warren.domain import Handle
     from warren.engines.base import Engine
 
-    OnLost = Callable[[str, Link], Awaitable[None]]
+    OnLink = Callable[[str, Link], Awaitable[None]]
 
 _ATTEMPTS = 2
 """An agent that was about to end its last gateway's connection may end ours by mistake; never twice."""
@@ -27,9 +27,11 @@ _ATTEMPTS = 2
 class Links:
     """The links of this process, by sandbox id. Use it with `async with`: their tasks run in a group of its own."""
 
-    def __init__(self, engine: Engine, on_lost: OnLost | None = None) -> None:
+    def __init__(self, engine: Engine, on_lost: OnLink | None = None) -> None:
         self.on_lost = on_lost
         """Called, in a task of ours, with each link that was lost without having been dropped. It must not raise."""
+        self.on_open: OnLink | None = None
+        """Called with each link that was opened, before anybody gets it. It must not raise."""
         self._engine = engine
         self._links: dict[str, Link] = {}
         self._opening: dict[str, anyio.Lock] = {}
@@ -61,7 +63,7 @@ class Links:
         lock = self._opening.setdefault(handle.sandbox_id, anyio.Lock())
         async with lock:
             try:
-                return self.peek(handle.sandbox_id) or self._keep(handle.sandbox_id, await self._open(handle))
+                return self.peek(handle.sandbox_id) or await self._keep(handle.sandbox_id, await self._open(handle))
             except SandboxLost:
                 self._check_open()
                 raise
@@ -96,10 +98,12 @@ class Links:
             await link.aclose()
         raise SandboxLost(f"another sandbox answers in the place of {handle.sandbox_id}")
 
-    def _keep(self, sandbox_id: str, link: Link) -> Link:
+    async def _keep(self, sandbox_id: str, link: Link) -> Link:
         assert self._tasks is not None
         self._links[sandbox_id] = link
         self._tasks.start_soon(self._watch, sandbox_id, link)
+        if self.on_open is not None:
+            await self.on_open(sandbox_id, link)
         return link
 
     def _check_open(self) -> None:

@@ -59,6 +59,8 @@ class Policy:
     """How long rows of the audit record are kept; None is for ever."""
     kept_executions: int = 1000
     link_max_s: float = 7 * 86_400
+    callback_hosts: tuple[str, ...] = ()
+    """Where programs' calls may go besides public addresses."""
     own_file_bytes: int = GIB
     """What the stored files of one principal may weigh; 0 is no limit. Those of everybody: `file_bytes`."""
     file_bytes: int = 16 * GIB
