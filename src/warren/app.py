@@ -38,6 +38,7 @@ def build_service(settings: Settings) -> Service:
         tokens=build_tokens(settings.jwt),
         signing=SigningKeys(os.path.join(settings.data_dir, "links.key")),
         tracer=build_tracer(settings.tracing),
+        blobs_dir=os.path.join(settings.data_dir, "blobs"),
     )
 
 
@@ -109,6 +110,9 @@ def build_policy(settings: Settings) -> Policy:
         audit_days=settings.records.audit_days,
         kept_executions=settings.records.executions,
         link_max_s=settings.serve.link_max_s,
+        own_file_bytes=quota.file_bytes,
+        file_bytes=capacity.file_bytes,
+        callback_hosts=settings.dialects.otari.callback_hosts,
     )
     for name in ("", *policy.tenants):
         try:

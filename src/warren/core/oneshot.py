@@ -21,11 +21,12 @@ from warren.domain import MIB, Storage
 from warren.errors import Error, InvalidRequest, NotFound, TooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
     from types import TracebackType
 
     from warren.core.executions import Executions
     from warren.core.link import Link
+    from warren.core.places import Place
     from warren.core.sandboxes import Sandboxes
     from warren.domain import ExecResult, Limits
     from warren.records import Caller, Execution
@@ -104,23 +105,25 @@ class OneShots:
             raise InvalidRequest("a one-shot keeps nothing: it has neither a background nor an idempotency key")
         if len(shot.files) > MAX_FILES_IN:
             raise TooLarge(f"a one-shot takes at most {MAX_FILES_IN} files: pack them into an archive")
-        new = NewSandbox(
-            image=shot.image,
-            limits=shot.limits,
-            storage=Storage.EPHEMERAL,
-            env=shot.env,
-            idle_timeout_s=ORPHAN_S,
-        )
+        async with self.fresh(caller, image=shot.image, limits=shot.limits, env=shot.env) as place:
+            await _put_files(place.link, shot.files)
+            # Nothing runs after it, so there is nothing to save its variables for.
+            request = dataclasses.replace(shot.request, checkpoint=False)
+            execution = await self._executions.run(caller, place.id, request, is_kept=False)
+            assert execution.result is not None
+            files, complete = await _get_files(place.link, execution.result, shot)
+        return OneShotResult(execution, files, complete)
+
+    @contextlib.asynccontextmanager
+    async def fresh(
+        self, caller: Caller, *, image: str | None, limits: Limits | None, env: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Place]:
+        """Have a sandbox that is there for the body alone, and in use all that time."""
+        new = NewSandbox(image=image, limits=limits, storage=Storage.EPHEMERAL, env=env or {}, idle_timeout_s=ORPHAN_S)
         sandbox, _ = await self._sandboxes.create(caller, new)
         try:
             async with self._sandboxes.use(caller, sandbox.id) as place:
-                await _put_files(place.link, shot.files)
-                # Nothing runs after it, so there is nothing to save its variables for.
-                request = dataclasses.replace(shot.request, checkpoint=False)
-                execution = await self._executions.run(caller, sandbox.id, request, is_kept=False)
-                assert execution.result is not None
-                files, complete = await _get_files(place.link, execution.result, shot)
-            return OneShotResult(execution, files, complete)
+                yield place
         finally:
             # Where nobody removes sandboxes any more, the next service's reaper does.
             with anyio.CancelScope(shield=True), contextlib.suppress(anyio.ClosedResourceError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,9 +13,13 @@ import anyio
 from warren.core.admission import Admission
 from warren.core.audit import Audit
 from warren.core.audit_retention import Retention
+from warren.core.blobs import Blobs
+from warren.core.callback_targets import Targets
+from warren.core.callbacks import ToolCallbacks
 from warren.core.executions import Executions
 from warren.core.files import Files
 from warren.core.image_cache import ImageCache
+from warren.core.jobs import Jobs
 from warren.core.kernels import Kernels
 from warren.core.keys import Keys
 from warren.core.links import Links
@@ -27,6 +32,7 @@ from warren.core.recovery import recover
 from warren.core.sandboxes import Sandboxes
 from warren.core.sharing import Sharing
 from warren.core.signing_keys import SigningKeys
+from warren.core.stored_files import StoredFiles
 from warren.core.terminals import Terminals
 from warren.core.tracing import Tracer
 from warren.errors import StoreError
@@ -60,6 +66,7 @@ class Service:
         tokens: Tokens | None = None,
         signing: SigningKeys | None = None,
         tracer: Tracer | None = None,
+        blobs_dir: str,
     ) -> None:
         self.engine = engine
         self.store = store
@@ -96,6 +103,9 @@ class Service:
             observer=self.observer,
             tracer=self.tracer,
         )
+        # Not flushed: they are there for an hour, and what a power failure takes is noticed.
+        blobs = Blobs(os.path.join(blobs_dir, "files"), is_flushed=False)
+        self.stored_files = StoredFiles(store, blobs, self.audit, policy)
         self._build_uses(signing or SigningKeys())
         self.retention = Retention(store, self.audit, policy)
         self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
@@ -104,9 +114,12 @@ class Service:
     def _build_uses(self, signing: SigningKeys) -> None:
         """Build what is done with sandboxes, once there are any."""
         self.oneshots = OneShots(self.sandboxes, self.executions)
+        self.jobs = Jobs(self.sandboxes, self.executions, self.oneshots, self.stored_files)
         self.kernels = Kernels(self.sandboxes, self.audit)
         self.terminals = Terminals(self.sandboxes, self.audit)
         self.files = Files(self.sandboxes, self.audit, self.observer)
+        self.callbacks = ToolCallbacks(self.sandboxes, self.store, self.audit, Targets(self.policy.callback_hosts))
+        self.links.on_open = self.callbacks.attach
         self.ports = Ports(self.sandboxes, self.audit, self.observer)
         self.sharing = Sharing(self.sandboxes, self.keys, self.audit, signing, max_s=self.policy.link_max_s)
 
@@ -126,12 +139,13 @@ class Service:
             await opening.enter_async_context(self.executions)
             self.sandboxes.lives.before_end = self.executions.end_all
             await opening.enter_async_context(self.oneshots)
+            await self.callbacks.load()
             counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)
             await self.executions.lose_rest()
             _log.info("service.recovered", extra=counts)
             opening.push_async_callback(self.pool.drain)
             await opening.enter_async_context(
-                _running(self.pool.run, self.reaper.run, self.ports.run, self.retention.run)
+                _running(self.pool.run, self.reaper.run, self.ports.run, self.retention.run, self.stored_files.run)
             )
             self._open = opening.pop_all()
         return self

@@ -96,11 +96,16 @@ class StoredFiles:
         return tuple(file for file in await self._store.files(caller.principal.owner) if file.expires_at > now)
 
     @contextlib.asynccontextmanager
-    async def read(self, caller: Caller, file: StoredFile) -> AsyncIterator[Reading]:
-        """Open the content of a file that `get` or `list` has returned. Raises NotFound when it is gone since."""
+    async def read(self, caller: Caller, file: StoredFile, *, sandbox_id: str = "") -> AsyncIterator[Reading]:
+        """Open the content of a file that `get` or `list` has returned, perhaps for a sandbox.
+
+        Raises NotFound when it is gone since.
+        """
         self._audit.check_room()
+        details = {"name": file.name, "file_id": file.id, **({"sandbox_id": sandbox_id} if sandbox_id else {})}
         async with (
-            self._audited(caller, "stored_file.read", name=file.name, file_id=file.id),
+            # What goes into a sandbox is only of use to an execution, whose own entry is waited for.
+            self._audited(caller, "stored_file.read", is_settled=not sandbox_id, **details),
             self._blobs.read(file.blob) as content,
         ):
             yield content
@@ -172,7 +177,9 @@ class StoredFiles:
             raise
 
     @contextlib.asynccontextmanager
-    async def _audited(self, caller: Caller, action: str, **details: Any) -> AsyncIterator[dict[str, Any]]:
+    async def _audited(
+        self, caller: Caller, action: str, *, is_settled: bool = True, **details: Any
+    ) -> AsyncIterator[dict[str, Any]]:
         """Write down what becomes of an operation, before anybody is told; the body may add details."""
         outcome = "abandoned"
         try:
@@ -186,7 +193,8 @@ class StoredFiles:
             raise
         finally:
             self._audit.note(caller, action, outcome=outcome, **details)
-            await self._audit.settle()
+            if is_settled:
+                await self._audit.settle()
 
     @staticmethod
     def _check_may(caller: Caller, scope: Scope) -> None:

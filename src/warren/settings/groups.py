@@ -99,6 +99,9 @@ class QuotaSettings(Group):
     record_bytes: Size = Field(
         default=256 * MIB, ge=0, description="Records of one principal's executions, added; the oldest go."
     )
+    file_bytes: Size = Field(
+        default=GIB, ge=0, description="Files that the service keeps for one principal, apart from sandboxes, added."
+    )
     requests_per_minute: int = Field(default=0, ge=0, description="Requests of one principal in a minute.")
     creates_per_minute: int = Field(default=1200, ge=0, description="Sandboxes that one principal makes in a minute.")
 
@@ -110,6 +113,9 @@ class CapacitySettings(Group):
     active: int = Field(default=2000, ge=0, description="Running sandboxes of everybody.")
     memory_bytes: Size = Field(default=0, ge=0, description="Memory limits of all running sandboxes, added.")
     disk_bytes: Size = Field(default=0, ge=0, description="Workspace sizes of all sandboxes, added.")
+    file_bytes: Size = Field(
+        default=16 * GIB, ge=0, description="Files that the service keeps for everybody, apart from sandboxes, added."
+    )
     executions: int = Field(default=256, ge=0, description="Executions at once.")
     creates: int = Field(default=8, ge=1, description="Sandboxes being made at once; further ones wait.")
     waiting: int = Field(default=512, ge=0, description="Requests that wait for one of these; further ones get 503.")
