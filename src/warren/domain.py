@@ -202,6 +202,10 @@ class ExecRequest:
     cwd: str | None = None
     echo: Echo = Echo.DISPLAY
     file: str = ""
+    label: str = ""
+    figures: str = ""
+    scratch: tuple[str, ...] = ()
+    collect: str = ""
     stream: bool = True
     paced: bool = False
     output_bytes: int = MIB
@@ -277,6 +281,9 @@ class ExecResult:
     why_unprotected: str | None = None
     files_changed: tuple[FileChange, ...] = ()
     files_changed_complete: bool = True
+    collected: tuple[Entry, ...] = ()
+    """What is in the folder that was to be collected: by its path there. Not kept in records."""
+    collected_complete: bool = True
     duration_ms: float = 0.0
     cpu_ms: float = 0.0
     hint: str | None = None

@@ -63,6 +63,11 @@ class Unauthenticated(RequestError):
     code = "unauthenticated"
     status = 401
 
+    def __init__(self, message: str = "", *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
+        """Whether there were none at all."""
+
 
 class Forbidden(RequestError):
     """The credentials are good but do not allow this."""

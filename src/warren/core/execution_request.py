@@ -43,6 +43,14 @@ class NewExecution:
     echo: Echo = Echo.DISPLAY
     file: str = ""
     """Of a script: the name its source has in the workspace while it runs, unless something has it already."""
+    label: str = ""
+    """Of a script: what tracebacks call it."""
+    figures: str = ""
+    """Of a script: the folder of /tmp where `plt.show()` saves figures; empty: nowhere."""
+    scratch: tuple[str, ...] = ()
+    """Folders of /tmp that are there, and empty, when it begins. Not for cells."""
+    collect: str = ""
+    """A folder of /tmp whose files the result lists. Not for cells."""
     output_bytes: int = MIB
     output_keep: Keep = Keep.ENDS
     output_max_bytes: int = 256 * MIB

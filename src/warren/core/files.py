@@ -15,7 +15,7 @@ from warren.errors import Error
 from warren.records import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 
     from warren.core.audit import Audit
     from warren.core.link import Link
@@ -75,6 +75,20 @@ class Files:
                 content.close()
                 noted["bytes"] = content.sent
                 self._observer.moved("out", content.sent)
+
+    async def read_scratch(self, caller: Caller, sandbox_id: str, folder: str, path: str, limit: int) -> bytes:
+        """Return a file that a program left below a folder of /tmp, and that its result lists."""
+        where = f"{folder}/{path}"
+        async with self._doing("read", caller, sandbox_id, Scope.READ, path=where) as (link, noted):
+            content = await link.read_scratch(folder, path, limit)
+            noted["bytes"] = len(content)
+            self._observer.moved("out", len(content))
+        return content
+
+    async def empty_scratch(self, caller: Caller, sandbox_id: str, folders: Iterable[str]) -> None:
+        """Have folders of /tmp emptied, before whatever is run there next."""
+        async with self._sandboxes.use(caller, sandbox_id) as place:
+            place.link.empty_scratch(folders)
 
     async def write(
         self,

@@ -23,6 +23,7 @@ _SECRET = re.compile(r"wrn_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"\w[\w .@+-]{0,63}")
 _FRESH_S = 1.0
 _CACHED = 4096
+_NOTHING_SENT = frozenset({"missing", "no_bearer"})
 _REFUSAL = "the API key is not valid here: make one with `warren keys create`"
 
 
@@ -114,7 +115,7 @@ class Keys:
     ) -> NoReturn:
         """Note why credentials were refused, and raise Unauthenticated, which says less."""
         self._audit.refuse(reason, address=address, request_id=request_id, who=who)
-        raise Unauthenticated(message)
+        raise Unauthenticated(message, is_missing=reason in _NOTHING_SENT)
 
     async def find(self, key_id: str) -> ApiKey | None:
         """Return the key of that id, also one that is no longer in force; as it was at most a second ago."""

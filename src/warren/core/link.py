@@ -203,8 +203,11 @@ def render_request(request: ExecRequest) -> dict[str, Any]:
     if request.cwd is not None:
         asked["cwd"] = request.cwd
     asked["echo"] = request.echo.value
-    if request.file:
-        asked["file"] = request.file
+    for name in ("file", "label", "figures", "collect"):
+        if value := getattr(request, name):
+            asked[name] = value
+    if request.scratch:
+        asked["scratch"] = list(request.scratch)
     asked["stream"], asked["paced"] = request.stream, request.paced
     asked["output_bytes"], asked["output_max_bytes"] = request.output_bytes, request.output_max_bytes
     if request.output_keep is not Keep.ENDS:

@@ -22,7 +22,7 @@ from warren.errors import Conflict, TooLarge
 from warren.guest.wire import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 
     from warren.core.link_streams import LinkStream
     from warren.domain import Entry, FileChange
@@ -112,6 +112,23 @@ class FileLink(Connection):
         if len(content) > limit:
             raise TooLarge(f"{path!r} is larger than {limit} bytes")
         return content
+
+    async def read_scratch(self, folder: str, path: str, limit: int) -> bytes:
+        """Return a whole file below a folder of /tmp. Raises TooLarge when it is larger than `limit`."""
+        pieces: list[bytes] = []
+        left = limit
+        reading = self._data(functools.partial(self.request, "scratch.read", {"folder": folder, "path": path}))
+        async with contextlib.aclosing(reading) as found:
+            async for piece in found:
+                pieces.append(piece)
+                left -= len(piece)
+                if left < 0:
+                    raise TooLarge(f"{path!r} is larger than {limit} bytes")
+        return b"".join(pieces)
+
+    def empty_scratch(self, folders: Iterable[str]) -> None:
+        """Have folders of /tmp emptied before anything else is done there; nobody waits for it."""
+        self.tell("scratch.empty", {"folders": list(folders)})
 
     async def write(
         self,

@@ -126,6 +126,8 @@ def parse_result(header: Header, payload: bytes, exec_id: str) -> ExecResult:
         why_unprotected=get_optional(body, "why_unprotected", get_str),
         files_changed=parse_changes(body.get("files_changed", [])),
         files_changed_complete=get_bool(body, "files_changed_complete", default=True),
+        collected=tuple(parse_entry(one) for one in get_objects(body, "collected")),
+        collected_complete=get_bool(body, "collected_complete", default=True),
         duration_ms=get_float(body, "duration_ms"),
         cpu_ms=get_float(body, "cpu_ms"),
         hint=get_optional(body, "hint", get_str),

@@ -9,6 +9,7 @@ import orjson
 from starlette.exceptions import HTTPException
 
 from warren.gateway.auth import Auth
+from warren.gateway.dialects.chatui import routes as chatui
 from warren.gateway.dialects.native import (
     routes_audit,
     routes_executions,
@@ -22,7 +23,7 @@ from warren.gateway.dialects.native import (
     routes_terminals,
 )
 from warren.gateway.dialects.otari import routes as otari
-from warren.gateway.dialects.serving import Dialects
+from warren.gateway.dialects.serving import Dialects, choose
 from warren.gateway.dispatch import Dispatcher
 from warren.gateway.entrance import Entrance
 from warren.gateway.forwarded import trust_proxies
@@ -34,7 +35,7 @@ from warren.gateway.openapi import build_openapi
 from warren.gateway.openapi_health import PATHS, describe_health
 from warren.gateway.openapi_problems import explain_codes
 from warren.gateway.operations import Reply
-from warren.gateway.page import POLICY, build_page
+from warren.gateway.page import POLICY, build_page, has_docs
 from warren.gateway.port_hosts import PortHosts
 from warren.gateway.problems import ProblemMiddleware
 from warren.gateway.tracing import trace_requests
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from warren.gateway.dialects.dialect import Dialect
     from warren.settings import Settings
 
-DIALECTS: tuple[Dialect, ...] = (otari.DIALECT,)
+DIALECTS: tuple[Dialect, ...] = (otari.DIALECT, chatui.DIALECT)
 """The other APIs; settings switch each of them on and off."""
 
 OPERATIONS = (
@@ -75,9 +76,10 @@ def build_app(
     auth = auth or Auth(
         service.keys, tokens=service.tokens, required=settings.serve.auth, origins=settings.serve.cors_origins
     )
-    metrics = metrics or Metrics(service)
+    reports = [dialect.report(service, settings) for dialect in choose(DIALECTS, settings) if dialect.report]
+    metrics = metrics or Metrics(service, reports)
     documents = Documents(with_auth=settings.serve.auth, is_shown=has_docs(settings))
-    health = Health(service, auth, metrics, documents)
+    health = Health(service, auth, metrics, documents, reports=reports)
     dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health)
     routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=dialects)
     hosts = PortHosts(settings.serve.ports_url) if settings.serve.ports_url else None
@@ -88,11 +90,6 @@ def build_app(
     app = trace_requests(app, service.tracer)
     app = RequestMiddleware(KeyInPath(app, hosts))
     return trust_proxies(app, settings.serve.trusted_proxies)
-
-
-def has_docs(settings: Settings) -> bool:
-    """Whether the documentation is served: unless the operator says, everywhere but in production."""
-    return settings.env != "production" if settings.serve.docs is None else settings.serve.docs
 
 
 class Documents:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LOCAL = Principal(subject="local", scope=Scope.ADMIN)
 """Everybody, where no key is asked for."""
+NOBODY = Principal(subject="nobody", tenant="", scope=Scope.READ)
+"""Who asks for what anybody may know: it has nothing of its own."""
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="warren"'}
 """What goes with every 401."""
 

@@ -34,6 +34,14 @@ class ClientLeft(Exception):
     """The client closed the connection before it had sent its request."""
 
 
+class BodyTooLarge(TooLarge):
+    """The body of a request is larger than `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body of the request is larger than {limit} bytes")
+        self.limit = limit
+
+
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """Return the whole body. Raises TooLarge, before it is read where its length is said, and ClientLeft."""
     check_length(scope, limit)
@@ -46,7 +54,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
         if size > limit:
-            raise _too_large(limit)
+            raise BodyTooLarge(limit)
         if not message.get("more_body"):
             return b"".join(pieces)
         message = await receive()
@@ -57,7 +65,7 @@ def check_length(scope: Scope, limit: int) -> None:
     """Raise TooLarge when the length that the client announces is over the limit."""
     for name, value in scope["headers"]:
         if name == b"content-length" and (len(value) > 18 or int(value) > limit):
-            raise _too_large(limit)
+            raise BodyTooLarge(limit)
 
 
 def count_large(scope: Scope, limit: int) -> int:
@@ -162,9 +170,5 @@ def _printable(text: str) -> str:
 
 def _within(body: bytes, limit: int) -> bytes:
     if len(body) > limit:
-        raise _too_large(limit)
+        raise BodyTooLarge(limit)
     return body
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body of the request is larger than {limit} bytes")

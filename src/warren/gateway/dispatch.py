@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from warren.gateway.auth import check_scope
+from warren.gateway.auth import NOBODY, check_scope
 from warren.gateway.bodies import ClientLeft, check_length, count_large, parse_body, parse_query, read_body
 from warren.gateway.operations import Call, Reply
 from warren.gateway.problems import rate_headers
@@ -98,7 +98,7 @@ class Dispatcher:
         if rate is not None:
             send = _with_rate(send, rate)
         principal = caller.principal
-        size = 0 if operation.body is None else count_large(scope, self._settings.serve.body_bytes)
+        size = 0 if operation.body is None else count_large(scope, self._limit(operation))
         try:
             with self._room.hold(principal.owner, size) if size else _FREE:
                 body, query = await self._read(operation, scope, receive)
@@ -129,6 +129,8 @@ class Dispatcher:
         state["route"] = operation.path if link is None else ROUTE
         client = scope.get("client")
         address, request_id = client[0] if client else "", state["request_id"]
+        if operation.grant is None:
+            return Caller(principal=NOBODY, request_id=request_id, address=address)
         identify: Callable[[], Awaitable[Principal]]
         if link is None:
             identify = functools.partial(self._auth.identify, headers, address=address, request_id=request_id)
@@ -145,6 +147,11 @@ class Dispatcher:
         link_id = "" if link is None else link.claims.link_id
         return Caller(principal=principal, request_id=request_id, address=address, link_id=link_id)
 
+    def _limit(self, operation: Operation) -> int:
+        """Return how large a body may be."""
+        settings = self._settings
+        return settings.serve.body_bytes if operation.body_limit is None else operation.body_limit(settings)
+
     def _settings_for(self, scope: Scope) -> Settings:
         link: Entry | None = scope["state"].get("link")
         return self._settings if link is None else link.limit(self._settings)
@@ -153,7 +160,7 @@ class Dispatcher:
         body: Any = None
         if operation.body is not None:
             _check_is_json(scope)
-            raw = await read_body(scope, receive, self._settings.serve.body_bytes)
+            raw = await read_body(scope, receive, self._limit(operation))
             has_body = bool(raw) or not operation.body_is_optional
             body = self._parse_body(operation.body, raw) if has_body else operation.body()
         elif operation.raw_body is not None:

@@ -22,13 +22,14 @@ from warren.gateway.operations import Reply, json_reply
 from warren.records import AuditQuery, Caller, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.types import ASGIApp, Receive, Send
     from starlette.types import Scope as Request
 
     from warren.core.service import Service
     from warren.gateway.auth import Auth
+    from warren.gateway.dialects.dialect import Report
     from warren.gateway.metrics import Metrics
 
 _ALIVE = json_reply({"status": "alive"})
@@ -43,12 +44,21 @@ class Health:
     """An ASGI application of these addresses. What it does not know goes to `otherwise`."""
 
     def __init__(
-        self, service: Service, auth: Auth, metrics: Metrics, otherwise: ASGIApp, *, looked_s: float = LOOKED_S
+        self,
+        service: Service,
+        auth: Auth,
+        metrics: Metrics,
+        otherwise: ASGIApp,
+        *,
+        reports: Sequence[Report] = (),
+        looked_s: float = LOOKED_S,
     ) -> None:
         self._service = service
         self._auth = auth
         self._metrics = metrics
         self._otherwise = otherwise
+        self._reports = reports
+        """What dialects say besides."""
         self._looked_s = looked_s
         self._looked_at = -math.inf
         self._found: list[str] = []
@@ -60,6 +70,7 @@ class Health:
             "/healthz": self._healthy,
             "/health": self._health,
             "/healthz/details": self._details,
+            "/health/details": self._details,
             "/metrics": self._numbers,
         }
 
@@ -123,20 +134,31 @@ class Health:
     async def _health(self, _scope: Request) -> ASGIApp:
         """Answer in the words of several products at once; one of them wants 200 also for bad news."""
         reasons = await self.reasons()
-        return json_reply(
-            {
-                "status": "error" if reasons else "ok",
-                "message": "; ".join(reasons) or None,
-                "version": __version__,
-                "session_count": 0 if reasons else self._active,
-                "max_sessions": self._service.policy.everybody.active,
-            }
-        )
+        body: dict[str, Any] = {
+            "status": "error" if reasons else "ok",
+            "message": "; ".join(reasons) or None,
+            "version": __version__,
+            "session_count": 0 if reasons else self._active,
+            "max_sessions": self._service.policy.everybody.active,
+        }
+        for report in self._reports:
+            body |= report.health()
+        return json_reply(body)
 
     async def _details(self, scope: Request) -> ASGIApp:
-        caller = await self._identify(scope, Scope.ADMIN)
-        service = self._service
+        # What dialects say there is for every key of theirs; the rest is for admins.
+        caller = await self._identify(scope, Scope.READ if self._reports else Scope.ADMIN)
         reasons = await self.reasons()
+        details: dict[str, Any] = {}
+        for report in self._reports:
+            details |= report.details(reasons)
+        details |= {"status": "unhealthy" if reasons else "healthy", "reasons": reasons, "version": __version__}
+        if caller.principal.may(Scope.ADMIN):
+            details |= await self._describe(caller)
+        return json_reply(details, 503 if reasons else 200)
+
+    async def _describe(self, caller: Caller) -> dict[str, Any]:
+        service = self._service
         held = await service.store.holding(None)
         last = await service.audit.list(caller, AuditQuery(limit=1))
         gates = {
@@ -144,11 +166,8 @@ class Health:
             "executions": service.admission.executions,
             "transfers": service.files.transfers.everybody,
         }
-        details: dict[str, Any] = {
-            "status": "unhealthy" if reasons else "healthy",
-            "reasons": reasons,
+        return {
             "caveats": self._caveats(),
-            "version": __version__,
             "python": platform.python_version(),
             "uptime_seconds": round(time.time() - service.started_at, 3),
             "engine": {"name": service.engine.name, "layers": list(getattr(service.engine, "layers", ()))},
@@ -161,7 +180,6 @@ class Health:
                 "last": {"seq": last.items[0].seq, "hash": last.items[0].hash} if last.items else None,
             },
         }
-        return json_reply(details, 503 if reasons else 200)
 
     async def _numbers(self, scope: Request) -> ASGIApp:
         await self._identify(scope, Scope.READ)

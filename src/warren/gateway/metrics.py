@@ -18,13 +18,14 @@ from warren.lifecycle import Status
 from warren.records import SandboxQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from prometheus_client.metrics_core import Metric
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from warren.core.observer import Histogram as Counted
     from warren.core.service import Service
+    from warren.gateway.dialects.dialect import Report
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
@@ -33,9 +34,11 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 class Metrics:
     """The numbers of one service, in a registry of their own."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, reports: Iterable[Report] = ()) -> None:
         self._core = _Core(service)
         self._registry = registry = CollectorRegistry()
+        for report in reports:
+            registry.register(_Reported(self, report))
         registry.register(self._core)
         ProcessCollector(registry=registry)
         self._requests = Counter(
@@ -75,6 +78,26 @@ class Metrics:
         """Write all numbers as Prometheus reads them."""
         await self._core.refresh()
         return generate_latest(self._registry)
+
+    def requests(self) -> tuple[Metric, Metric]:
+        """Return how many requests there were, and how long they took, for whoever gives these other names."""
+        return next(iter(self._requests.collect())), next(iter(self._seconds.collect()))
+
+
+class _Reported(Collector):
+    """The numbers of a dialect, under the names that its operators know."""
+
+    def __init__(self, metrics: Metrics, report: Report) -> None:
+        self._metrics = metrics
+        self._report = report
+
+    def describe(self) -> list[Metric]:
+        """Say nothing before there is anything to say: the registry would collect to find out."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families of numbers."""
+        return self._report.collect(self._metrics)
 
 
 class MetricsMiddleware:

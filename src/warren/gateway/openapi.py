@@ -132,7 +132,7 @@ def _describe(operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any
         "operationId": _name(operation) + (f"_{method}" if operation.method == ANY else ""),
         "tags": [operation.tag],
         "summary": operation.summary,
-        "description": f"{operation.description} Needs the scope `{operation.grant}`.".strip(),
+        "description": f"{operation.description} {_need(operation)}".strip(),
         "parameters": list(_parameters(operation, refs, schemas)),
         "responses": dict(_responses(operation, refs)),
     }
@@ -140,6 +140,10 @@ def _describe(operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any
     if body is not None:
         described["requestBody"] = body
     return described
+
+
+def _need(operation: Operation) -> str:
+    return "Needs no key." if operation.grant is None else f"Needs the scope `{operation.grant}`."
 
 
 def _name(operation: Operation) -> str:

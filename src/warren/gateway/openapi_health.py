@@ -11,6 +11,7 @@ _ADDRESSES: tuple[tuple[str, str, tuple[int, ...], str, bool], ...] = (
     ("/healthz", "The same, with the version", (200, 503), _JSON, False),
     ("/health", "The same, in the words of other products", (200,), _JSON, False),
     ("/healthz/details", "How everything is, for admins", (200, 503), _JSON, True),
+    ("/health/details", "The same", (200, 503), _JSON, True),
     ("/metrics", "Numbers for Prometheus", (200,), _TEXT, True),
     ("/openapi.json", "This document", (200,), _JSON, False),
     ("/docs", "This document as a page", (200,), _HTML, False),

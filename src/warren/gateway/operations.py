@@ -54,12 +54,15 @@ class Operation:
     path: str
     """Below `/api/v1`, with its parameters in braces."""
     handler: Callable[[Call], Awaitable[ASGIApp]]
-    grant: Grant
+    grant: Grant | None
+    """What a key must be good for; None: anybody may, without one."""
     tag: str
     summary: str
     description: str = ""
     body: type[BaseModel] | None = None
     body_is_optional: bool = False
+    body_limit: Callable[[Settings], int] | None = None
+    """Where the largest body is in the settings; None: where it is for most."""
     raw_body: str | None = None
     """The content type of a body that the handler reads itself, piece by piece."""
     query: type[BaseModel] | None = None

@@ -7,7 +7,10 @@ import hashlib
 import json
 import shlex
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from warren.settings import Settings
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1c2430;background:#fff}
@@ -30,6 +33,11 @@ _IDS = {"sandbox_id": "$sandbox", "execution_id": "$execution"}
 
 POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 """The Content-Security-Policy that the page is served with."""
+
+
+def has_docs(settings: Settings) -> bool:
+    """Whether the documentation is served: unless the operator says, everywhere but in production."""
+    return settings.env != "production" if settings.serve.docs is None else settings.serve.docs
 
 
 def build_page(document: dict[str, Any], problems: dict[str, tuple[int, str]]) -> str:

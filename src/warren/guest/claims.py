@@ -39,6 +39,14 @@ def check_done(header: Header) -> tuple[str, int, dict[str, str] | None]:
     return str(status), code, None if error is None else _check_error(error)
 
 
+def read_error(data: bytes) -> dict[str, str] | None:
+    """Return the exception that a script says ended it; None where it says none, or what is none."""
+    try:
+        return _check_error(json.loads(data)) if data else None
+    except (ValueError, RecursionError, ProtocolError):
+        return None
+
+
 def check_frozen(header: Header) -> tuple[int, int]:
     """Return the process number and the private memory of a frozen copy."""
     pid, size = header.get("pid"), header.get("private_bytes", 0)

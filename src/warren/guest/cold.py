@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from warren.guest import packages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Not -m: that would make this module, and not the user's, `__main__`. -P: nothing in the current folder is ours.
@@ -22,13 +25,14 @@ def find_reason(env: dict[str, str]) -> str | None:
 
 
 def build_argv(what: str, *arguments: str) -> list[str]:
-    """Build the command of a cold start: `kernel WHY`, its control socket as 3, or `script SOURCE ECHO PATH ARGS`."""
+    """Build the command of a cold start: `kernel WHY`, its control socket as 3, or `script SOURCE MANNER ARGS`."""
     return [sys.executable, "-P", "-c", _CODE, _ROOT, what, *arguments]
 
 
-def restart(env: dict[str, str], what: str, *arguments: str, keep_fd: int) -> NoReturn:
+def restart(env: dict[str, str], what: str, *arguments: str, keep_fds: Iterable[int]) -> NoReturn:
     """Become a cold start of `what`, in this process."""
-    os.set_inheritable(keep_fd, True)
+    for fd in keep_fds:
+        os.set_inheritable(fd, True)
     os.execve(sys.executable, build_argv(what, *arguments), env)  # noqa: S606  # our own interpreter, no shell
 
 
@@ -40,7 +44,7 @@ def main() -> NoReturn:
     if what == "script":
         from warren.guest import script  # a script needs nothing of a kernel
 
-        script.start_cold(int(arguments[0]), *arguments[1:])
+        script.start_cold(int(arguments[0]), arguments[1], arguments[2:])
     from warren.guest import kernel  # as above
 
     kernel.start_cold(arguments[0])

@@ -260,8 +260,9 @@ def _seq(event: Event) -> int:
 def _result_json(body: dict[str, Any]) -> bytes:
     # Escaped to ASCII: names of files and errors may hold surrogates, which no UTF-8 decoder takes.
     text = json.dumps(body).encode()
-    while len(text) > MAX_RESULT_JSON and body["files_changed"]:
-        body["files_changed"] = body["files_changed"][: len(body["files_changed"]) // 2]
-        body["files_changed_complete"] = False
-        text = json.dumps(body).encode()
+    for name in ("files_changed", "collected"):
+        while len(text) > MAX_RESULT_JSON and body.get(name):
+            body[name] = body[name][: len(body[name]) // 2]
+            body[f"{name}_complete"] = False
+            text = json.dumps(body).encode()
     return text

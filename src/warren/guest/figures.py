@@ -8,17 +8,20 @@ from __future__ import annotations
 import importlib.abc
 import importlib.util
 import io
+import itertools
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from warren.guest.display import screen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 BACKEND = "module://warren.guest.figures"
+_SAVED_DPI = 150
 
 
 def install() -> None:
@@ -27,7 +30,7 @@ def install() -> None:
     if "matplotlib" in sys.modules:
         _choose(BACKEND)
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, _Finder("matplotlib", _set_backend))
 
 
 def uninstall(backend: str) -> None:
@@ -35,6 +38,33 @@ def uninstall(backend: str) -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     if "matplotlib" in sys.modules:
         _choose(backend)
+
+
+def save_to(folder: str) -> None:
+    """Have `plt.show()` save every open figure in a folder and close it, whichever backend a program chooses."""
+    numbers = itertools.count(1)
+
+    # A function, because pyplot gives it attributes; not the backend's, because programs choose another.
+    def save(*_: object, **__: object) -> None:
+        pyplot: Any = sys.modules["matplotlib.pyplot"]
+        os.makedirs(folder, exist_ok=True)
+        for number in pyplot.get_fignums():
+            path = os.path.join(folder, f"figure_{next(numbers)}.png")
+            pyplot.figure(number).savefig(path, dpi=_SAVED_DPI, bbox_inches="tight")
+        pyplot.close("all")
+
+    def take_over(pyplot: Any) -> None:
+        pyplot.show = save
+
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        take_over(pyplot)
+    else:
+        sys.meta_path.insert(0, _Finder("matplotlib.pyplot", take_over))
+
+
+def _set_backend(matplotlib: Any) -> None:
+    matplotlib.rcParams["backend"] = BACKEND
 
 
 def show(*_: object, **__: object) -> None:
@@ -84,7 +114,11 @@ def _choose(backend: str) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Waits for `import matplotlib`, lets it happen, and sets the backend."""
+    """Waits for a module to be imported, lets that happen, and has something done to it then."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._then = then
 
     def find_spec(
         self,
@@ -92,18 +126,19 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002  # the protocol's
         target: ModuleType | None = None,  # noqa: ARG002  # the protocol's
     ) -> ModuleSpec | None:
-        if fullname != "matplotlib":
+        if fullname != self._name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _Loader(spec.loader, self._then)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, then: Callable[[ModuleType], None]) -> None:
         self._loader = loader
+        self._then = then
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -115,4 +150,4 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__.loader = module.__loader__ = self._loader  # type: ignore[union-attr]
         self._loader.exec_module(module)
-        module.rcParams["backend"] = BACKEND
+        self._then(module)

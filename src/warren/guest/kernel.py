@@ -41,7 +41,7 @@ def prepare() -> Executor:
 def start(env: dict[str, str], cold_because: str | None) -> NoReturn:
     """Serve after `birth.become`: as a fork of the warm imports, or cold when those would be the wrong ones."""
     if cold_because is not None:
-        cold.restart(env, "kernel", cold_because, keep_fd=birth.CONTROL_FD)
+        cold.restart(env, "kernel", cold_because, keep_fds=(birth.CONTROL_FD,))
     _run(env)
 
 

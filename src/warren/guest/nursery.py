@@ -130,8 +130,8 @@ def _be_born(sock: socket.socket, write: int, workspace: str) -> NoReturn:
     os.close(write)
     cwd = os.path.join(workspace, str(header.get("cwd") or "."))
     if header.get("mode") == "script":
-        birth.become(env, cwd, standard)
-        manner = script.Manner(header.get("echo") is True, str(header.get("file", "")))
+        birth.become(env, cwd, [*standard, live])
+        manner = script.Manner(*(str(header.get(name, "")) for name in script.Manner._fields))
         script.start(env, payload, [str(word) for word in header.get("argv", [])], manner, cold_because)
     birth.become(env, cwd, [*standard, live])
     kernel.start(env, cold_because)

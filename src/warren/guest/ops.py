@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.guest import editor, files, kernel_table, terminal_table, tunnel
+from warren.guest import editor, files, kernel_table, scratch, terminal_table, tunnel
 from warren.guest.execution import Execution
 from warren.guest.parameters import Refused, get_env, get_limits, get_name, get_number
 from warren.guest.pipes import Stdin
@@ -92,5 +92,6 @@ OPERATIONS: dict[str, Operation] = {
     **terminal_table.OPERATIONS,
     **files.OPERATIONS,
     **editor.OPERATIONS,
+    **scratch.OPERATIONS,
     **tunnel.OPERATIONS,
 }

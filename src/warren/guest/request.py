@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warren.guest.parameters import (
-    MAX_STRING,
     get_choice,
     get_env,
     get_flag,
@@ -17,6 +17,7 @@ from warren.guest.parameters import (
     get_text,
     invalid,
 )
+from warren.guest.scratch import MAX_FOLDERS, check_folder
 
 if TYPE_CHECKING:
     from warren.guest.wire import Header
@@ -26,6 +27,7 @@ ECHOES = ("display", "stdout", "none")
 KEEPS = ("ends", "head")
 MAX_KEPT = 3 << 19
 """Bytes of one output that fit, twice, into a result's payload."""
+_LABEL = re.compile(r"[ -~]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,10 @@ class RunRequest:
     cwd: str | None = None
     echo: str = "display"
     file: str = ""
+    label: str = ""
+    figures: str = ""
+    scratch: list[str] = field(default_factory=list)
+    collect: str = ""
     output_bytes: int = 1 << 20
     output_keep: str = "ends"
     output_max: int = 256 << 20
@@ -82,6 +88,10 @@ def parse_run(header: Header, payload: bytes) -> RunRequest:
         cwd=None if header.get("cwd") is None else get_text(header, "cwd"),
         echo=get_choice(header, "echo", ECHOES, "display"),
         file=_file(header),
+        label=_label(header),
+        figures=_folder(header, "figures"),
+        scratch=_folders(header),
+        collect=_folder(header, "collect"),
         output_bytes=get_number(header, "output_bytes", 1 << 20, high=MAX_KEPT),
         output_keep=get_choice(header, "output_keep", KEEPS, "ends"),
         output_max=get_number(header, "output_max_bytes", 256 << 20, high=1 << 50),
@@ -112,8 +122,8 @@ def relative_folder(workspace: str, cwd: str) -> str:
 
 
 def _code(kind: str, payload: bytes) -> str:
-    if kind == "shell" and (b"\0" in payload or len(payload) >= MAX_STRING):
-        raise invalid(f"a command must be shorter than {MAX_STRING} bytes, without NUL: put a longer one in a file")
+    if kind == "shell" and b"\0" in payload:
+        raise invalid("a command must be without NUL")
     try:
         return payload.decode()
     except UnicodeDecodeError:
@@ -123,6 +133,24 @@ def _code(kind: str, payload: bytes) -> str:
 def _file(header: Header) -> str:
     """Read where a script should be: a name, not a path, so that nothing is made or replaced on the way to it."""
     return get_name(header, "file") if header.get("file") else ""
+
+
+def _label(header: Header) -> str:
+    label = get_text(header, "label", "")
+    if label and _LABEL.fullmatch(label) is None:
+        raise invalid("label must be at most 64 printable characters")
+    return label
+
+
+def _folder(header: Header, key: str) -> str:
+    return check_folder(get_text(header, key)) if header.get(key) else ""
+
+
+def _folders(header: Header) -> list[str]:
+    folders = get_strings(header, "scratch")
+    if len(folders) > MAX_FOLDERS:
+        raise invalid(f"scratch must be at most {MAX_FOLDERS} folders")
+    return [check_folder(folder) for folder in folders]
 
 
 def _seconds(header: Header, key: str) -> float | None:

@@ -5,7 +5,10 @@ import __future__
 
 import atexit
 import builtins
+import contextlib
 import functools
+import json
+import linecache
 import operator
 import os
 import shutil
@@ -32,10 +35,14 @@ _OUTPUT_LOST = 120
 class Manner(NamedTuple):
     """How a script is run."""
 
-    echo: bool = False
-    """Print the value of the last expression, as the interactive interpreter would."""
-    path: str = ""
+    echo: str = ""
+    """Not empty: print the value of the last expression, as the interactive interpreter would."""
+    file: str = ""
     """Where its source should be while it runs; empty for a temporary file."""
+    label: str = ""
+    """What tracebacks call it, if not by its file."""
+    figures: str = ""
+    """Where `plt.show()` saves figures; empty for nowhere."""
 
 
 def start(env: dict[str, str], source: bytes, argv: list[str], manner: Manner, cold_because: str | None) -> NoReturn:
@@ -44,37 +51,44 @@ def start(env: dict[str, str], source: bytes, argv: list[str], manner: Manner, c
         memory = os.memfd_create("script")
         with open(memory, "wb", closefd=False) as file:
             file.write(source)
-        echo = "echo" if manner.echo else ""
-        cold.restart(env, "script", str(memory), echo, manner.path, *argv, keep_fd=memory)
+        kept = (memory, birth.CONTROL_FD)
+        cold.restart(env, "script", str(memory), json.dumps(manner), *argv, keep_fds=kept)
     figures.uninstall(env.get("MPLBACKEND", "agg"))
     _leave_ipython()
     run(source, argv, manner)
 
 
-def start_cold(source_fd: int, echo: str, path: str, *argv: str) -> NoReturn:
+def start_cold(source_fd: int, manner: str, argv: list[str]) -> NoReturn:
     """Run it after an exec. Never returns."""
+    os.set_inheritable(birth.CONTROL_FD, False)
     with open(source_fd, "rb") as file:
         file.seek(0)
         source = file.read()
     birth.settle()
     stdio.open_outputs()
     reseed.renew_surroundings(packages.search_path(dict(os.environ)))
-    run(source, list(argv), Manner(bool(echo), path))
+    run(source, argv, Manner(*json.loads(manner)))
 
 
 def run(source: bytes, argv: list[str], manner: Manner) -> NoReturn:
     """Run `source` as the main program and end the process as Python would."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    claim = _Claim()
     pid = os.getpid()
-    saved, path = _save(source, manner.path)
+    folder, path = _save(source, manner.file)
+    if manner.figures:
+        figures.save_to(manner.figures)
     status, interrupted = 0, False
     try:
-        _execute(source, path, argv, echo=manner.echo)
+        _execute(source, path, argv, manner)
     except SystemExit as error:
         status = failure.exit_code(error, stdio.write_error)
+        if status:
+            claim.make(error)
     except BaseException as error:  # as the interpreter itself does
         status, interrupted = 1, isinstance(error, KeyboardInterrupt)
         _report(error)
+        claim.make(error)
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001  # waits for threads, as Python does at exit
         atexit._run_exitfuncs()  # noqa: SLF001  # no public way to run them without leaving through the interpreter
@@ -84,22 +98,49 @@ def run(source: bytes, argv: list[str], manner: Manner) -> NoReturn:
     if not stdio.flush():
         status = status or _OUTPUT_LOST
     # A child that the script forked and that ran off its end comes here too.
-    if saved and os.getpid() == pid:
-        _remove(saved)
+    if folder and os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
     if interrupted:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(status)
 
 
-def _execute(source: bytes, path: str, argv: list[str], *, echo: bool) -> None:
+class _Claim:
+    """Where a script says which exception ended it: a piece of memory that the agent looks at when it has ended."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._place = self._find_place()
+
+    def make(self, error: BaseException) -> None:
+        """Say it. Not in a child that the script forked, nor in a file that it opened in that place."""
+        if self._place is None or os.getpid() != self._pid or self._find_place() != self._place:
+            return
+        told = json.dumps(failure.fit_claim(failure.describe(error)))
+        with contextlib.suppress(OSError):
+            os.pwrite(birth.CONTROL_FD, told.encode(), 0)
+
+    def _find_place(self) -> tuple[int, int] | None:
+        try:
+            found = os.fstat(birth.CONTROL_FD)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
+def _execute(source: bytes, path: str, argv: list[str], manner: Manner) -> None:
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     if os.path.isabs(path):
         main.__file__ = path
     sys.modules["__main__"] = main
     sys.argv = [path, *argv]
-    for code in _compile(source, path) if echo else [compile(source, path, "exec", dont_inherit=True)]:
+    name = manner.label or path
+    if manner.label:
+        lines = source.decode("utf-8", "replace").splitlines(keepends=True)
+        linecache.cache[name] = (len(source), None, lines, name)
+    for code in _compile(source, name) if manner.echo else [compile(source, name, "exec", dont_inherit=True)]:
         exec(code, main.__dict__)
 
 
@@ -118,10 +159,11 @@ def _compile(source: bytes, path: str) -> list[types.CodeType]:
 def _save(source: bytes, wanted: str) -> tuple[str, str]:
     """Put the source into a file: tracebacks show its lines, and multiprocessing's children import it.
 
-    Returns what to remove in the end, and the path. Where something else is at the path that is wanted, it is another.
+    Returns the folder to remove in the end, and the path. Where something is at the path that is wanted already it is
+    another; what is made there the agent removes, also when this process is killed.
     """
     if wanted and _write_new(wanted, source):
-        return wanted, wanted
+        return "", wanted
     try:
         folder = tempfile.mkdtemp(prefix="script_")
         path = os.path.join(folder, "main.py")
@@ -142,19 +184,8 @@ def _write_new(path: str, source: bytes) -> bool:
         with open(file, "wb") as out:
             out.write(source)
     except OSError:
-        _remove(path)
         return False
     return True
-
-
-def _remove(saved: str) -> None:
-    if os.path.isdir(saved):
-        shutil.rmtree(saved, ignore_errors=True)
-        return
-    try:
-        os.unlink(saved)
-    except OSError:
-        return  # The program did it.
 
 
 def _report(error: BaseException) -> None:

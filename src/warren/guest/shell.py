@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -9,10 +10,12 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from warren.guest import forking, processes
+from warren.guest import claims, forking, processes, scratch
 from warren.guest.explain import Ending
+from warren.guest.parameters import MAX_STRING
 from warren.guest.request import open_folder, relative_folder
 from warren.guest.run import Run
+from warren.guest.wire import MAX_HEADER
 
 if TYPE_CHECKING:
     import resource
@@ -27,11 +30,17 @@ class ProcessRun(Run):
     def __init__(self, agent: Agent, execution: Execution) -> None:
         super().__init__(agent, execution)
         self._pid: int | None = None
+        self._made = ""
+        """The file that a script has in the workspace while it runs."""
+        self._claim: int | None = None
+        """Where a script says which exception ended it."""
 
     def start(self) -> None:
         """Start it. Raises Refused when the request cannot be met; nothing has happened then."""
         cwd = open_folder(self.agent.boot.workspace, self.agent.workspace_fd, self.request.cwd or ".")
         try:
+            if self.request.scratch and self.agent.boot.contained:
+                scratch.make_empty(self.agent.loop, self.request.scratch)
             self.open_pipes()
             self.begin()
             if self.request.kind == "script":
@@ -57,7 +66,10 @@ class ProcessRun(Run):
 
     def _spawn(self, cwd: int) -> None:
         assert self.pipes is not None
+        long_code = self._keep_long_code()
         argv = self.request.argv if self.request.kind == "argv" else ["bash", "-c", self.request.code]
+        if long_code:
+            argv = ["bash", f"/proc/self/fd/{long_code[0]}"]
         stdin, stdout, stderr = self.pipes.theirs
         env = self._environment()
         try:
@@ -69,7 +81,7 @@ class ProcessRun(Run):
                 stdout=stdout,
                 stderr=stderr,
                 env=env,
-                close_fds=True,
+                pass_fds=long_code,
                 start_new_session=True,
             )
         except OSError as error:
@@ -78,10 +90,22 @@ class ProcessRun(Run):
         finally:
             os.fchdir(self.agent.workspace_fd)
             self.pipes.close_theirs()
+            for fd in long_code:
+                os.close(fd)
         # The loop reaps; without this Popen would warn about a process that it thinks is still running.
         process.returncode = 0
         forking.set_oom_score(forking.LIVE_OOM_SCORE, process.pid)
         self._watch(process.pid)
+
+    def _keep_long_code(self) -> tuple[int, ...]:
+        """Put a command that is too long for an argument into memory, where bash reads it as a file."""
+        code = self.request.code.encode()
+        if self.request.kind != "shell" or len(code) < MAX_STRING:
+            return ()
+        memory = os.memfd_create("command", os.MFD_CLOEXEC)
+        with open(memory, "wb", closefd=False) as file:
+            file.write(code)
+        return (memory,)
 
     def _fork_script(self) -> None:
         assert self.pipes is not None
@@ -91,10 +115,16 @@ class ProcessRun(Run):
         )
         header: dict[str, Any] = {"mode": "script", "env": self._environment(), "cwd": cwd, "argv": self.request.argv}
         if self.request.echo == "stdout":
-            header["echo"] = True
-        if self.request.file:
-            header["file"] = os.path.join(self.agent.boot.workspace, self.request.file)
-        theirs = [os.dup(self.agent.null_fd), *self.pipes.theirs]
+            header["echo"] = "stdout"
+        if self.request.file and not self._is_taken(self.request.file):
+            self._made = self.request.file
+            header["file"] = os.path.join(self.agent.boot.workspace, self._made)
+        if self.request.label:
+            header["label"] = self.request.label
+        if self.request.figures and self.agent.boot.contained:
+            header["figures"] = self.request.figures
+        self._claim = os.memfd_create("claim", os.MFD_CLOEXEC)
+        theirs = [os.dup(self._claim), *self.pipes.theirs]
         self.pipes.theirs.clear()
 
         def spawned(pid: int | None, note: str | None) -> None:
@@ -106,6 +136,13 @@ class ProcessRun(Run):
                 self._watch(pid, asked)
 
         self.agent.nursery.spawn(header, self.request.code.encode(), theirs, spawned)
+
+    def _is_taken(self, name: str) -> bool:
+        try:
+            os.stat(name, dir_fd=self.agent.workspace_fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
 
     def _watch(self, pid: int, since: float | None = None) -> None:
         self._pid = pid
@@ -124,16 +161,37 @@ class ProcessRun(Run):
             processes.end(self._pid, self.execution.id, contained=self.agent.boot.contained)
             self.agent.end_later(self.execution.id)
         self._pid = None
+        if self._made:
+            with contextlib.suppress(OSError):
+                os.unlink(self._made, dir_fd=self.agent.workspace_fd)
         self.pipes.finish(self.agent.leftovers)
         if status:
             self.free_memory()
-        self.conclude(Ending(exit_code=processes.exit_code(status)), (usage.ru_utime + usage.ru_stime) * 1000)
+        ending = Ending(exit_code=processes.exit_code(status), error=self._read_claim())
+        self.conclude(ending, (usage.ru_utime + usage.ru_stime) * 1000, **self._collect())
+
+    def _read_claim(self) -> dict[str, str] | None:
+        if self._claim is None:
+            return None
+        try:
+            # By position: the program has a descriptor of the same file, and may have moved it.
+            return claims.read_error(os.pread(self._claim, MAX_HEADER, 0))
+        finally:
+            os.close(self._claim)
+            self._claim = None
+
+    def _collect(self) -> dict[str, Any]:
+        if not self.request.collect or not self.agent.boot.contained:
+            return {}
+        entries, complete = scratch.collect(self.request.collect)
+        return {"collected": entries, "collected_complete": complete}
 
     def _failed_to_start(self, name: str, error: OSError) -> None:
         """End as a shell ends when it cannot start a program."""
         assert self.pipes is not None
         self.write("stderr", f"{name}: {error.strerror}\n".encode("utf-8", "replace"))
         self.pipes.abandon()
+        self._read_claim()
         self.conclude(Ending(exit_code=127 if isinstance(error, FileNotFoundError) else 126), 0.0)
 
 

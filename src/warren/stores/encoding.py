@@ -10,10 +10,12 @@ from warren.domain import Cause, Display, ExecResult, FileChange, State
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_TRANSIENT = ("collected", "collected_complete")
+"""Of what is gone when the answer is given."""
 _PLAIN_FIELDS = tuple(
     name
     for name in ExecResult.__slots__
-    if name not in {"stdout", "stderr", "displays", "files_changed", "error", "notes"}
+    if name not in {"stdout", "stderr", "displays", "files_changed", "error", "notes", *_TRANSIENT}
 )
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

@@ -7,15 +7,34 @@ A dialect is a folder of three files over the same use cases: `routes.py` (parse
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
+    from prometheus_client.metrics_core import Metric
     from pydantic import BaseModel
     from starlette.responses import Response
 
+    from warren.core.service import Service
+    from warren.gateway.metrics import Metrics
     from warren.gateway.operations import Operation
+    from warren.settings import Settings
+
+
+class Report(Protocol):
+    """What a dialect adds to what the service says of itself, because its clients look for it there."""
+
+    def __init__(self, service: Service, settings: Settings) -> None: ...
+
+    def health(self) -> Mapping[str, Any]:
+        """Return what `/health` says besides."""
+
+    def details(self, reasons: list[str]) -> Mapping[str, Any]:
+        """Return what `/healthz/details` says besides; `reasons` are why the service cannot work."""
+
+    def collect(self, metrics: Metrics) -> Iterator[Metric]:
+        """Yield numbers for `/metrics`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +53,6 @@ class Dialect:
     parse_query: Callable[[type[BaseModel], bytes], BaseModel]
     respond: Callable[[BaseException, str], Response]
     """Builds the answer to a request that ended in an exception; the request's id is the second argument."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """What every answer has."""
+    report: type[Report] | None = None

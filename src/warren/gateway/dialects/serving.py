@@ -11,7 +11,7 @@ from warren.records import Principal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from warren.core.service import Service
     from warren.gateway.auth import Auth
@@ -39,7 +39,8 @@ class Dialects:
                 parse_body=dialect.parse_body,
                 parse_query=dialect.parse_query,
             )
-            self._served.append((dispatcher, ProblemMiddleware(dispatcher, dialect.respond)))
+            app: ASGIApp = ProblemMiddleware(dispatcher, dialect.respond)
+            self._served.append((dispatcher, _with_headers(app, dialect.headers) if dialect.headers else app))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the dialect answer that knows the address."""
@@ -49,6 +50,18 @@ class Dialects:
                     await app(scope, receive, send)
                     return
         await self._otherwise(scope, receive, send)
+
+
+def _with_headers(app: ASGIApp, headers: Iterable[tuple[bytes, bytes]]) -> ASGIApp:
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        async def add(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *headers]
+            await send(message)
+
+        await app(scope, receive, add)
+
+    return serve
 
 
 def choose(dialects: Iterable[Dialect], settings: Settings) -> list[Dialect]:

@@ -1,0 +1,144 @@
+"""The containers of a service: which sandbox each is, whose turn it is in it, and what its programs came to."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import anyio
+
+from warren.core.observer import Histogram
+from warren.errors import NotFound
+from warren.gateway.dialects.details import Refused
+from warren.records import SandboxQuery
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Hashable
+
+    from warren.core.service import Service
+    from warren.gateway.operations import Call
+    from warren.records import Owner, Sandbox
+
+DIALECT = {"dialect": "chatui"}
+"""What the sandboxes of this dialect carry."""
+_ID = re.compile(r"[0-9a-f]{64}")
+_REMEMBERED = 10_000
+_MISSING = "Container session not found, or it was shut down due to inactivity."
+_EXPIRED = "Container session expired after reaching its maximum lifetime."
+
+
+class Containers:
+    """What is known of containers besides their sandboxes: in memory, and nothing that must outlive the service."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        """Executions that were successful, failed or timed_out."""
+        self.seconds = Histogram()
+        self.active = 0
+        self.creating = 0
+        self._turns: dict[Hashable, _Turn] = {}
+        self._ends: OrderedDict[str, float] = OrderedDict()
+        """When containers end, so that it can be said of one that is gone."""
+
+    def remember(self, container_id: str, sandbox: Sandbox) -> None:
+        """Keep in mind when a container ends."""
+        if sandbox.expires_at is not None:
+            self._ends[container_id] = sandbox.expires_at
+            if len(self._ends) > _REMEMBERED:
+                self._ends.popitem(last=False)
+
+    def missing(self, container_id: str) -> Refused:
+        """Say that there is no such container, and why where that is known."""
+        end = self._ends.get(container_id)
+        return Refused(404, _MISSING if end is None or time.time() < end else _EXPIRED)
+
+    def forget(self, container_id: str) -> None:
+        """Forget one that was removed before its end."""
+        self._ends.pop(container_id, None)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, key: Hashable, wait_s: float) -> AsyncIterator[None]:
+        """Hold the turn at something; whoever comes meanwhile waits. Raises TimeoutError."""
+        turn = self._turns.setdefault(key, _Turn())
+        turn.wanted += 1
+        try:
+            with anyio.fail_after(wait_s):
+                await turn.lock.acquire()
+            try:
+                yield
+            finally:
+                turn.lock.release()
+        finally:
+            turn.wanted -= 1
+            if not turn.wanted:
+                del self._turns[key]
+
+    @contextlib.contextmanager
+    def running(self) -> Any:
+        """Count something that runs."""
+        self.active += 1
+        try:
+            yield
+        finally:
+            self.active -= 1
+
+    def count(self, outcome: str, seconds: float) -> None:
+        """Count something that ran."""
+        self.outcomes[outcome] += 1
+        self.seconds.add(seconds)
+
+
+class _Turn:
+    __slots__ = ("lock", "wanted")
+
+    def __init__(self) -> None:
+        self.lock = anyio.Lock()
+        self.wanted = 0
+
+
+_known: WeakKeyDictionary[Service, Containers] = WeakKeyDictionary()
+
+
+def containers_of(service: Service) -> Containers:
+    """Return what is known of a service's containers."""
+    return _known.setdefault(service, Containers())
+
+
+def session_key(container_id: str) -> str:
+    """Return what the sandbox of a container is found by."""
+    return f"chatui/{container_id}"
+
+
+async def find(call: Call, container_id: str) -> Sandbox:
+    """Find the sandbox of a container of the caller's. Raises Refused."""
+    service, known = call.service, containers_of(call.service)
+    if _ID.fullmatch(container_id) is None:
+        raise known.missing(container_id)
+    try:
+        sandbox = await service.sandboxes.find(call.caller, session_key(container_id))
+    except NotFound:
+        raise await _explain(call, container_id) from None
+    if sandbox.expires_at is not None and sandbox.expires_at <= time.time():
+        known.remember(container_id, sandbox)
+        with contextlib.suppress(NotFound):
+            await service.sandboxes.delete(call.caller, sandbox.id)
+        raise known.missing(container_id)
+    return sandbox
+
+
+async def _explain(call: Call, container_id: str) -> Refused:
+    """Say why a caller has no such container: it is gone, or it is another's."""
+    query = SandboxQuery(session_key=session_key(container_id), limit=1)
+    for other in (await call.service.store.list(query)).items:
+        whose = "tenant" if other.owner.tenant != call.caller.principal.tenant else "principal"
+        return Refused(403, f"Container session belongs to another {whose}")
+    return containers_of(call.service).missing(container_id)
+
+
+async def count_containers(service: Service, owner: Owner | None) -> int:
+    """Count the containers of an owner, or of everybody."""
+    return (await service.store.list(SandboxQuery(owner=owner, metadata=DIALECT, limit=1))).total

@@ -1,0 +1,124 @@
+"""What ChatUI's operators look for in the health and the numbers of the service, in their words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from warren.core.observer import SECONDS
+from warren.gateway.dialects.chatui.containers import containers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from prometheus_client.metrics_core import Metric
+
+    from warren.core.observer import Histogram
+    from warren.core.service import Service
+    from warren.gateway.dialects.chatui.containers import Containers
+    from warren.gateway.metrics import Metrics
+    from warren.settings import Settings
+
+OUTCOMES = ("successful", "failed", "timed_out")
+_LABELS = {"route": "path", "status": "status_code"}
+RENDERING = "v1"
+
+
+class ChatuiReport:
+    """The report of one service."""
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        self._service = service
+        self._settings = settings
+
+    def health(self) -> Mapping[str, Any]:
+        """Return what its consumers read before they use it."""
+        chosen = self._settings.dialects.chatui
+        return {"features": {"pip_packages": chosen.allow_pip}, "execution_timeout_seconds": chosen.max_timeout_s}
+
+    def details(self, reasons: list[str]) -> Mapping[str, Any]:
+        """Return its details: what is Docker's there is the engine's here."""
+        settings, service = self._settings, self._service
+        chosen = settings.dialects.chatui
+        is_reached = not any(reason.startswith("engine") for reason in reasons)
+        return {
+            "app_env": settings.env,
+            "auth_mode": _name_auth(settings, service),
+            "docker_connected": is_reached,
+            "docker_daemon_id": None,
+            "docker_daemon_name": f"warren {service.engine.name}",
+            "sandbox_image_available": is_reached,
+            "sandbox_image": settings.image,
+            "sandbox_runtime": service.engine.name,
+            "public_beta_mode": False,
+            "strong_sandbox_isolation_required": settings.env == "production",
+            "state_backend": "sqlite",
+            "state_backend_healthy": not any(reason.startswith("store") for reason in reasons),
+            "cors_enabled": bool(settings.serve.cors_origins),
+            "cors_origins_configured": len(settings.serve.cors_origins),
+            "max_concurrent_executions": settings.capacity.executions,
+            "max_concurrent_renders": 0,
+            "active_rendering_version": RENDERING,
+            "render_timeout_seconds": 180,
+            "latex_render_max_request_body_bytes": chosen.latex_body_bytes,
+            "latex_render_timeout_seconds": chosen.latex_timeout_s,
+            "default_timeout": chosen.timeout_s,
+            "session_timeout_seconds": chosen.idle_timeout_s,
+            "max_session_lifetime_seconds": chosen.max_lifetime_s,
+            "max_executions_per_session": chosen.executions_per_container,
+            "metrics": count(containers_of(service)),
+        }
+
+    def collect(self, metrics: Metrics) -> Iterator[Metric]:
+        """Yield its numbers: of requests all that there were, of executions those of its own."""
+        known = containers_of(self._service)
+        requests, seconds = metrics.requests()
+        yield _rename(requests, "gateway_http_requests")
+        yield _rename(seconds, "gateway_http_request_duration_seconds")
+        yield _outcomes("gateway_executions", known.outcomes)
+        yield _histogram("gateway_execution_duration_seconds", known.seconds)
+        yield GaugeMetricFamily("gateway_active_executions", "Programs that run.", known.active)
+        yield _outcomes("gateway_slide_renders", {})
+        yield GaugeMetricFamily("gateway_active_slide_renders", "Decks that are rendered.", 0)
+
+
+def count(known: Containers) -> dict[str, int]:
+    """Count executions and renders as `/metrics/json` has them."""
+    executions: dict[str, int] = {"total_executions": known.outcomes.total()}
+    executions |= {f"{outcome}_executions": known.outcomes[outcome] for outcome in OUTCOMES}
+    executions["active_executions"] = known.active
+    return executions | {name.replace("_executions", "_renders"): 0 for name in executions}
+
+
+def _name_auth(settings: Settings, service: Service) -> str:
+    if not settings.serve.auth or settings.dialects.chatui.open:
+        return "none"
+    return "api_key" if service.tokens is None else "jwt+api_key"
+
+
+def _rename(family: Metric, name: str) -> Metric:
+    """Give numbers other names, of their labels too."""
+    kind = CounterMetricFamily if family.type == "counter" else HistogramMetricFamily
+    renamed: Metric = kind(name, family.documentation)
+    for sample in family.samples:
+        if sample.name.endswith("_created"):
+            continue
+        labels = {_LABELS.get(label, label): value for label, value in sample.labels.items()}
+        renamed.add_sample(name + sample.name.removeprefix(family.name), labels, sample.value)
+    return renamed
+
+
+def _outcomes(name: str, counted: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, "By how they ended.", labels=("outcome",))
+    for outcome in OUTCOMES:
+        family.add_metric((outcome,), counted.get(outcome, 0))
+    return family
+
+
+def _histogram(name: str, counted: Histogram) -> Metric:
+    buckets, below = [], 0
+    for bound, many in zip((*map(str, SECONDS), "+Inf"), counted.counts, strict=True):
+        below += many
+        buckets.append((bound, below))
+    return HistogramMetricFamily(name, "How long they took.", buckets, counted.total)

@@ -1,0 +1,207 @@
+"""ChatUI's containers over HTTP: make, show and remove them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.admission import RateExceeded
+from warren.core.sandboxes import NewSandbox
+from warren.domain import Storage
+from warren.errors import Error, NotFound, Overloaded, QuotaExceeded
+from warren.gateway.dialects import details
+from warren.gateway.dialects.chatui import (
+    containers,
+    report,
+    routes_about,
+    routes_execute,
+    routes_latex,
+    routes_render,
+    schemas,
+    translate,
+    words,
+)
+from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.dialect import Dialect
+from warren.gateway.operations import Answer, Operation, json_reply
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from warren.gateway.operations import Call
+    from warren.records import Sandbox
+
+_TAG = "Containers"
+_GUARD_S = 30.0
+_SATURATED = "Container creation is temporarily saturated. Please retry shortly."
+_FAILED = "Internal error during container creation"
+
+_log = logging.getLogger(__name__)
+
+
+async def create_container(call: Call) -> ASGIApp:
+    """Make a container."""
+    body, settings = call.body(schemas.CreateContainer), call.settings.dialects.chatui
+    env = await _read_env(call) if body.inject_sandbox_env else None
+    await words.check_rate(call, "containers", settings.creates_per_minute, words.CREATE_RATE)
+    known, owner = containers.containers_of(call.service), call.caller.principal.owner
+    container_id = secrets.token_hex(32)
+    try:
+        async with known.turn(owner, _GUARD_S):
+            await _check_room(call)
+            known.creating += 1
+            try:
+                sandbox = await _create(call, container_id)
+            finally:
+                known.creating -= 1
+    except TimeoutError:
+        raise Refused(503, _SATURATED, {"Retry-After": "1"}) from None
+    if env is not None:
+        await _give_env(call, sandbox, env)
+    known.remember(container_id, sandbox)
+    return json_reply(translate.render_container(sandbox, container_id, sandbox.created_at, settings))
+
+
+async def _check_room(call: Call) -> None:
+    """Raise Refused when the caller, or everybody together, has enough containers."""
+    settings, owner = call.settings.dialects.chatui, call.caller.principal.owner
+    own, most = settings.containers_per_principal, settings.containers
+    if own and await containers.count_containers(call.service, owner) >= own:
+        raise Refused(429, words.TOO_MANY_OWN)
+    pending = containers.containers_of(call.service).creating
+    if most and await containers.count_containers(call.service, None) + pending >= most:
+        raise Refused(429, words.TOO_MANY)
+
+
+async def _create(call: Call, container_id: str) -> Sandbox:
+    settings, policy, tenant = call.settings.dialects.chatui, call.service.policy, call.caller.principal.tenant
+    limits = policy.limits_of(tenant)
+    if settings.memory_bytes:
+        largest = policy.ceiling_of(tenant).largest.get("memory_bytes")
+        memory = settings.memory_bytes if largest is None else min(settings.memory_bytes, int(largest))
+        limits = dataclasses.replace(limits, memory_bytes=memory)
+    new = NewSandbox(
+        limits=limits,
+        # As the original: one that is idle for long is gone, with its files.
+        storage=Storage.EPHEMERAL,
+        metadata=containers.DIALECT,
+        session_key=containers.session_key(container_id),
+        idle_timeout_s=settings.idle_timeout_s,
+        max_lifetime_s=settings.max_lifetime_s,
+    )
+    try:
+        sandbox, _ = await call.service.sandboxes.create(call.caller, new)
+    except RateExceeded as error:
+        raise Refused(429, words.CREATE_RATE, words.retry(error)) from error
+    except QuotaExceeded as error:
+        raise Refused(429, words.TOO_MANY_OWN, words.retry(error)) from error
+    except Overloaded as error:
+        raise Refused(503, _SATURATED, words.retry(error)) from error
+    except Error as error:
+        _log.warning("chatui.create_failed", extra={"request_id": call.caller.request_id, "reason": error})
+        raise Refused(500, _FAILED) from error
+    return sandbox
+
+
+async def _read_env(call: Call) -> bytes:
+    settings = call.settings.dialects.chatui
+    if not settings.allow_env:
+        raise Refused(400, "Sandbox env injection is disabled.")
+    with contextlib.suppress(OSError):
+        if settings.env_file:
+            return await anyio.Path(settings.env_file).read_bytes()
+    raise Refused(400, "Sandbox env injection was requested, but no readable env source file is configured.")
+
+
+async def _give_env(call: Call, sandbox: Sandbox, env: bytes) -> None:
+    try:
+        await call.service.files.write(call.caller, sandbox.id, ".env", env, mode=0o600)
+    except Error as error:
+        with contextlib.suppress(NotFound):
+            await call.service.sandboxes.delete(call.caller, sandbox.id)
+        raise Refused(500, _FAILED) from error
+
+
+async def get_container(call: Call) -> ASGIApp:
+    """Show a container; that is no use of it."""
+    container_id = call.params["container_id"]
+    sandbox = await containers.find(call, container_id)
+    return json_reply(translate.render_container(sandbox, container_id, time.time(), call.settings.dialects.chatui))
+
+
+async def delete_container(call: Call) -> ASGIApp:
+    """Remove a container, whatever it is doing."""
+    container_id = call.params["container_id"]
+    sandbox = await containers.find(call, container_id)
+    known = containers.containers_of(call.service)
+    try:
+        await call.service.sandboxes.delete(call.caller, sandbox.id)
+    except NotFound:
+        raise known.missing(container_id) from None
+    known.forget(container_id)
+    return json_reply({"status": "success", "message": f"Container {container_id} removed."})
+
+
+_PATH = "/containers/{container_id}"
+
+OPERATIONS = (
+    *routes_execute.OPERATIONS,
+    Operation(
+        method="POST",
+        path="/containers",
+        handler=create_container,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Make a container",
+        body=schemas.CreateContainer,
+        body_is_optional=True,
+        body_limit=words.body_limit,
+        query=schemas.Nothing,
+        answers=(Answer(description="The container.", model=schemas.Container),),
+        errors=(400, 422, 429, 503),
+    ),
+    Operation(
+        method="GET",
+        path=_PATH,
+        handler=get_container,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Show a container",
+        query=schemas.Nothing,
+        answers=(Answer(description="The container.", model=schemas.Container),),
+        errors=(403, 404),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        handler=delete_container,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Remove a container",
+        query=schemas.Nothing,
+        answers=(Answer(description="It is gone.", model=schemas.Removed),),
+        errors=(403, 404),
+    ),
+    *routes_about.OPERATIONS,
+    *routes_latex.OPERATIONS,
+    *routes_render.OPERATIONS,
+)
+
+DIALECT = Dialect(
+    name="chatui",
+    title="ChatUI",
+    about="Containers as ChatUI's code execution gateway serves them: fresh processes, files in, `/tmp/output` out.",
+    operations=OPERATIONS,
+    parse_body=details.parse_body,
+    parse_query=details.parse_query,
+    respond=words.respond,
+    headers=words.HEADERS,
+    report=report.ChatuiReport,
+)

@@ -1,0 +1,96 @@
+"""What ChatUI's gateway says of itself: to anybody at `/` and `/version`, to its clients how much it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.gateway.dialects.chatui import report, schemas, translate
+from warren.gateway.dialects.chatui.containers import containers_of
+from warren.gateway.operations import NO_CONTENT, Answer, Operation, Reply, json_reply
+from warren.gateway.page import has_docs
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from warren.gateway.operations import Call
+
+_TAG = "About"
+_DOCS = Reply(b"", 307, ((b"location", b"/docs"),))
+_NOTE = "replica-local counters; use /metrics for aggregation across replicas"
+
+
+async def about(call: Call) -> ASGIApp:
+    """Say what this is; people are led to the documentation."""
+    if "text/html" in (call.header(b"accept") or "") and has_docs(call.settings):
+        return _DOCS
+    return json_reply(
+        {
+            "message": "Code Execution Gateway",
+            "version": f"v{translate.RELEASE}",
+            "execute_endpoint": "/execute",
+            "render_endpoint": "/api/render",
+            "latex_render_endpoint": "/api/latex/render",
+            "version_endpoint": "/version",
+        }
+    )
+
+
+async def get_version(call: Call) -> ASGIApp:
+    """Say which release of the original this speaks as, and what of it there is."""
+    with_pip = call.settings.dialects.chatui.allow_pip
+    return json_reply(translate.render_version(with_pip=with_pip, with_rendering=False))
+
+
+async def get_counts(call: Call) -> ASGIApp:
+    """Say how much was run since the service began."""
+    return json_reply({"_note": _NOTE, **report.count(containers_of(call.service))})
+
+
+async def check_key(_call: Call) -> ASGIApp:
+    """Say that a key is good, for a proxy that asks."""
+    return NO_CONTENT
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/",
+        handler=about,
+        grant=None,
+        tag=_TAG,
+        summary="What this is",
+        query=schemas.Nothing,
+        answers=(Answer(description="Where things are.", model=schemas.About),),
+    ),
+    Operation(
+        method="GET",
+        path="/version",
+        handler=get_version,
+        grant=None,
+        tag=_TAG,
+        summary="The release whose contract this is",
+        query=schemas.Nothing,
+        answers=(Answer(description="Versions and features.", model=schemas.Version),),
+    ),
+    Operation(
+        method="GET",
+        path="/metrics/json",
+        handler=get_counts,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="How much was run",
+        query=schemas.Nothing,
+        answers=(Answer(description="Counts since the service began.", model=schemas.Counts),),
+    ),
+    Operation(
+        method="GET",
+        path="/internal/auth/apikey",
+        handler=check_key,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Whether a key is good",
+        query=schemas.Nothing,
+        answers=(Answer(status=204, description="It is."),),
+    ),
+)

@@ -1,0 +1,77 @@
+"""ChatUI's LaTeX documents over HTTP, where the image has LaTeX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from warren.domain import Cause
+from warren.errors import Overloaded, QuotaExceeded
+from warren.gateway.dialects.chatui import latex, schemas, translate, words
+from warren.gateway.dialects.details import Refused
+from warren.gateway.large import answer_with
+from warren.gateway.operations import Answer, Operation, Reply
+from warren.gateway.streaming import finish_unless_left
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from warren.gateway.operations import Call
+    from warren.settings import Settings
+
+
+async def render_latex(call: Call) -> ASGIApp:
+    """Compile a document."""
+    body, settings = call.body(schemas.Tex), call.settings.dialects.chatui
+    await words.check_rate(call, "containers", settings.creates_per_minute, words.CREATE_RATE)
+    job = latex.clean_name(body.job_name)
+    shot = latex.parse_tex(body, settings.latex_timeout_s)
+    try:
+        done = await finish_unless_left(call.receive, call.service.oneshots.run(call.caller, shot))
+    except (Overloaded, QuotaExceeded) as error:
+        raise Refused(429, "renderer is busy, please retry shortly", words.retry(error)) from error
+    result = done.execution.result
+    assert result is not None
+    if result.cause is Cause.TIMEOUT:
+        raise Refused(504, f"render timeout exceeded after {settings.latex_timeout_s} seconds")
+    if result.exit_code == latex.NO_LATEX:
+        raise Refused(
+            501, f"The image {call.service.policy.image!r} has no pdflatex: use one that has to render LaTeX documents."
+        )
+    files = {each.path: each.content for each in done.files}
+    if not result.ok or f"{job}.pdf" not in files:
+        raise Refused(422, latex.read_failure(done, files, job))
+    content = await to_thread.run_sync(latex.build_archive, job, body.tex, files, result.duration_ms / 1000)
+    headers = (
+        (b"content-type", b"application/zip"),
+        (b"content-disposition", f'attachment; filename="{job}.zip"'.encode()),
+        (b"x-pdf-file-name", f"{job}.pdf".encode()),
+        (b"x-latex-compiler", b"pdflatex"),
+        (b"x-render-id", translate.render_id(done.execution.id).encode()),
+    )
+    return answer_with(call, len(content), lambda: Reply(content, 200, headers))
+
+
+def _body_limit(settings: Settings) -> int:
+    return settings.dialects.chatui.latex_body_bytes
+
+
+OPERATIONS = tuple(
+    Operation(
+        method="POST",
+        path=path,
+        handler=render_latex,
+        grant=Scope.RUN,
+        tag="Rendering",
+        summary="Compile a LaTeX document",
+        description="With `pdflatex`, twice, in a sandbox of its own; 501 where the image has none.",
+        body=schemas.Tex,
+        body_limit=_body_limit,
+        query=schemas.Nothing,
+        answers=(Answer(description="An archive: document, source, log.", content_type="application/zip"),),
+        errors=(400, 422, 501),
+    )
+    for path in ("/api/latex/render", "/api/v1/latex/render")
+)

@@ -1,0 +1,253 @@
+"""Between ChatUI's words and ours. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import mimetypes
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warren.core.executions import NewExecution
+from warren.domain import Cause, Echo, ExecKind, Keep
+from warren.gateway.dialects.details import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warren.domain import ExecResult
+    from warren.gateway.dialects.chatui.schemas import Execute
+    from warren.records import Sandbox
+    from warren.settings.groups_dialects import ChatuiSettings
+
+RELEASE = "1.1.0"
+"""The release of the original whose contract this is: what clients see as its version."""
+OUTPUT = "/tmp/output"
+SCRATCH = (OUTPUT, "/tmp/misc")
+_SOURCE = "<user_code>"
+_CHARACTER_BYTES = 4
+_NAMES = {"python": "Python process", "bash": "Bash script"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """How a program failed."""
+
+    error: str
+    error_type: str
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A file of `/tmp/output`, or why there is none."""
+
+    name: str
+    size: int
+    content: bytes | None = None
+    error: str | None = None
+
+
+def render_container(sandbox: Sandbox, container_id: str, now: float, settings: ChatuiSettings) -> dict[str, Any]:
+    """Build a container as clients see it."""
+    return {
+        "container_id": container_id,
+        "status": "active",
+        "uptime_seconds": round(max(0.0, now - sandbox.created_at), 3),
+        "last_activity": sandbox.active_at,
+        "expires_at": sandbox.expires_at,
+        "execution_count": sandbox.executions,
+        "max_executions": settings.executions_per_container,
+        "docker_daemon_id": None,
+    }
+
+
+def find_faults(body: Execute, settings: ChatuiSettings) -> list[dict[str, Any]]:
+    """List what is wrong with a program by the operator's choices, as what is wrong with its fields is listed."""
+    faults = []
+    if body.timeout is not None and body.timeout > settings.max_timeout_s:
+        faults.append(
+            {
+                "type": "less_than_equal",
+                "loc": ["body", "timeout"],
+                "msg": f"Input should be less than or equal to {settings.max_timeout_s}",
+                "input": body.timeout,
+                "ctx": {"le": settings.max_timeout_s},
+            }
+        )
+    packages, files = body.pip_packages or [], body.files or []
+    if packages and not settings.allow_pip:
+        faults.append(_value_error("pip_packages", "Pip installations are disabled", packages))
+    elif len(packages) > settings.pip_packages:
+        faults.append(_value_error("pip_packages", f"Too many pip packages (max {settings.pip_packages})", packages))
+    if len(files) > settings.input_files:
+        faults.append(_value_error("files", f"Too many input files (max {settings.input_files})", len(files)))
+    return faults
+
+
+def _value_error(field: str, why: str, value: object) -> dict[str, Any]:
+    return {
+        "type": "value_error",
+        "loc": ["body", field],
+        "msg": f"Value error, {why}",
+        "input": value,
+        "ctx": {"error": why},
+    }
+
+
+def parse_files(body: Execute, settings: ChatuiSettings) -> dict[str, bytes]:
+    """Decode the files of a program. Raises Refused."""
+    found: dict[str, bytes] = {}
+    size = 0
+    for each in body.files or ():
+        if each.name in found:
+            raise Refused(400, f"Duplicate input file name '{each.name}' is not allowed")
+        try:
+            content = base64.b64decode(each.content, validate=True)
+        except (binascii.Error, ValueError):
+            raise Refused(400, f"File '{each.name}' content is not valid base64") from None
+        most = settings.input_file_bytes
+        if len(content) > most:
+            raise Refused(400, f"File '{each.name}' too large ({len(content)} bytes, max {most})")
+        size += len(content)
+        if size > settings.input_bytes:
+            raise Refused(400, "Total size of uploaded files exceeds limit")
+        found[each.name] = content
+    return found
+
+
+def parse_program(body: Execute, timeout_s: float, settings: ChatuiSettings) -> NewExecution:
+    """Build what is run: a process of its own, with what the original promises its programs."""
+    is_python = body.language == "python"
+    return NewExecution(
+        kind=ExecKind.SCRIPT if is_python else ExecKind.SHELL,
+        code=body.code,
+        timeout_s=timeout_s,
+        echo=Echo.NONE,
+        output_bytes=settings.output_chars * _CHARACTER_BYTES,
+        output_keep=Keep.HEAD,
+        kill_leftovers=True,
+        scan_changes=False,
+        label=_SOURCE if is_python else "",
+        scratch=SCRATCH,
+        collect=OUTPUT,
+        figures=OUTPUT if is_python else "",
+    )
+
+
+def parse_install(packages: list[str], timeout_s: float) -> NewExecution:
+    """Build the installation of packages."""
+    argv = ("python", "-m", "pip", "install", "--user", "--no-cache-dir", "--quiet", *packages)
+    return NewExecution(
+        kind=ExecKind.ARGV, argv=argv, timeout_s=timeout_s, kill_leftovers=True, scan_changes=False, echo=Echo.NONE
+    )
+
+
+def explain_install(result: ExecResult) -> str:
+    """Say what went wrong with an installation, as it stands before the program's own errors."""
+    said = (result.stderr or result.stdout).decode("utf-8", "replace").strip() or result.hint or "pip failed"
+    return f"--- PIP INSTALL ERROR ---\n{said}\n------------------------\n"
+
+
+def find_failure(
+    result: ExecResult, language: str, timeout_s: float, *, stderr: str, is_removed: bool
+) -> Failure | None:
+    """Say how a program failed, by what is known of it and not by what it wrote; None when it did not."""
+    what = _NAMES[language]
+    if result.cause is Cause.TIMEOUT:
+        rest = "Container removed." if is_removed else "The container is kept, with its files."
+        error = f"Execution timed out after {timeout_s:g} seconds. {rest}"
+        return Failure(error=error, error_type="TimeoutError", timed_out=True)
+    if result.cause is Cause.LOST:
+        return Failure(error="Execution failed due to an infrastructure error", error_type="GatewayError")
+    code = result.exit_code
+    if code == 0 and result.cause is Cause.EXITED:
+        return None
+    if code is None or code < 0:
+        name = _name_signal(0 if code is None else -code)
+        why = f" {result.hint}" if result.hint and result.cause is not Cause.KILLED else ""
+        return Failure(error=f"{what} terminated by {name}{'.' if why else ''}{why}", error_type="ProcessSignalError")
+    if language == "bash":
+        return Failure(error=f"{what} exited with code {code}", error_type="BashExitError")
+    kind = (result.error or {}).get("name") or "PythonExitError"
+    return Failure(error=stderr.strip() or f"{what} exited with code {code}", error_type=kind)
+
+
+def _name_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def read_output(data: bytes, total_bytes: int, most: int) -> str:
+    """Decode what a program wrote, and cut it where clients expect it to be cut."""
+    text = data.decode("utf-8", "replace")
+    if len(text) <= most and total_bytes <= len(data):
+        return text
+    # Of what was not kept only the bytes are known.
+    total = f"{len(text)} chars" if total_bytes <= len(data) else f"{total_bytes} bytes"
+    return f"{text[:most]}\n\n... [OUTPUT TRUNCATED — {total} total, showing first {min(most, len(text))}]"
+
+
+def render_files(files: tuple[Output, ...]) -> list[dict[str, Any]]:
+    """Build the files of an answer."""
+    return [
+        {
+            "name": each.name.encode("utf-8", "replace").decode(),
+            "content": None if each.content is None else base64.b64encode(each.content).decode(),
+            "mime_type": mimetypes.guess_type(each.name)[0] or "application/octet-stream",
+            "size": each.size,
+            "error": each.error,
+        }
+        for each in files
+    ]
+
+
+def render_id(execution_id: str) -> str:
+    """Build an id of the length that clients know, by which the record of an execution can be found."""
+    digits = execution_id.partition("_")[2]
+    return f"{digits[:8]}-{digits[8:11]}"
+
+
+def render_executed(
+    execution_id: str,
+    *,
+    failure: Failure | None = None,
+    stdout: str = "",
+    stderr: str = "",
+    files: tuple[Output, ...] = (),
+    seconds: float = 0.0,
+    install_s: float | None = None,
+) -> dict[str, Any]:
+    """Build the answer to a program."""
+    return {
+        "execution_id": render_id(execution_id),
+        "stdout": stdout,
+        "stderr": stderr,
+        "error": None if failure is None else failure.error,
+        "error_type": None if failure is None else failure.error_type,
+        "files": render_files(files),
+        "execution_time": round(seconds, 3),
+        "install_time": None if install_s is None else round(install_s, 3),
+        "timed_out": failure is not None and failure.timed_out,
+    }
+
+
+def render_version(*, with_pip: bool, with_rendering: bool) -> dict[str, Any]:
+    """Build what `/version` says."""
+    versions: Mapping[str, list[str]] = {"execution": ["v1"], "rendering": ["v1", "v2"]}
+    about: dict[str, Any] = {"version": RELEASE, "tag": f"v{RELEASE}", "api_contract_version": 1, "beta": False}
+    for what, known in versions.items():
+        about |= {f"active_{what}_version": "v1", f"default_{what}_version": "v1"}
+        about |= {f"supported_{what}_versions": known, f"available_{what}_versions": known}
+    about["features"] = {
+        "gateway_version_headers": True,
+        "persistent_sessions": True,
+        "input_files": True,
+        "pip_packages": with_pip,
+        "slide_rendering": with_rendering,
+        "slide_renderer_version_headers": with_rendering,
+    }
+    return about

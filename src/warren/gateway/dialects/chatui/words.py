@@ -1,0 +1,71 @@
+"""How ChatUI's gateway says what goes wrong: exactly these sentences, because clients look for them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from warren.core.admission import RateExceeded
+from warren.errors import Overloaded, QuotaExceeded, Unauthenticated
+from warren.gateway.bodies import BodyTooLarge
+from warren.gateway.dialects import details
+from warren.gateway.dialects.chatui.translate import RELEASE
+from warren.gateway.dialects.details import Refused, reply
+from warren.gateway.problems import build_problem
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from warren.gateway.operations import Call
+    from warren.settings import Settings
+
+HEADERS = (
+    (b"x-code-execution-version", RELEASE.encode()),
+    (b"x-code-execution-version-tag", b"v" + RELEASE.encode()),
+)
+"""What every answer has."""
+RATE = "Rate limit exceeded for this principal. Please slow down."
+CREATE_RATE = "Container creation rate limit exceeded for this principal."
+TOO_MANY_OWN = "You have reached the maximum number of active container sessions."
+TOO_MANY = "The gateway is at its maximum number of active container sessions."
+BUSY = "Too many concurrent executions. Please try again later."
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_WINDOW_S = 60
+
+
+def respond(exc: BaseException, request_id: str) -> Response:
+    """Build the answer to a request that ended in an exception."""
+    if isinstance(exc, Unauthenticated):
+        said = "Missing Bearer token" if exc.is_missing else "Invalid or expired credentials"
+        return reply(401, said, _CHALLENGE)
+    if isinstance(exc, BodyTooLarge):
+        return reply(413, f"Request body too large. Maximum size is {exc.limit} bytes.")
+    if isinstance(exc, RateExceeded):
+        return reply(429, RATE, build_problem(exc).headers)
+    answer = details.respond(exc, request_id)
+    if answer.status_code == 500 and not isinstance(exc, Refused):
+        return reply(500, "Internal server error")
+    return answer
+
+
+def retry(error: QuotaExceeded | Overloaded) -> dict[str, str]:
+    """Say when to come back."""
+    return {"Retry-After": str(max(1, math.ceil(error.retry_after_s or 1)))}
+
+
+def body_limit(settings: Settings) -> int:
+    """Return how large a body may be."""
+    return settings.dialects.chatui.body_bytes
+
+
+async def check_rate(call: Call, what: str, most: int, sentence: str) -> None:
+    """Count something that the caller may do only so often in a minute. Raises Refused."""
+    if not most:
+        return
+    owner = call.caller.principal.owner
+    bucket = f"chatui.{what}\0{owner.tenant}\0{owner.subject}"
+    taken = await call.service.store.take(bucket, capacity=most, per_s=most / _WINDOW_S)
+    if not taken.allowed:
+        raise Refused(429, sentence, {"Retry-After": str(max(1, math.ceil(taken.retry_after_s)))})
+
+
