@@ -22,6 +22,7 @@ from warren.gateway.dialects.native import (
     routes_sandboxes,
     routes_terminals,
 )
+from warren.gateway.dialects.onyx import routes as onyx
 from warren.gateway.dialects.otari import routes as otari
 from warren.gateway.dialects.serving import Dialects, choose
 from warren.gateway.dispatch import Dispatcher
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from warren.gateway.dialects.dialect import Dialect
     from warren.settings import Settings
 
-DIALECTS: tuple[Dialect, ...] = (otari.DIALECT, chatui.DIALECT)
+DIALECTS: tuple[Dialect, ...] = (otari.DIALECT, onyx.DIALECT, chatui.DIALECT)
 """The other APIs; settings switch each of them on and off."""
 
 OPERATIONS = (

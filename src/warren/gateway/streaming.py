@@ -15,10 +15,12 @@ from warren.gateway.operations import dump
 from warren.gateway.problems import STOPPED, build_problem, log_failure
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from anyio.abc import TaskGroup
     from starlette.types import Receive, Scope, Send
+
+    from warren.gateway.problems import Problem
 
 T = TypeVar("T")
 
@@ -84,19 +86,31 @@ class _Lookout:
         self._scope.cancel()
 
 
+def _say(problem: Problem, request_id: str) -> bytes:
+    return encode_event("error", problem.render(request_id))
+
+
 class EventStream:
     """An answer of server-sent events: what a generator yields, and a sign of life when it is quiet for long.
 
     A failure half-way is the event `error`, with the problem. A client that leaves ends it. What `held` holds is let
-    go however it ends, also when the generator never ran.
+    go however it ends, also when the generator never ran. A dialect says what went wrong in its own words.
     """
 
     def __init__(
-        self, events: AsyncGenerator[bytes, None], held: contextlib.AsyncExitStack, *, heartbeat_s: float = HEARTBEAT_S
+        self,
+        events: AsyncGenerator[bytes, None],
+        held: contextlib.AsyncExitStack,
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+        headers: tuple[tuple[bytes, bytes], ...] = _HEADERS,
+        say: Callable[[Problem, str], bytes] = _say,
     ) -> None:
         self._events = events
         self._held = held
         self._heartbeat_s = heartbeat_s
+        self._headers = headers
+        self._say = say
         self._quiet_since = 0.0
         self._is_sending = False
         """True while an event may be half sent: nothing may come between its pieces."""
@@ -104,7 +118,7 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, to its end or the client's."""
         async with self._held, contextlib.aclosing(self._events):
-            await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS]})
+            await send({"type": "http.response.start", "status": 200, "headers": [*self._headers]})
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(_watch, receive, tasks)
@@ -113,7 +127,7 @@ class EventStream:
                     tasks.cancel_scope.cancel()
             except asyncio.CancelledError:
                 # Only the server cancels a request: when it stops, and has waited for it as long as it may.
-                event = encode_event("error", STOPPED.render(str(scope["state"]["request_id"])))
+                event = self._say(STOPPED, str(scope["state"]["request_id"]))
                 with anyio.move_on_after(_LAST_WORDS_S, shield=True):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
@@ -129,7 +143,7 @@ class EventStream:
             problem = build_problem(exc)
             if problem.status == 500:
                 log_failure(exc, request_id)
-            event = encode_event("error", problem.render(request_id))
+            event = self._say(problem, request_id)
             await send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def _beat(self, state: Mapping[str, Any], send: Send, scope: anyio.CancelScope) -> None:
@@ -143,9 +157,8 @@ class EventStream:
                     if ask_again is not None:
                         await ask_again()
             except Unauthenticated as error:
-                problem = build_problem(error).render(str(state["request_id"]))
                 if not self._is_sending:
-                    event = encode_event("error", problem)
+                    event = self._say(build_problem(error), str(state["request_id"]))
                     await send({"type": "http.response.body", "body": event, "more_body": True})
                 scope.cancel()
                 return

@@ -1,0 +1,1 @@
+"""Onyx's code interpreter: programs with files, each in a sandbox of its own, and sessions of bash and Python."""

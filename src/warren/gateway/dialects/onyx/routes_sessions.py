@@ -1,0 +1,197 @@
+"""Onyx's sessions over HTTP: a workspace that stays, for bash and for Python programs."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.jobs import Job
+from warren.core.sandboxes import NewSandbox, SandboxChanges
+from warren.domain import Storage
+from warren.errors import Error
+from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.onyx import common, schemas, translate
+from warren.gateway.dialects.onyx.running import EVENTS, answer, follow
+from warren.gateway.large import answer_with, measure_result
+from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.streaming import finish_unless_left
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from warren.gateway.operations import Call
+    from warren.records import Sandbox
+
+_TAG = "Sessions"
+_PATH = "/v1/sessions/{session_id}"
+
+
+async def create_session(call: Call) -> ASGIApp:
+    """Make a session."""
+    body = call.body(schemas.CreateSession)
+    if body.network_enabled:
+        raise Refused(501, "Sandboxes have no network here: leave network_enabled out, or set it to false.")
+    inputs = await common.resolve(call, body.files, reserved=False)
+    session_id = f"code-session-{secrets.token_hex(16)}"
+    new = NewSandbox(
+        image=common.image(call),
+        limits=common.limits(call),
+        storage=Storage.EPHEMERAL,
+        metadata={"dialect": "onyx"},
+        session_key=common.session_key(session_id),
+        # It lives as long as was asked for, used or not.
+        idle_timeout_s=0,
+        max_lifetime_s=body.ttl_seconds,
+    )
+    sandbox, _ = await call.service.sandboxes.create(call.caller, new)
+    try:
+        await call.service.jobs.stage(call.caller, sandbox.id, inputs)
+    except BaseException:
+        with anyio.CancelScope(shield=True), contextlib.suppress(Error):
+            await call.service.sandboxes.delete(call.caller, sandbox.id)
+        raise
+    return json_reply(translate.render_session(sandbox, session_id), 201)
+
+
+async def delete_session(call: Call) -> ASGIApp:
+    """End a session."""
+    async with common.session(call) as sandbox:
+        await call.service.sandboxes.delete(call.caller, sandbox.id)
+    return NO_CONTENT
+
+
+async def keep_alive(call: Call) -> ASGIApp:
+    """Let a session live for so long from now."""
+    body = call.body(schemas.KeepAlive)
+    async with common.session(call) as sandbox:
+        lifetime_s = time.time() - sandbox.created_at + body.ttl_seconds
+        changed = await call.service.sandboxes.update(
+            call.caller, sandbox.id, SandboxChanges(max_lifetime_s=lifetime_s)
+        )
+    return json_reply(translate.render_session(changed, call.params["session_id"]))
+
+
+async def run_bash(call: Call) -> ASGIApp:
+    """Run a command in a session."""
+    body, settings = call.body(schemas.Bash), call.settings.dialects.onyx
+    translate.check_timeout(body.timeout_ms, settings)
+    async with common.session(call) as sandbox:
+        new = translate.parse_command(body, settings)
+        work = call.service.executions.run(call.caller, sandbox.id, new)
+        execution = await finish_unless_left(call.receive, work)
+    result = execution.result
+    assert result is not None
+    limit = settings.output_bytes
+    return answer_with(call, measure_result(result), lambda: json_reply(translate.render_ran(result, limit)))
+
+
+async def run_python(call: Call) -> ASGIApp:
+    """Run a program in a session to its end."""
+    async with common.session(call) as sandbox:
+        return await answer(call, await _parse(call, sandbox))
+
+
+async def run_python_stream(call: Call) -> ASGIApp:
+    """Run a program in a session and answer with its output while it runs."""
+    async with contextlib.AsyncExitStack() as held, common.session(call) as sandbox:
+        return await follow(call, await _parse(call, sandbox), held)
+
+
+async def _parse(call: Call, sandbox: Sandbox) -> Job:
+    body, settings = call.body(schemas.Execute), call.settings.dialects.onyx
+    translate.check_timeout(body.timeout_ms, settings)
+    return Job(
+        request=translate.parse_program(body, settings),
+        sandbox_id=sandbox.id,
+        inputs=await common.resolve(call, body.files, reserved=False),
+        ttl_s=settings.file_ttl_s,
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path=f"{_PATH}/bash",
+        handler=run_bash,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Run a command in a session",
+        description="With a bash of its own. When its time is over, it and all that it started is killed.",
+        body=schemas.Bash,
+        query=schemas.Nothing,
+        example={"cmd": "ls -l"},
+        answers=(Answer(description="How it ended.", model=schemas.Ran),),
+        errors=(404, 422, 429, 503),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/python",
+        handler=run_python,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Run a Python program in a session",
+        description="Files stay, variables do not. `files` are those that the client has already: what is still as "
+        "they are is not among the files of the answer, which are those changed since the last program.",
+        body=schemas.Execute,
+        query=schemas.Nothing,
+        example={"code": "open('a.txt', 'w').write('kept')"},
+        answers=(Answer(description="How it ended, and what it left.", model=schemas.Executed),),
+        errors=(404, 422, 429, 503),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/python/stream",
+        handler=run_python_stream,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Run a Python program in a session, and follow it",
+        description=EVENTS,
+        body=schemas.Execute,
+        query=schemas.Nothing,
+        example={"code": "print('hello')"},
+        answers=(Answer(description=EVENTS, content_type="text/event-stream"),),
+        errors=(404, 422, 429, 503),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sessions",
+        handler=create_session,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Make a session",
+        body=schemas.CreateSession,
+        query=schemas.Nothing,
+        example={"ttl_seconds": 900},
+        answers=(Answer(status=201, description="The session.", model=schemas.Session),),
+        errors=(404, 422, 429, 501, 503),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        handler=delete_session,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="End a session",
+        query=schemas.Nothing,
+        answers=(Answer(status=204, description="It is gone."),),
+        errors=(404,),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/keepalive",
+        handler=keep_alive,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Let a session live longer",
+        body=schemas.KeepAlive,
+        query=schemas.Nothing,
+        example={"ttl_seconds": 900},
+        answers=(Answer(description="The session.", model=schemas.Session),),
+        errors=(404, 422),
+    ),
+)
