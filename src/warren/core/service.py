@@ -103,13 +103,17 @@ class Service:
             observer=self.observer,
             tracer=self.tracer,
         )
-        # Not flushed: they are there for an hour, and what a power failure takes is noticed.
-        blobs = Blobs(os.path.join(blobs_dir, "files"), is_flushed=False)
-        self.stored_files = StoredFiles(store, blobs, self.audit, policy)
+        self._build_keeping(blobs_dir)
         self._build_uses(signing or SigningKeys())
         self.retention = Retention(store, self.audit, policy)
         self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
         self._open = contextlib.AsyncExitStack()
+
+    def _build_keeping(self, folder: str) -> None:
+        """Build what the service itself keeps, apart from sandboxes."""
+        # Not flushed: they are there for an hour, and what a power failure takes is noticed.
+        files = Blobs(os.path.join(folder, "files"), is_flushed=False)
+        self.stored_files = StoredFiles(self.store, files, self.audit, self.policy)
 
     def _build_uses(self, signing: SigningKeys) -> None:
         """Build what is done with sandboxes, once there are any."""
