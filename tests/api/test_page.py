@@ -31,7 +31,7 @@ def page(served: Served) -> str:
 
 def test_the_address_of_the_service_leads_to_its_page(served: Served) -> None:
     with served.client("nobody", follow_redirects=True) as nobody:
-        answer = nobody.get(served.url)
+        answer = nobody.get(served.url, headers={"Accept": "text/html"})
         lost = nobody.get(f"{served.url}/api/v1/sandbox").json()
 
     assert answer.url.path == "/docs"

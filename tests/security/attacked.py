@@ -87,7 +87,7 @@ def attacked(folder: Path, images: str, **settings: object) -> Iterator[Attacked
     service = RunningService(folder, images, "bare", **settings).start()
     try:
         yield Attacked(service, {who: _make_key(service, who) for who in PEOPLE})
-        assert service.probe("/readyz").json()["status"] == "ready"
+        assert service.probe("/readyz").json()["status"] == "healthy"
         assert service.stop() == 0
         service.check_books()
     finally:

@@ -50,7 +50,7 @@ def _ask_here(data_dir: str, holder: Holder) -> dict[str, Any]:
 
     if not is_served(data_dir):
         why = "starting or stopping" if holder.address else "starting"
-        return {"status": "unhealthy", "reasons": [f"{why}: it does not answer yet"]}
+        return {"status": "degraded", "reasons": [f"{why}: it does not answer yet"]}
     with short_path(socket_path(data_dir)) as path:
         return _ask(f"unix:{path}")
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from warren.gateway.dialects.dialect import Report
     from warren.gateway.metrics import Metrics
 
-_ALIVE = json_reply({"status": "alive"})
+_ALIVE = json_reply({"status": "ok"})
 LOOKED_S = 1.0
 """How long an answer about engine and store is good for, so that a storm of probes costs them nothing."""
 _PATIENCE_S = 5.0
@@ -123,12 +123,12 @@ class Health:
 
     async def _ready(self, _scope: Request) -> ASGIApp:
         reasons = await self.reasons()
-        body = {"status": "unready" if reasons else "ready", "reasons": reasons, "caveats": self._caveats()}
+        body = {"status": "degraded" if reasons else "healthy", "reasons": reasons, "caveats": self._caveats()}
         return json_reply(body, 503 if reasons else 200)
 
     async def _healthy(self, _scope: Request) -> ASGIApp:
         reasons = await self.reasons()
-        body = {"status": "unhealthy" if reasons else "healthy", "version": __version__, "reasons": reasons}
+        body = {"status": "degraded" if reasons else "healthy", "version": __version__, "reasons": reasons}
         return json_reply(body, 503 if reasons else 200)
 
     async def _health(self, _scope: Request) -> ASGIApp:
@@ -152,7 +152,7 @@ class Health:
         details: dict[str, Any] = {}
         for report in self._reports:
             details |= report.details(reasons)
-        details |= {"status": "unhealthy" if reasons else "healthy", "reasons": reasons, "version": __version__}
+        details |= {"status": "degraded" if reasons else "healthy", "reasons": reasons, "version": __version__}
         if caller.principal.may(Scope.ADMIN):
             details |= await self._describe(caller)
         return json_reply(details, 503 if reasons else 200)

@@ -265,7 +265,7 @@ class Health:
     """How a service is."""
 
     status: str
-    """healthy or unhealthy."""
+    """healthy or degraded."""
     version: str
     reasons: tuple[str, ...] = field(metadata=TUPLE)
 

@@ -28,8 +28,8 @@ def _image(python_image: Image) -> None:
 
 def test_all_is_well(images_dir: str) -> None:
     async def story(whole: Whole) -> None:
-        assert await whole.get("/livez") == (200, {"status": "alive"})
-        assert await whole.get("/readyz") == (200, {"status": "ready", "reasons": [], "caveats": []})
+        assert await whole.get("/livez") == (200, {"status": "ok"})
+        assert await whole.get("/readyz") == (200, {"status": "healthy", "reasons": [], "caveats": []})
         assert await whole.get("/healthz") == (200, {"status": "healthy", "version": __version__, "reasons": []})
 
     tell(images_dir, story)
@@ -38,10 +38,10 @@ def test_all_is_well(images_dir: str) -> None:
 def test_health_speaks_for_several_products(images_dir: str) -> None:
     async def story(whole: Whole) -> None:
         await whole.client.post("/api/v1/sandboxes", json={})
-        assert await whole.get("/health") == (
-            200,
-            {"status": "ok", "message": None, "version": __version__, "session_count": 1, "max_sessions": 9},
-        )
+        status, body = await whole.get("/health")
+        ours = {"status": "ok", "message": None, "version": __version__, "session_count": 1, "max_sessions": 9}
+        assert (status, {name: body[name] for name in ours}) == (200, ours)
+        assert body["features"] == {"pip_packages": False}
 
     tell(images_dir, story, capacity={"active": 9})
 
@@ -50,7 +50,7 @@ def test_a_service_that_is_not_up_is_alive_but_not_ready(images_dir: str) -> Non
     async def story(whole: Whole) -> None:
         assert (await whole.get("/livez"))[0] == 200
         status, body = await whole.get("/readyz")
-        assert (status, body["status"]) == (503, "unready")
+        assert (status, body["status"]) == (503, "degraded")
         assert body["reasons"] == ["store: store_error", "engine: failed"]
         status, body = await whole.get("/health")
         assert (status, body["status"]) == (200, "error")

@@ -67,5 +67,3 @@ async def check_rate(call: Call, what: str, most: int, sentence: str) -> None:
     taken = await call.service.store.take(bucket, capacity=most, per_s=most / _WINDOW_S)
     if not taken.allowed:
         raise Refused(429, sentence, {"Retry-After": str(max(1, math.ceil(taken.retry_after_s)))})
-
-
