@@ -24,4 +24,4 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     from warren.sdk import public
 
-    return sorted({*globals(), *public.__all__})
+    return sorted({*globals(), *public.__all__} - {"TYPE_CHECKING"})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import reprlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from warren.sdk.failures import ExecutionFailed
 from warren.sdk.values import TIME, TUPLE, build, build_all, build_one
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-R = TypeVar("R", bound="Result")
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,9 @@ class Display:
 
         return {"text/html": show_display(self), "text/plain": self.text or repr(self)}
 
+    def __repr__(self) -> str:
+        return f"Display({', '.join(self.data)})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
@@ -77,6 +82,10 @@ class Raised:
     name: str
     value: str
     traceback: str
+
+    def is_told_in(self, output: str) -> bool:
+        """Whether its traceback stands there already: kernels write it to standard error as well."""
+        return self.traceback.strip() in output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +118,7 @@ class OutputFile:
             file.write(self.data)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Result:
     """An execution and, once it has finished, how it ended."""
 
@@ -134,9 +143,9 @@ class Result:
     peak: float | None = None
     stdout: str = ""
     stderr: str = ""
-    raw_stdout: bytes = field(default=b"", repr=False)
+    raw_stdout: bytes = b""
     """The same as bytes; exact if it was asked for with `exact=True`."""
-    raw_stderr: bytes = field(default=b"", repr=False)
+    raw_stderr: bytes = b""
     stdout_bytes: int = 0
     """Written in all."""
     stderr_bytes: int = 0
@@ -151,7 +160,7 @@ class Result:
     protected: bool = False
     why_unprotected: str | None = None
     notes: tuple[str, ...] = field(default=(), metadata=TUPLE)
-    code: str = field(default="", repr=False)
+    code: str = ""
     """What ran, where it was looked up."""
     request_id: str = ""
 
@@ -175,8 +184,10 @@ class Result:
     def text(self) -> str:
         """Everything that a person would read: output, values, and what went wrong."""
         parts = [self.stdout, self.stderr, *(each.text for each in self.displays)]
-        if not self.ok and self.status == "finished":
-            parts.append(self.error.traceback if self.error else self.explain())
+        if self.error is not None and not self.error.is_told_in(self.stderr):
+            parts.append(self.error.traceback)
+        if self.status == "finished" and not self.ok and (self.cause != "error" or self.error is None):
+            parts.append(self.explain())
         *before, last = [part for part in parts if part] or [""]
         return "".join(part if part.endswith("\n") else f"{part}\n" for part in before) + last
 
@@ -186,9 +197,11 @@ class Result:
             return f"execution {self.execution_id} is still running"
         if self.ok:
             return f"it ended well after {self.duration_ms / 1000:.3g} seconds"
-        what = f"{self.error.name}: {self.error.value}" if self.error else f"it ended by {self.cause}"
-        code = f", exit code {self.exit_code}" if self.exit_code and not self.error else ""
-        return f"{what}{code}" + (f". {self.hint}" if self.hint else "")
+        if self.cause == "error" and self.error is not None:
+            return f"{self.error.name}: {self.error.value}" + (f". {self.hint}" if self.hint else "")
+        if self.cause == "exited":
+            return self.hint or f"it ended with exit code {self.exit_code}"
+        return f"{self.cause}: {self.hint or f'it ended with exit code {self.exit_code}'}"
 
     def check(self) -> Self:
         """Return this if all went well. Raises ExecutionFailed."""
@@ -204,8 +217,14 @@ class Result:
     def _repr_mimebundle_(self, **_asked: object) -> dict[str, Any]:
         return {"text/html": self._repr_html_(), "text/plain": self.text or self.explain()}
 
+    def __repr__(self) -> str:
+        # Not every field: at a prompt that is pages, and megabytes where there is an image.
+        told = {name: getattr(self, name) for name in ("exit_code", "value", "stdout", "stderr", "images")}
+        parts = [self.cause or self.status, *(f"{name}={_BRIEF.repr(each)}" for name, each in told.items() if each)]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OneShotResult(Result):
     """How a run in a sandbox of its own ended, and the files that it left."""
 

@@ -26,7 +26,7 @@ def show_result(result: Result) -> str:
     """Write a result."""
     parts = [show_text(result.stdout), show_text(result.stderr, _BAD)]
     parts += [show_display(each) for each in result.displays]
-    if result.error is not None:
+    if result.error is not None and not result.error.is_told_in(result.stderr):
         parts.append(show_text(result.error.traceback, _BAD))
     if not result.ok:
         parts.append(f'<div style="{_BAD}"><b>{escape(result.explain())}</b></div>')

@@ -55,6 +55,28 @@ def test_text_is_what_a_person_would_read() -> None:
     assert "oom" in result(cause="oom", exit_code=-9, hint="Use less.").text
 
 
+def test_a_traceback_that_the_kernel_wrote_is_told_once() -> None:
+    error = {"name": "E", "value": "v", "traceback": "Traceback: E v"}
+    failed = result(cause="error", exit_code=1, stderr="Traceback: E v\n", error=error)
+
+    late = result(cause="timeout", stderr="Traceback: E v\n", error=error, hint="Take longer.")
+
+    assert failed.text == "Traceback: E v\n"
+    assert late.text == "Traceback: E v\ntimeout: Take longer."
+    assert failed._repr_html_().count("Traceback") == 1
+
+
+def test_at_a_prompt_a_result_is_one_short_line() -> None:
+    table = shown({"text/plain": "42", "image/png": "iVBORw==" * 1000}, is_result=True)
+    big = result(stdout="x" * 1_000_000, displays=[table])
+
+    assert repr(big).startswith("Result(exited, value='42', stdout='xxx")
+    assert len(repr(big)) < 250
+    assert repr(big.displays[0]) == "Display(text/plain, image/png)"
+    assert repr(result(exit_code=3)) == "Result(exited, exit_code=3)"
+    assert repr(result(status="running", cause=None)) == "Result(running)"
+
+
 def test_only_a_good_end_passes_the_check() -> None:
     good = result()
 
