@@ -23,6 +23,7 @@ BUILDER_VERSION = 1
 """Part of every digest: raise it when the same spec would be built differently."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_ALIAS = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[A-Za-z0-9._,-]+\])?\s*(?:==\s*([A-Za-z0-9.!+_]+))?")
@@ -36,7 +37,7 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 }
 _HIDDEN = ("/dev", "/home/sandbox", "/proc", "/tmp", "/workspace")
 """Where a sandbox has something of its own, so that an interpreter there would not be seen."""
-_KEYS = ("name", "description", "python", "packages", "preload", "env", "root")
+_KEYS = ("name", "description", "aliases", "python", "packages", "preload", "env", "root")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,8 @@ class ImageSpec:
     name: str
     packages: tuple[str, ...]
     description: str = ""
+    aliases: tuple[str, ...] = ()
+    """Names that it has elsewhere, without a tag: callers who know it by one of them find it here."""
     python: str = ">=3.11"
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -156,6 +159,7 @@ def parse_spec(values: Mapping[str, Any], *, path: str, lock: str | None = None)
     spec = ImageSpec(
         name=_text(values, "name", path),
         description=_text(values, "description", path),
+        aliases=_texts(values, "aliases", path),
         python=_text(values, "python", path, default=">=3.11"),
         packages=_texts(values, "packages", path),
         preload=_texts(values, "preload", path),
@@ -185,6 +189,9 @@ def _check_words(spec: ImageSpec) -> None:
         raise InvalidRequest(
             f"{spec.path}: name {spec.name!r} must be lower-case letters, digits and dashes, 40 at most"
         )
+    for alias in spec.aliases:
+        if not _ALIAS.fullmatch(alias):
+            raise InvalidRequest(f"{spec.path}: alias {alias!r} must be the name of an image elsewhere, without a tag")
     clauses = spec.python.split(",")
     if not all(_CLAUSE.fullmatch(clause.strip()) for clause in clauses):
         raise InvalidRequest(f"{spec.path}: python {spec.python!r} must look like '>=3.11' or '>=3.11,<3.14'")

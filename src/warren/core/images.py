@@ -71,15 +71,22 @@ class Catalog:
         return tuple(load_spec(path) for _, path in sorted(self._paths().items()))
 
     def spec(self, name: str) -> ImageSpec:
-        """Return one spec. Raises NotFound, with the nearest name, or InvalidRequest."""
+        """Return one spec, by its name or an alias. Raises NotFound, with the nearest name, or InvalidRequest."""
         paths = self._paths()
-        if name not in paths:
-            raise NotFound(f"there is no image {name!r}{suggest(name, paths)}")
-        return load_spec(paths[name])
+        if name in paths:
+            return load_spec(paths[name])
+        # A tag is a version of somewhere else: what there is here is all that there is.
+        alias = name.partition(":")[0]
+        for path in paths.values():
+            spec = load_spec(path)
+            if alias in spec.aliases:
+                return spec
+        raise NotFound(f"there is no image {name!r}{suggest(name, paths)}")
 
     def status(self, name: str) -> ImageStatus:
         """Say whether the image is built from the spec as it is now."""
-        digest = self.spec(name).digest(self._interpreter)
+        spec = self.spec(name)
+        name, digest = spec.name, spec.digest(self._interpreter)
         built = {found.image.digest: found for found in self._built() if found.image.name == name}
         current = built.pop(digest, None)
         return ImageStatus(
@@ -93,10 +100,10 @@ class Catalog:
 
     def get(self, name: str) -> Image:
         """Return a built image. Raises NotFound, with the command that builds it."""
-        digest = self.spec(name).digest(self._interpreter)
-        found = self._load(digest)
+        spec = self.spec(name)
+        found = self._load(spec.digest(self._interpreter))
         if found is None:
-            raise NotFound(f"image {name} is not built yet: run `warren image build {name}`")
+            raise NotFound(f"image {spec.name} is not built yet: run `warren image build {spec.name}`")
         return found.image
 
     def find_build(self, digest: str) -> Image | None:
@@ -126,7 +133,8 @@ class Catalog:
 
         Raises Conflict, and deletes nothing, when one is `in_use` by its digest: its sandboxes could import no more.
         """
-        current = self.spec(name).digest(self._interpreter)
+        spec = self.spec(name)
+        name, current = spec.name, spec.digest(self._interpreter)
         with self._lock(_quiet):
             self._sweep()
             doomed = [found for found in self._built() if found.image.name == name]

@@ -61,6 +61,8 @@ class Policy:
     link_max_s: float = 7 * 86_400
     callback_hosts: tuple[str, ...] = ()
     """Where programs' calls may go besides public addresses."""
+    own_skills: int = 200
+    """Skills that one principal may keep; 0 is no limit."""
     own_file_bytes: int = GIB
     """What the stored files of one principal may weigh; 0 is no limit. Those of everybody: `file_bytes`."""
     file_bytes: int = 16 * GIB

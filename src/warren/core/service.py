@@ -32,6 +32,8 @@ from warren.core.recovery import recover
 from warren.core.sandboxes import Sandboxes
 from warren.core.sharing import Sharing
 from warren.core.signing_keys import SigningKeys
+from warren.core.skill_install import SkillInstallation
+from warren.core.skills import Skills
 from warren.core.stored_files import StoredFiles
 from warren.core.terminals import Terminals
 from warren.core.tracing import Tracer
@@ -114,6 +116,7 @@ class Service:
         # Not flushed: they are there for an hour, and what a power failure takes is noticed.
         files = Blobs(os.path.join(folder, "files"), is_flushed=False)
         self.stored_files = StoredFiles(self.store, files, self.audit, self.policy)
+        self.skills = Skills(self.store, Blobs(os.path.join(folder, "skills")), self.audit, self.policy)
 
     def _build_uses(self, signing: SigningKeys) -> None:
         """Build what is done with sandboxes, once there are any."""
@@ -121,6 +124,7 @@ class Service:
         self.jobs = Jobs(self.sandboxes, self.executions, self.oneshots, self.stored_files)
         self.kernels = Kernels(self.sandboxes, self.audit)
         self.terminals = Terminals(self.sandboxes, self.audit)
+        self.skill_installation = SkillInstallation(self.skills, self.sandboxes, self.audit)
         self.files = Files(self.sandboxes, self.audit, self.observer)
         self.callbacks = ToolCallbacks(self.sandboxes, self.store, self.audit, Targets(self.policy.callback_hosts))
         self.links.on_open = self.callbacks.attach
@@ -149,7 +153,14 @@ class Service:
             _log.info("service.recovered", extra=counts)
             opening.push_async_callback(self.pool.drain)
             await opening.enter_async_context(
-                _running(self.pool.run, self.reaper.run, self.ports.run, self.retention.run, self.stored_files.run)
+                _running(
+                    self.pool.run,
+                    self.reaper.run,
+                    self.ports.run,
+                    self.retention.run,
+                    self.stored_files.run,
+                    self.skills.run,
+                )
             )
             self._open = opening.pop_all()
         return self

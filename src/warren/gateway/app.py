@@ -20,6 +20,7 @@ from warren.gateway.dialects.native import (
     routes_ports,
     routes_run,
     routes_sandboxes,
+    routes_skills,
     routes_terminals,
 )
 from warren.gateway.dialects.onyx import routes as onyx
@@ -62,6 +63,7 @@ OPERATIONS = (
     *routes_ports.OPERATIONS,
     *routes_links.OPERATIONS,
     *routes_terminals.OPERATIONS,
+    *routes_skills.OPERATIONS,
     *routes_audit.OPERATIONS,
 )
 """All of the native API; those that are called most come first, because the first that fits is taken."""

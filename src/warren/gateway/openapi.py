@@ -25,6 +25,7 @@ _PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
 _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "sandbox_id": {"type": "string", "pattern": "^sbx_[a-z0-9]{8,40}$", "example": "sbx_0123456789abcdef01234567"},
     "execution_id": {"type": "string", "pattern": "^exe_[a-z0-9]{8,40}$", "example": "exe_0123456789abcdef01234567"},
+    "skill_id": {"type": "string", "pattern": "^skl_[a-z0-9]{8,40}$", "example": "skl_0123456789abcdef01234567"},
     "kernel": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
     "terminal": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
     "port": {"type": "integer", "minimum": 1, "maximum": 65_535, "example": 5000},
@@ -61,6 +62,7 @@ _TAGS = (
     "Terminals",
     "Ports",
     "Links",
+    "Skills",
     "Images",
     "Audit",
     "Operation",

@@ -21,7 +21,10 @@ async def create_sandbox(call: Call) -> Reply:
     new = translate_requests.parse_new_sandbox(
         body, call.service.policy.limits_of(call.caller.principal.tenant), idempotency_key(call)
     )
-    sandbox, is_new = await call.service.sandboxes.create(call.caller, new)
+    if body.skill_ids:
+        sandbox, is_new = await call.service.skill_installation.create(call.caller, new, body.skill_ids)
+    else:
+        sandbox, is_new = await call.service.sandboxes.create(call.caller, new)
     location = (b"location", f"/api/v1/sandboxes/{sandbox.id}".encode())
     return json_reply(translate.render_sandbox(sandbox), 201 if is_new else 200, location)
 

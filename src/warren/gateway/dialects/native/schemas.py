@@ -80,6 +80,7 @@ Argv = Annotated[
     AfterValidator(_check_program),
 ]
 Seconds = Annotated[float, Field(ge=0, le=YEAR_S)]
+SkillIds = Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=100)]
 
 
 class Body(BaseModel):
@@ -127,6 +128,9 @@ class CreateSandbox(LimitFields):
     )
     env: Env = Field(default_factory=dict, description="Environment of everything that runs in it. Never shown again.")
     metadata: Metadata = Field(default_factory=dict, description="Your own labels; lists can be filtered by them.")
+    skill_ids: SkillIds = Field(
+        default_factory=list, description="Skills to have in `/workspace/skills`, by id; `GET /skills` lists them."
+    )
     network_enabled: NoNetwork = Field(default=False, description="A sandbox has no network; only false is possible.")
 
 

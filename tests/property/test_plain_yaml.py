@@ -1,0 +1,38 @@
+"""Whatever is written, the reader of YAML returns or says why not; what a YAML library writes plainly, it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.core.plain_yaml import parse_yaml
+
+words = st.text(
+    st.characters(max_codepoint=0x17F, categories=("L", "N"), include_characters=" -_.:/#'\"\\$"), max_size=30
+)
+names = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_.-]{0,20}\Z").filter(lambda name: name not in {"null", "Null", "NULL"})
+trees = st.recursive(
+    words,
+    lambda inner: st.lists(inner, min_size=1, max_size=4) | st.dictionaries(names, inner, min_size=1, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(names, trees, min_size=1, max_size=4))
+def test_what_a_library_writes_is_read(tree: dict[str, Any]) -> None:
+    written = yaml.safe_dump(tree, default_flow_style=False, default_style='"', allow_unicode=True, width=1 << 20)
+
+    assert parse_yaml(written) == tree
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=200) | st.text(" \n-:#[]'\"|>ab\t&*{}", max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        parse_yaml(text)
+        why = "line 1"
+    except ValueError as exc:
+        why = str(exc)
+    assert why.startswith("line ")

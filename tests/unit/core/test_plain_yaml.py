@@ -1,0 +1,99 @@
+"""The part of YAML that is read: as YAML has it, or refused by its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from warren.core.plain_yaml import parse_yaml
+
+COMPOSE = """
+# a comment
+services:
+  sandbox:
+    image: "acme/sandbox:latest"   # another
+    ports: ["8000:8000", '9000:9000']
+    environment:
+      - SESSION_TTL_SECONDS=900
+      - "QUOTED=a b"
+    command: >-
+      run this
+      and that
+
+      then more
+    notes: |
+      one
+        two
+    empty:
+    nothing: ~
+    long: goes on
+      over lines
+  other:
+    volumes:
+    - data:/data
+    - type: bind
+      source: /a
+"""
+
+
+def test_a_compose_file_is_read() -> None:
+    assert parse_yaml(COMPOSE) == {
+        "services": {
+            "sandbox": {
+                "image": "acme/sandbox:latest",
+                "ports": ["8000:8000", "9000:9000"],
+                "environment": ["SESSION_TTL_SECONDS=900", "QUOTED=a b"],
+                "command": "run this and that\nthen more",
+                "notes": "one\n  two\n",
+                "empty": None,
+                "nothing": None,
+                "long": "goes on over lines",
+            },
+            "other": {"volumes": ["data:/data", {"type": "bind", "source": "/a"}]},
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", None),
+        ("# only a comment", None),
+        ("---\nname: x\n", {"name": "x"}),
+        ("\ufeffname: x", {"name": "x"}),
+        ("a: 1\nb: true\nc: 1.5", {"a": "1", "b": "true", "c": "1.5"}),
+        ("description: Use it: when you like # or not", {"description": "Use it: when you like"}),
+        ("url: http://a.example/#part", {"url": "http://a.example/#part"}),
+        (r'a: "tab\t \"quoted\" \\ \u00e9"', {"a": 'tab\t "quoted" \\ é'}),
+        ("a: 'it''s'", {"a": "it's"}),
+        ('"a key": 1', {"a key": "1"}),
+        ("- a\n- b: 1\n  c: 2\n-\n  - d", ["a", {"b": "1", "c": "2"}, ["d"]]),
+        ("a: []", {"a": []}),
+        ("just text", "just text"),
+        ("a: |\n  x\n\nb: 1", {"a": "x\n", "b": "1"}),
+    ],
+)
+def test_what_people_write_is_read(text: str, found: object) -> None:
+    assert parse_yaml(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: 1\nb: &x 2", "line 2: it begins with an anchor"),
+        ("a: *x", "line 1: it begins with an alias"),
+        ("a: !!python/object:os.system x", "line 1: it begins with a tag"),
+        ("a: {b: 1}", "line 1: it begins with a mapping in braces"),
+        ("a:\n\t- b", "line 2: it is indented with a tab"),
+        ("a: 1\na: 2", "line 2: 'a' is there twice"),
+        ("a: 1\n---\nb: 2", "line 2: another document begins"),
+        ("  a: 1\nb: 2", "line 2: it is indented otherwise"),
+        ("a: 1\nb", "line 2: a name and a colon should be here"),
+        ('a: "b', "line 1: a quoted text must end on its line"),
+        ("a: [b", "line 1: a list in brackets must end on its line"),
+        ("a: [[b]]", "line 1: a list in brackets can only have texts in it"),
+        ("\n".join(" " * depth + "a:" for depth in range(40)), "nested deeper than 24"),
+    ],
+)
+def test_what_is_not_read_is_refused_by_its_line(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why.replace("(", r"\(").replace("[", r"\[")):
+        parse_yaml(text)
