@@ -50,7 +50,14 @@ class Facts:
 
 def is_public(settings: Settings) -> bool:
     """Whether other machines can reach the service, by themselves or through a proxy."""
-    return not is_loopback(settings.serve.host) or bool(settings.serve.trusted_proxies)
+    serve = settings.serve
+    return not is_loopback(serve.host) or bool(serve.trusted_proxies) or _has_public_name(serve.ports_url)
+
+
+def _has_public_name(ports_url: str) -> bool:
+    """Whether servers inside have hosts that others look up: something of ours then stands where they lead to."""
+    name = urlsplit(ports_url.replace("*.", "", 1)).hostname or "localhost"
+    return not is_loopback(name) and not name.endswith(".localhost")
 
 
 def is_production(settings: Settings) -> bool:

@@ -35,6 +35,8 @@ NO_HTTP = {
     "a head without an end": OK + b"X: " + b"y" * 200_000,
     "a thousand headers": OK + b"X: y\r\n" * 5000 + b"\r\n",
     "more headers than we take": OK + b"X: y\r\n" * 300 + b"Content-Length: 0\r\n\r\n",
+    "a status that we cannot pass on": b"HTTP/1.1 999 No\r\nContent-Length: 0\r\n\r\n",
+    "a bell in a header": OK + b"X: \x07\r\nContent-Length: 0\r\n\r\n",
     "a folded header": OK + b"X: y\r\n\x01z: 1\r\n\r\n",
     "a NUL in a header": OK + b"X: a\0b\r\nContent-Length: 0\r\n\r\n",
     "a space before the colon": OK + b"X : a\r\nContent-Length: 0\r\n\r\n",
@@ -169,6 +171,15 @@ def test_no_credential_of_ours_goes_in(target: Attacked, inside: Inside, anybody
         assert "referer" not in said.lower()
     said = inside.ask("/echo", headers={"Cookie": f"k={key}"}).text
     assert key not in said
+
+
+def test_no_page_has_a_key_in_its_address(target: Attacked, inside: Inside, anybody: httpx.Client, link: str) -> None:
+    """Its script could read it there, wherever the page has its origin."""
+    key = target.secrets["ann"]
+    for path in (f"/api/v1/sandboxes/{inside.sandbox}/ports/{inside.port}/", f"{link}/"):
+        answer = anybody.get(f"/k/{key}{path}")
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+        assert key not in answer.text
 
 
 def test_a_server_inside_gets_what_is_meant_for_it(inside: Inside, anybody: httpx.Client, link: str) -> None:

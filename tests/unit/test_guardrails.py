@@ -28,6 +28,7 @@ def sentences(base: dict[str, Any], more: dict[str, Any], **facts: Any) -> list[
 SETTINGS: list[tuple[str, tuple[dict[str, Any], ...], dict[str, Any], str]] = [
     ("no_auth", BOTH, {"serve": {"auth": False}}, "serve.auth is off"),
     ("no_auth", ({},), {"serve": {"auth": False, "trusted_proxies": ("127.0.0.1",)}}, "serve.auth is off"),
+    ("no_auth", ({},), {"serve": {"auth": False, "ports_url": "https://*.apps.example.com"}}, "serve.auth is off"),
     ("short_secret", (PRODUCTION,), {"jwt": {"secret": "x" * 31}}, "jwt.secret has less than 32"),
     ("open_dialect", BOTH, {"dialects": {"onyx": {"open": True}}}, "dialects.onyx.open lets anybody"),
     ("cors_any", BOTH, {"serve": {"cors_origins": ("*",)}}, "serve.cors_origins is *"),
@@ -106,6 +107,7 @@ def test_the_defaults_are_good_everywhere(base: dict[str, Any]) -> None:
     "more",
     [
         {"serve": {"auth": False}},
+        {"serve": {"auth": False, "ports_url": "http://*.apps.localhost:8000"}},
         {"debug": True, "engine": "bare", "optional_layers": ("memory",)},
         {"serve": {"cors_origins": ("http://a.example", "*"), "docs": True}},
         {"quota": {"active": 0}, "life": {"idle_timeout_s": None}},

@@ -67,6 +67,8 @@ def test_a_size_is_a_number_and_a_unit_of_1024(text: str, size: int) -> None:
         ({}, "limits = 3", ["warren.toml", "[limits]"]),
         ({}, "image = 3", ["warren.toml: image", "3", "string"]),
         ({}, "image =", ["warren.toml", "not valid TOML"]),
+        # What a sandbox left in the working folder must not let the next one out.
+        ({}, "engine = 'bare'\nallow_bare = true", ["warren.toml: allow_bare", "WARREN_ALLOW_BARE"]),
     ],
 )
 def test_a_wrong_setting_is_one_sentence_that_names_it(

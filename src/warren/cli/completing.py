@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from warren.cli.tables import harmless
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+_ID = re.compile(r"sbx_[0-9a-z]{8,40}")
 _PATIENCE_S = 2.0
 _MOST = 200
 _FIXED = {
@@ -147,7 +151,12 @@ def _ask(connection: http.client.HTTPConnection, path: str, headers: dict[str, s
     with contextlib.closing(connection):
         connection.request("GET", f"{path}/api/v1/sandboxes?limit={_MOST}{more}", headers=headers)
         items = json.loads(connection.getresponse().read()).get("items", [])
-    return [(str(each["id"]), f"{each['status']}, {each['image']}") for each in items]
+    # A shell puts it on the command line as it is, whatever service said it.
+    return [
+        (each["id"], " ".join(harmless(f"{each['status']}, {each['image']}").split()))
+        for each in items
+        if _ID.fullmatch(each["id"])
+    ]
 
 
 def _read_store(data_dir: str | None) -> list[Candidate]:

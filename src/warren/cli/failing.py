@@ -28,7 +28,10 @@ def explain(exc: ConfigError | Error | OSError) -> int:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"warren: {sentence}", file=sys.stderr)
+    from warren.cli.tables import harmless
+
+    # It may quote the name of a file, or what a service said.
+    print(f"warren: {harmless(sentence)}", file=sys.stderr)
     return code
 
 

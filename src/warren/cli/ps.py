@@ -56,12 +56,12 @@ def ps(
 
     target = Target(url, data_dir)
     labels = dict(parse_pair(pair) for pair in label or ())
-    shows_owner = everybody or not target.is_remote
+    of_everybody = everybody or not target.is_remote
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         found: list[SandboxInfo] = []
         async for sandbox in client.sandboxes.all(
-            status=status or (), image=image, metadata=labels, everybody=shows_owner
+            status=status or (), image=image, metadata=labels, everybody=of_everybody
         ):
             if len(found) == limit:
                 print(f"warren: there are more than {limit}; --limit shows more", file=sys.stderr)
@@ -72,7 +72,7 @@ def ps(
         elif wants_json(as_json):
             print_json([as_plain(info) for info in found])
         else:
-            _print(found, shows_owner=shows_owner and len({info.owner for info in found}) > 1)
+            _print(found, shows_owner=everybody or len({info.owner for info in found}) > 1)
         return 0
 
     return run_with_client(target, work)
@@ -95,7 +95,8 @@ def _print(found: list[SandboxInfo], *, shows_owner: bool) -> None:
             render_size(info.memory_mb << 20),
             f"{info.cpu:g}",
             str(info.command_count),
-            " ".join(f"{name}={value}" for name, value in info.metadata.items()),
+            # On one line: the next must not look like another sandbox.
+            " ".join(f"{name}={value}".replace("\n", "\\n") for name, value in info.metadata.items()),
         ]
         rows.append([*row, f"{info.owner.tenant}/{info.owner.subject}"] if shows_owner else row)
     print_table(None, [*columns, "owner"] if shows_owner else columns, rows)

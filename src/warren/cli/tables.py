@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What a terminal obeys, or reads backwards; all but tabs and ends of lines."""
+_COLOURED = re.compile(r"\x1b\[3[1-3]m[a-z, ]+\x1b\[0m")
+"""The one way in which cells of ours have a colour."""
 
 
 def wants_json(asked: bool) -> bool:
@@ -30,9 +37,15 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
+def harmless(text: str) -> str:
+    """Write what a terminal would obey so that it is only seen: names and labels are chosen by anybody."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document."""
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    print(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -54,5 +67,5 @@ def build_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequen
         # What somebody may want to copy, an id or a name, stays in one piece.
         table.add_column(column, overflow="fold", no_wrap=number == 0)
     for row in rows:
-        table.add_row(*(Text.from_ansi(cell) if "\x1b" in cell else Text(cell) for cell in row))
+        table.add_row(*(Text.from_ansi(cell) if _COLOURED.fullmatch(cell) else Text(harmless(cell)) for cell in row))
     return table

@@ -88,7 +88,7 @@ def _parse(body: str) -> Claims | None:
     try:
         values = json.loads(_decode(body))
         return Claims(**{**values, "kind": Kind(values["kind"])})
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

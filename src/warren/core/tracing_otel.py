@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
 _SEND_S = 5.0
-_PROPAGATED = frozenset({b"traceparent", b"tracestate"})
+_PROPAGATED = frozenset({b"traceparent"})
+"""Not `tracestate`: it is text of the caller's, and spans would hold it."""
 
 
 class OtelTracer(Tracer):

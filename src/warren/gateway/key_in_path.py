@@ -1,4 +1,7 @@
-"""`/k/<key>/…`: for clients that can be given an address and nothing else. The key is never logged, as no path is."""
+"""`/k/<key>/…`: for clients that can be given an address and nothing else. The key is never logged, as no path is.
+
+Servers inside sandboxes are not reached that way: a page can read its own address.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ class KeyInPath:
 
 
 def _take_key(scope: Scope) -> Scope:
+    scope["state"]["has_key_in_path"] = True
     key, _, rest = scope["path"].removeprefix(PREFIX).partition("/")
     raw = scope.get("raw_path") or b""
     _, _, raw_rest = raw.removeprefix(PREFIX.encode()).partition(b"/")

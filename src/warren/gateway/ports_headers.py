@@ -46,7 +46,8 @@ _NOT_OUT = _HOP | {
     # These speak for all of our origin, or for our whole host.
     *(b"alt-svc", b"clear-site-data", b"strict-transport-security", b"public-key-pins", b"expect-ct"),
     *(b"nel", b"report-to", b"reporting-endpoints", b"service-worker-allowed", b"origin-agent-cluster"),
-    *(b"accept-ch", b"critical-ch", b"set-login", b"activate-storage-access"),
+    *(b"accept-ch", b"critical-ch", b"set-login", b"activate-storage-access", b"use-as-dictionary"),
+    *(b"sec-session-registration", b"secure-session-registration"),
     # These are orders to a reverse proxy in front of us.
     *(b"x-sendfile", b"x-lighttpd-send-file", b"x-litespeed-location", b"x-reproxy-url"),
 }

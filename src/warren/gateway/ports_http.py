@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from typing import TYPE_CHECKING
 
 import anyio
@@ -36,6 +37,8 @@ CONTINUE_S = 2.0
 ASK_AGAIN_S = 15.0
 _MAX_INTERIM = 16
 _VERSIONS = frozenset({b"1.0", b"1.1"})
+_LAST_STATUS = 599
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +112,9 @@ class _Exchange:
         status, listed = response.status_code, response.headers
         if len(listed) > MAX_HEADERS:
             raise self._odd(f"more than {MAX_HEADERS} headers")
+        # WHY: h11 lets both pass, and our own side of HTTP fails on them.
+        if status > _LAST_STATUS or any(_CONTROLS.search(value) for _, value in listed):
+            raise self._odd("a status or a header that there cannot be")
         self._connection.answered(str(status))
         origin = dict(scope["headers"]).get(b"origin")
         headers = [*headers_out(listed, self._mount, origin=origin), *content_length(listed, status)]

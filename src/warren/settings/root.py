@@ -23,7 +23,17 @@ from warren.settings.groups import (
 from warren.settings.groups_dialects import DialectsSettings
 from warren.settings.groups_identity import JwtSettings, TenantSettings
 from warren.settings.kinds import Group, Names, Seconds
-from warren.settings.sources import FILE, Given, Origin, Source, check_variables, gather, must_be_table, not_a_setting
+from warren.settings.sources import (
+    FILE,
+    Given,
+    Origin,
+    Source,
+    check_variables,
+    gather,
+    must_be_table,
+    not_a_setting,
+    refuse_from_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -100,6 +110,7 @@ class Settings(Group):
         known = list(walk(cls))
         check_variables(known, environ)
         given = gather(known, environ, path, flags or {})
+        refuse_from_file(given, "allow_bare", path)
         try:
             settings = cls.model_validate(given.values)
             settings.limits.build()

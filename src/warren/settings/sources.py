@@ -67,6 +67,15 @@ def gather(entries: list[Entry], environ: Mapping[str, str], path: str, flags: M
     return given
 
 
+def refuse_from_file(given: Given, name: str, path: str) -> None:
+    """Raise ConfigError where `warren.toml` says what only whoever types or starts a command may say.
+
+    WHY: the working folder may hold what came out of a sandbox, and that must not be what lets the next one out.
+    """
+    if given.origins.get(name, Origin(Source.DEFAULT)).source is Source.FILE:
+        raise ConfigError(f"{path}: {name} is not taken from a file: set {PREFIX}{name.upper()}, or use its flag")
+
+
 def check_variables(entries: list[Entry], environ: Mapping[str, str]) -> None:
     """Raise ConfigError for a `WARREN_…` that is no setting: it was meant to be one."""
     known = {each.variable for each in entries} - {None}
@@ -78,8 +87,8 @@ def check_variables(entries: list[Entry], environ: Mapping[str, str]) -> None:
 
 def not_a_setting(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     """Return the sentence about a name that is no setting: the nearest that is, or where all of them are."""
-    nearest, _, _ = suggest(name, known, prefix=prefix).partition(" There is ")
-    return f"{name} is not a setting{nearest} {'' if nearest.endswith('?') else _REFERENCE}".rstrip()
+    nearest, mark, _ = suggest(name, known, prefix=prefix).partition("?")
+    return f"{name} is not a setting{nearest}?" if mark else f"{name} is not a setting: {_REFERENCE}"
 
 
 def read_secret(path: str, asked_by: str) -> str:

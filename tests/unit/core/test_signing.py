@@ -110,3 +110,7 @@ def test_without_a_file_links_are_good_in_this_process_only() -> None:
 
     assert verify(sign(CLAIMS, first.signing()), first.verifying()) == CLAIMS
     assert verify(sign(CLAIMS, first.signing()), second.verifying()) is None
+
+
+def test_a_token_that_is_a_tower_of_brackets_is_of_no_kind() -> None:
+    assert peek_kind("W1tb" * 3000) is None

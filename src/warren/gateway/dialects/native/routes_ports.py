@@ -33,6 +33,8 @@ async def proxy_port(call: Call) -> ASGIApp:
     from warren.gateway.ports_http import PortReply
 
     scope, mount = call.scope, _mount(call)
+    if scope["state"].get("has_key_in_path"):
+        raise Forbidden("a page at this address could read the key in it: send the key as a header, or make a link")
     if scope["method"] in _REFUSED:
         raise HTTPException(405, headers={"Allow": b", ".join(_ALLOW).decode()})
     if is_service_worker(scope["headers"]) and not mount.has_host:
