@@ -2,16 +2,138 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import os
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from api import golden
+from api.otari import Otari, connect
+from api.served import Served, wait_for
 
 if TYPE_CHECKING:
-    from api.served import Served
+    from collections.abc import Callable
+
+    from warren.settings import Settings
 
 
 @pytest.mark.parametrize("name", golden.names("otari"))
 def test_golden(served: Served, name: str) -> None:
     golden.replay(served, "otari", name)
+
+
+def test_calls_of_one_session_wait_for_each_other_and_a_shell_does_not(served: Served) -> None:
+    with Otari(served) as otari, concurrent.futures.ThreadPoolExecutor(4) as threads:
+        otari.python("n = 0")
+        slow = [threads.submit(otari.python, "import time\nm = n\ntime.sleep(0.5)\nn = m + 1") for _ in range(3)]
+        beside = threads.submit(otari.bash, "echo beside").result()
+        assert not all(call.done() for call in slow)
+        for call in slow:
+            assert call.result()["return_code"] == 0
+
+        assert beside["stdout"] == "beside\n"
+        assert otari.python("print(n)")["stdout"] == "3"
+
+
+def test_more_sessions_than_there_may_be_are_refused_as_clients_know_it(make_settings: Callable[..., Settings]) -> None:
+    served = Served(make_settings(quota={"sandboxes": 1}))
+    served.start()
+    try:
+        with Otari(served) as otari:
+            refused = otari.http.post("/sessions")
+    finally:
+        served.stop()
+
+    assert (refused.status_code, refused.json()) == (503, {"detail": "sandbox holds 1 sessions (max=1)"})
+    assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_a_dialect_that_is_open_asks_for_no_key(make_settings: Callable[..., Settings]) -> None:
+    served = Served(make_settings(dialects={"otari": {"open": True}}))
+    served.start()
+    try:
+        with Otari(served, "nobody") as otari, connect(served) as ann:
+            assert otari.python("print(1)")["stdout"] == "1"
+            assert ann.get("/api/v1/sandboxes").json()["items"] == []
+            assert otari.http.get("/api/v1/sandboxes").status_code == 401
+    finally:
+        served.stop()
+
+
+@pytest.mark.parametrize("path", [None, "deep/large.bin"])
+def test_a_large_file_arrives_whole_wherever_its_path_stands(served: Served, path: str | None) -> None:
+    content = os.urandom(5 << 20)
+    with Otari(served) as otari:
+        shown = otari.upload_path_last(content, path)
+        target = path or "large.bin"
+
+        assert (shown.status_code, shown.json()) == (201, {"path": target, "size_bytes": len(content)})
+        assert otari.download(target).content == content
+        assert otari.bash("ls -A | wc -l")["stdout"] == "1\n"
+
+
+def test_a_large_file_that_may_not_be_where_it_should_leaves_nothing(served: Served) -> None:
+    with Otari(served) as otari:
+        otari.bash("mkdir folder")
+        for path, status in (("../x", 403), ("folder", 400)):
+            assert otari.upload_path_last(bytes(2 << 20), path).status_code == status
+
+        assert otari.bash("ls -A")["stdout"] == "folder\n"
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_file_over_the_limit_is_refused_and_nothing_of_it_stays(
+    make_settings: Callable[..., Settings], announced: bool
+) -> None:
+    served = Served(make_settings(dialects={"otari": {"upload_bytes": "1M"}}))
+    served.start()
+    try:
+        with Otari(served) as otari:
+            size = 3 << 20 if announced else (1 << 20) + 1
+            shown = otari.upload(bytes(size), path="f")
+            assert (shown.status_code, shown.json()) == (413, {"detail": "file exceeds 1 MB limit"})
+            assert otari.upload(bytes(1 << 20), path="g").status_code == 201
+            assert otari.bash("ls -A")["stdout"] == "g\n"
+    finally:
+        served.stop()
+
+
+def test_a_command_longer_than_an_argument_may_be_runs(served: Served) -> None:
+    with Otari(served) as otari:
+        done = otari.bash("# " + "x" * 150_000 + "\nread line; echo [$line]; echo $((6 * 7)); exit 3")
+
+    assert (done["stdout"], done["return_code"]) == ("[]\n42\n", 3)
+
+
+def test_a_program_that_uses_too_much_memory_is_said_to(served: Served) -> None:
+    if served.settings.engine != "local":
+        pytest.skip("the bare engine limits nothing")
+    with Otari(served) as otari:
+        otari.python("x = 1")
+        done = otari.python("print('so far', flush=True)\nb = [bytearray(64 << 20) for _ in range(64)]")
+
+        assert done["return_code"] == -1
+        assert (done["stdout"], done["stderr"]) == ("so far\n", "runner: killed by sandbox limit (memory)\n")
+        assert otari.python("print(x)")["stdout"] == "1"
+
+
+def test_a_client_that_leaves_ends_what_it_started(served: Served) -> None:
+    with Otari(served) as otari:
+        body = {"tool": "bash_code_execution", "input": {"command": "sleep 40.75"}, "timeout_seconds": 60}
+        with pytest.raises(httpx.ReadTimeout):
+            otari.http.post(f"/sessions/{otari.id}/exec", json=body, timeout=1)
+
+        wait_for(lambda: otari.bash("pgrep -fc '[s]leep 40.75'")["stdout"] == "0\n")
+
+
+def test_a_session_is_a_sandbox_of_the_native_api(served: Served) -> None:
+    with Otari(served) as otari:
+        done = otari.use("code_execution", code="print(1)")
+        shown = otari.http.get(f"/api/v1/sandboxes/{otari.id}").json()
+        ran = otari.http.get(f"/api/v1/sandboxes/{otari.id}/executions/{done['execution_id']}")
+
+    assert shown["metadata"] == {"dialect": "otari"}
+    assert shown["storage"] == "ephemeral"
+    assert ran.json()["code"] == "print(1)"
