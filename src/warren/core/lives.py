@@ -185,14 +185,14 @@ class Lives:
         place.link = None
         try:
             with explained():
-                await self._engine.stop(place.handle)
+                note = await self._engine.stop(place.handle)
         except SandboxLost as error:
             self._note_lost(place, f"its workspace is gone: {error}")
             await self.become(place, Status.DESTROYING)
             await self._finish_destroy(place)
             return
         await self._links.drop(place.id)
-        await self.become(place, Status.STOPPED, reason=reason)
+        await self.become(place, Status.STOPPED, reason=" ".join(filter(None, (reason, note))) or None)
 
     async def _finish_destroy(self, place: Place) -> None:
         place.link = None
