@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.testing import checks_files, checks_lifecycle, checks_running, checks_state
+from warren.testing import checks_files, checks_lifecycle, checks_running, checks_scratch, checks_state
 from warren.testing.subject import Subject
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def _collect(*modules: ModuleType) -> tuple[Callable[[Subject], Awaitable[None]]
     return tuple(value for module in modules for name, value in vars(module).items() if name.startswith("check_"))
 
 
-CHECKS = _collect(checks_lifecycle, checks_running, checks_state, checks_files)
+CHECKS = _collect(checks_lifecycle, checks_running, checks_state, checks_files, checks_scratch)
 """Every check, in the order to read them."""
 
 
