@@ -86,8 +86,23 @@ def _renew(loop: Loop, place: int, name: str) -> None:
 
 
 def _delete(place: int, name: str) -> None:
+    """Delete what was taken away, in a worker; what a program shut is opened first."""
     with contextlib.suppress(OSError):
-        delete_tree(place, name)
+        try:
+            delete_tree(place, name)
+        except PermissionError:
+            _open_up(os.path.join(ROOT, name))
+            delete_tree(place, name)
+
+
+def _open_up(top: str) -> None:
+    # SAFE BECAUSE: all of it is the program's own; whoever swaps a folder for a link changes a mode that they could.
+    os.chmod(top, 0o700)
+    for path, folders, _ in os.walk(top):
+        for folder in folders:
+            below = os.path.join(path, folder)
+            if not os.path.islink(below):
+                os.chmod(below, 0o700)
 
 
 def _empty_quickly(place: int, name: str) -> bool:

@@ -63,6 +63,7 @@ async def check_a_program_finds_its_folders_empty(subject: Subject) -> None:
             f"rm -r {_OUT} && touch {_OUT}",
             f"rm -r {_OUT}",
             f"chmod 0 {_OUT}",
+            f"mkdir -p {_OUT}/a/b/c && chmod 0 {_OUT}/a/b {_OUT}/a",
         ):
             assert (await _run(link, left)).ok, left
             result = await _run(link, f"ls -A {_OUT} {_OTHER}; test -w {_OUT} && test -d {_OUT}")
