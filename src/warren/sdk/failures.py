@@ -43,6 +43,10 @@ _BY_STATUS: dict[int, type[Error]] = {
 }
 """For codes that this version does not know, and for proxies that answer in the service's place."""
 _LONGEST_WAIT_S = 86_400.0
+_WITHOUT_SENTENCE = {
+    404: "there is no such file, or no such sandbox",
+    409: "it is not a file, or the sandbox cannot be asked now",
+}
 
 
 class ServiceUnreachable(Error):
@@ -75,7 +79,8 @@ def build_error(status: int, headers: Mapping[str, str], body: bytes, *, has_key
     cls = by_code(code) if isinstance(code, str) else None
     if cls is None:
         cls = _BY_STATUS.get(status) or (RequestError if 400 <= status < 500 else Error)
-    error = cls(_say(status, problem, has_key=has_key))
+    is_ours = headers.get("content-type", "").startswith("application/problem+json")
+    error = cls(_say(status, problem, has_key=has_key, is_ours=is_ours))
     error.code = code if isinstance(code, str) else getattr(cls, "code", "error")
     error.status = status
     error.request_id = str(problem.get("request_id") or headers.get("x-request-id", ""))
@@ -156,9 +161,12 @@ def _read_problem(body: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) and isinstance(found.get("detail"), str) else {}
 
 
-def _say(status: int, problem: Mapping[str, Any], *, has_key: bool) -> str:
+def _say(status: int, problem: Mapping[str, Any], *, has_key: bool, is_ours: bool) -> str:
     if status == 401 and not has_key:
         return f"the service asks for a key: set {KEY} or give api_key=; `warren keys create` makes one"
     if problem:
         return str(problem["detail"])
+    if is_ours:
+        # The answer to a HEAD has no body, and thus no sentence.
+        return _WITHOUT_SENTENCE.get(status, f"the service refused it with {status}")
     return f"the answer was {status}, and not one of Warren's: see whether a proxy stands before the service"

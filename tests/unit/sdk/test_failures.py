@@ -5,7 +5,7 @@ import json
 import pytest
 
 import warren
-from warren.errors import BY_CODE, Error, InvalidRequest, Overloaded, RequestError
+from warren.errors import BY_CODE, Error, InvalidRequest, NotFound, Overloaded, RequestError
 from warren.sdk.failures import build_error, build_stream_error, parse_wait
 
 
@@ -69,3 +69,10 @@ def test_retry_after_is_read(text: str | None, seconds: float | None) -> None:
 
 def test_every_error_of_the_service_is_public() -> None:
     assert [cls.__name__ for cls in BY_CODE.values() if getattr(warren, cls.__name__, None) is not cls] == []
+
+
+def test_an_answer_to_head_has_no_sentence_and_is_ours_all_the_same() -> None:
+    error = build_error(404, {"content-type": "application/problem+json"}, b"")
+
+    assert isinstance(error, NotFound)
+    assert str(error) == "there is no such file, or no such sandbox"
