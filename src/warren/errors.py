@@ -212,9 +212,11 @@ def suggest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
     words = sorted(each.removeprefix(prefix) for each in known)
     ends = {each.replace(".", "_").rpartition("_")[2]: each for each in words}
     near = get_close_matches(asked, words, n=1) or [ends[end] for end in get_close_matches(asked, ends, n=1)]
-    nearest = f": did you mean {prefix}{near[0]}?" if near else ":"
     listed = ", ".join(prefix + each for each in words) or "nothing"
-    return f"{nearest} There is {listed}" if not near or len(words) <= 8 else nearest
+    if not near:
+        return f": there is {listed}"
+    nearest = f": did you mean {prefix}{near[0]}?"
+    return f"{nearest} There is {listed}" if len(words) <= 8 else nearest
 
 
 def by_code(code: str) -> type[Error] | None:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import typer
 import typer.main
 
+from warren.cli.help import Helpful
+
 
 class Command(NamedTuple):
     """Where a command, or a group of them, is written down."""
@@ -69,10 +71,13 @@ def _build(name: str, command: Command) -> Any:
     # With a callback it is a group, from which the one command can be taken.
     group = typer.Typer(rich_markup_mode=None, add_completion=False, callback=lambda: None)
     if isinstance(found, typer.Typer):
+        for each in found.registered_commands:
+            each.cls = Helpful
         group.add_typer(found, name=name, short_help=command.help)
     else:
         group.command(
             name,
+            cls=Helpful,
             short_help=command.help,
             epilog=getattr(module, command.examples),
             hidden=name.startswith("_"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from warren.cli.help import name_argument
 from warren.cli.main import build_commands
 
 if TYPE_CHECKING:
@@ -60,20 +61,15 @@ def _sections(path: str, command: Any) -> Iterator[str]:
 def _section(path: str, command: Any) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
-    usage = " ".join([path, "[OPTIONS]" if options else "", *(_argument(p) for p in arguments)])
+    usage = " ".join([path, "[OPTIONS]" if options else "", *(name_argument(p) for p in arguments)])
     yield f"## {path}\n"
     yield f"`{' '.join(usage.split())}`\n"
     yield _paragraphs(command.help)
-    rows = [(f"`{_argument(p)}`", p.help) for p in arguments] + [(_option(p), p.help) for p in options]
+    rows = [(f"`{name_argument(p)}`", p.help) for p in arguments] + [(_option(p), p.help) for p in options]
     if rows:
         yield "| | |\n|---|---|"
         yield "\n".join(f"| {name} | {what} |" for name, what in rows) + "\n"
     yield "```\n" + "\n".join(_examples(command.epilog)) + "\n```\n"
-
-
-def _argument(parameter: Any) -> str:
-    name = parameter.metavar or parameter.name.upper()
-    return name if parameter.required or name.startswith("[") else f"[{name}]"
 
 
 def _option(parameter: Any) -> str:

@@ -38,7 +38,9 @@ def run(
         list[str] | None, typer.Argument(metavar="[-- ARGS...]", show_default=False, help="The program's arguments.")
     ] = None,
     *,
-    code: Annotated[str | None, typer.Option("--code", "-c", help="The program itself, instead of a file.")] = None,
+    code: Annotated[
+        str | None, typer.Option("--code", "-c", metavar="CODE", help="The program itself, instead of a file.")
+    ] = None,
     image: ImageName = None,
     memory: Memory = None,
     cpus: Cpus = None,

@@ -13,7 +13,7 @@ import typer
 from warren.cli.options import AsJson, Url
 from warren.cli.stored import DataDir
 from warren.cli.tables import print_json, wants_json
-from warren.cli.units import render_size
+from warren.cli.units import render_size, shorten_id
 from warren.errors import NotFound
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def copy(
         place = await find_sandbox(client, where, begin.sandbox or end.sandbox or "", to_use=True)
         move = _upload if begin.sandbox is None else _download
         copied = await move(place.files, begin.path, end)
-        _tell(copied, place.id, as_json=wants_json(as_json), is_quiet=end.path == "-" and end.sandbox is None)
+        _tell(copied, place.id, as_json=wants_json(as_json), is_upload=begin.sandbox is None)
         return 0
 
     return run_with_client(where, work)
@@ -197,8 +197,8 @@ def _bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def _tell(copied: _Copied, sandbox_id: str, *, as_json: bool, is_quiet: bool) -> None:
-    if is_quiet:
+def _tell(copied: _Copied, sandbox_id: str, *, as_json: bool, is_upload: bool) -> None:
+    if copied.target == "-" and not is_upload:
         return
     if as_json:
         print_json(
@@ -211,4 +211,5 @@ def _tell(copied: _Copied, sandbox_id: str, *, as_json: bool, is_quiet: bool) ->
             }
         )
     else:
-        print(f"{copied.source} is at {copied.target}, {render_size(copied.bytes)}.")
+        at = f"{shorten_id(sandbox_id)}:{copied.target}" if is_upload else copied.target
+        print(f"{copied.source} is at {at}, {render_size(copied.bytes)}.")

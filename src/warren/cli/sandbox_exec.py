@@ -34,7 +34,7 @@ def run(
     *,
     code: Annotated[
         str | None,
-        typer.Option("--code", "-c", show_default=False, help="Python, in a kernel that keeps its variables."),
+        typer.Option("--code", "-c", metavar="CODE", help="Python, in a kernel that keeps its variables."),
     ] = None,
     shell: Annotated[bool, typer.Option("--shell", help="The code is bash.")] = False,
     kernel: Annotated[str, typer.Option(metavar="NAME", help="The kernel that Python runs in.")] = "main",
