@@ -71,7 +71,9 @@ class Executions:
         self._conductor = Conductor(self._writer, links, observer)
         self._followers = Followers(observer)
         # Each may be 2 MiB and its displays, and as JSON six times that, for as long as its client does not read it.
-        self.results = Transfers(observer, "large results", own=8, everybody=32, waiting=64)
+        self.results = Transfers(
+            observer, "large results", what_own="large results of yours", own=8, everybody=32, waiting=64
+        )
         self._adoption = Adoption(store, self._conductor)
         self._once = Once(store, self._look_up)
 

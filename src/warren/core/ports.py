@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.port_traffic import PortTraffic
-from warren.core.waiting import Gate
-from warren.errors import Conflict, Error, NotFound, Overloaded, QuotaExceeded, Unreachable
+from warren.core.transfers import Transfers
+from warren.errors import Conflict, Error, NotFound, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from warren.core.places import Place
     from warren.core.port_traffic import Window
     from warren.core.sandboxes import Sandboxes
-    from warren.records import Caller, Owner
+    from warren.records import Caller
 
 WINDOW = 256 << 10
 """Of what a server says and a slow client has not read yet: what a connection may cost us."""
@@ -91,10 +91,16 @@ class Ports:
     def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Observer) -> None:
         self._sandboxes = sandboxes
         self._audit = audit
-        self._observer = observer
         self._traffic = PortTraffic(audit)
-        self._gates: dict[tuple[Owner, str], Gate] = {}
-        self.everybody = self._build("connections to ports", EVERYBODY, shared=True)
+        self.connections = Transfers(
+            observer,
+            "connections to ports",
+            what_own="connections to one sandbox",
+            own=OWN,
+            everybody=EVERYBODY,
+            waiting=WAITING,
+            wait_s=WAIT_S,
+        )
 
     async def run(self) -> None:
         """Write down what passed, for as long as the service lives, and the rest at its end."""
@@ -115,7 +121,7 @@ class Ports:
         window, is_first = self._traffic.begin(caller, sandbox_id, port)
         outcome, status = "abandoned", "abandoned"
         try:
-            async with self._one(caller, sandbox_id):
+            async with self.connections.one(caller.principal.owner, sandbox_id):
                 try:
                     connection = await self._open(caller, sandbox_id, port, window)
                     outcome = "ok"
@@ -142,31 +148,3 @@ class Ports:
                 with contextlib.suppress(NotFound, Conflict):
                     return PortConnection(await place.link.connect_port(port, host, window=WINDOW), place, window)
         raise Unreachable(f"nothing listens on port {port} of {sandbox_id}: start a server there")
-
-    @contextlib.asynccontextmanager
-    async def _one(self, caller: Caller, sandbox_id: str) -> AsyncIterator[None]:
-        """Hold a place for a connection, waiting for one."""
-        owner = caller.principal.owner
-        # By owner too: those to whom it is no sandbox at all must not stand in the way.
-        key = (owner, sandbox_id)
-        gate = self._gates.setdefault(key, self._build("connections to one sandbox", OWN))
-        try:
-            await gate.enter(owner)
-        except Overloaded as error:
-            raise QuotaExceeded(str(error), retry_after_s=error.retry_after_s or 1.0) from error
-        try:
-            await self.everybody.enter(owner)
-            try:
-                yield
-            finally:
-                self.everybody.leave(owner)
-        finally:
-            gate.leave(owner)
-            # SAFE BECAUSE: whoever waits is let in when one leaves, so an empty gate has no line.
-            if not gate.inside and self._gates.get(key) is gate:
-                del self._gates[key]
-
-    def _build(self, what: str, places: int, *, shared: bool = False) -> Gate:
-        return Gate(
-            what, places=places, waiting=WAITING, wait_s=WAIT_S, on_refused=self._observer.rejected, shared=shared
-        )

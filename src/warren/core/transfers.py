@@ -1,4 +1,4 @@
-"""How many files pass through the service at once: each that a slow client reads holds a window of memory here."""
+"""How much passes through the service at once: each transfer that a slow client reads holds a window of memory here."""
 
 from __future__ import annotations
 
@@ -30,23 +30,28 @@ class Transfers:
         observer: Observer,
         what: str = "transfers",
         *,
+        what_own: str = "transfers of yours",
         own: int = OWN,
         everybody: int = EVERYBODY,
         waiting: int = WAITING,
         wait_s: float = WAIT_S,
     ) -> None:
         self._observer = observer
-        self._what = what
+        self._what_own = what_own
         self._most_own = own
         self._waiting = waiting
         self._wait_s = wait_s
-        self._own: dict[Owner, Gate] = {}
+        self._own: dict[tuple[Owner, str], Gate] = {}
         self.everybody = self._build(what, everybody, shared=True)
 
     @contextlib.asynccontextmanager
-    async def one(self, owner: Owner) -> AsyncIterator[None]:
-        """Hold a place for a transfer, waiting for one. Raises QuotaExceeded or Overloaded."""
-        gate = self._own.setdefault(owner, self._build(f"{self._what} of yours", self._most_own))
+    async def one(self, owner: Owner, part: str = "") -> AsyncIterator[None]:
+        """Hold a place for a transfer, waiting for one. Raises QuotaExceeded or Overloaded.
+
+        With a part, a sandbox for instance, the owner has as many places for each.
+        """
+        key = (owner, part)
+        gate = self._own.setdefault(key, self._build(self._what_own, self._most_own))
         try:
             await gate.enter(owner)
         except Overloaded as error:
@@ -60,8 +65,8 @@ class Transfers:
         finally:
             gate.leave(owner)
             # SAFE BECAUSE: whoever waits is let in when one leaves, so an empty gate has no line.
-            if not gate.inside and self._own.get(owner) is gate:
-                del self._own[owner]
+            if not gate.inside and self._own.get(key) is gate:
+                del self._own[key]
 
     def _build(self, what: str, places: int, *, shared: bool = False) -> Gate:
         return Gate(

@@ -196,7 +196,7 @@ class _Core(Collector):
             "create": service.admission.creates,
             "execution": service.admission.executions,
             "transfer": service.files.transfers.everybody,
-            "port": service.ports.everybody,
+            "port": service.ports.connections.everybody,
         }
         yield _gauge(
             "warren_waiting", "Requests that wait for a place.", ("line",), {(k,): g.waiting for k, g in lines.items()}
