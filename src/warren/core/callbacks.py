@@ -123,6 +123,9 @@ class ToolCallbacks:
             peer=new.peer,
         )
         folder = await find_folder(link)
+        # WHY a file of that name: Python then keeps no compiled copy, which it would take for the next one's, if that
+        # has the same size and second.
+        await link.write(f"{FOLDER}/__pycache__", b"")
         await link.write(f"{FOLDER}/{MODULE}", render_stub(kept.tools, port, kept.timeout_s))
         await self._store.keep_callbacks(kept)
         self._forget_gone()
