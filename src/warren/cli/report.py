@@ -78,7 +78,8 @@ def explain(result: Ended) -> str | None:
     if result.peak is not None:
         parts.append(f"peak {_amount(result.cause, result.peak)}")
     line = ", ".join(parts)
-    return f"{line}\n{result.hint}" if result.hint else line
+    # Whoever pressed Ctrl-C need not hear that it was pressed.
+    return f"{line}\n{result.hint}" if result.hint and result.cause != Cause.INTERRUPTED else line
 
 
 def as_json(result: ExecResult) -> dict[str, Any]:

@@ -27,7 +27,6 @@ Examples:
 """
 
 _BASH = ("bash", "-i")
-_ENV = {"TERM": "xterm-256color", "PS1": r"sandbox:\w\$ "}
 # IPython where the image has it, for its editing and completion; the plain prompt where not.
 _START_PYTHON = """
 import os, sys
@@ -101,6 +100,6 @@ async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals)
             print(
                 f"A fresh sandbox, {memory} of memory, no network. Ctrl-D leaves it and destroys it.", file=sys.stderr
             )
-        terminal = await link.terminal("shell", argv=argv, cols=columns, rows=rows, env=_ENV)
+        terminal = await link.terminal("shell", argv=argv, cols=columns, rows=rows)
         await join(terminal)
         return await terminal.exit_code()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from warren.guest.streams import Stream
 
 MAX_TERMINALS = 32
+_ENV = {"TERM": "xterm-256color", "PS1": r"sandbox:\w\$ "}
 
 
 def _list(agent: Agent, stream: Stream, _params: dict[str, Any], _payload: bytes) -> None:
@@ -34,7 +35,7 @@ def _open(agent: Agent, stream: Stream, params: dict[str, Any], payload: bytes) 
         return
     argv = get_strings(params, "argv") or ["bash", "-i"]
     columns, rows = _size(params)
-    env = {"TERM": "xterm-256color", **agent.env, **get_env(params)}
+    env = {**_ENV, **agent.env, **get_env(params)}
     if name in agent.terminals:
         raise Refused("conflict", f"terminal {name} exists already")
     if len(agent.terminals) >= MAX_TERMINALS:
