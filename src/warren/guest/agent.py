@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import warren
 from warren.guest import forking, kernel, nursery, processes
 from warren.guest.changes import Changes
-from warren.guest.editor import Undo
+from warren.guest.documents import Undo
 from warren.guest.execution import Ledger
 from warren.guest.facts import Facts
 from warren.guest.kernel_table import Kernels

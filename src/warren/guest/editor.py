@@ -9,11 +9,11 @@ import contextlib
 import os
 import posixpath
 import stat
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
+from warren.guest.documents import MAX_EDITED, Document, read_all, too_large
 from warren.guest.parameters import Refused, get_flag, get_number, invalid
-from warren.guest.paths import Workspace, check_regular, open_at, printable, refusal, rename
-from warren.guest.transfer import temporary_name
+from warren.guest.paths import Workspace, check_regular, refusal
 from warren.guest.tree import Walk
 from warren.guest.wire import MAX_PAYLOAD
 from warren.guest.worker import Worker
@@ -26,42 +26,12 @@ if TYPE_CHECKING:
     from warren.guest.wire import Header
     from warren.guest.worker import Result
 
-MAX_EDITED = MAX_PAYLOAD
-"""Bytes of a file that can be edited, or seen at once."""
 MAX_VIEWED = 256 << 20
 """Bytes of a file of which a part can be seen."""
-UNDO_BYTES = 8 << 20
-UNDO_STEPS = 256
 LEVELS = 2
 _QUICK = 1 << 20
 """What is looked through in the loop itself."""
 _LAST = 1 << 62
-
-_Key = tuple[int, int, str]
-
-
-class Undo:
-    """What files were before they were edited, the newest last. The oldest go when all together hold too much."""
-
-    def __init__(self) -> None:
-        self._steps: list[tuple[_Key, bytes]] = []
-        self._size = 0
-
-    def push(self, key: _Key, content: bytes) -> None:
-        """Keep what a file was."""
-        self._steps.append((key, content))
-        self._size += len(content)
-        while len(self._steps) > UNDO_STEPS or self._size > UNDO_BYTES:
-            self._size -= len(self._steps.pop(0)[1])
-
-    def pop(self, key: _Key) -> bytes | None:
-        """Take back what a file was before its last edit; None when that is not known."""
-        for at in range(len(self._steps) - 1, -1, -1):
-            if self._steps[at][0] == key:
-                content = self._steps.pop(at)[1]
-                self._size -= len(content)
-                return content
-        return None
 
 
 class _Asked(NamedTuple):
@@ -74,62 +44,6 @@ class _Asked(NamedTuple):
     path: str
     text: bytes
     """The payload."""
-
-
-class _Document:
-    """A file that is being edited: the open folder that it is in, and its name there, with no link left to follow."""
-
-    def __init__(self, asked: _Asked) -> None:
-        self._agent = asked.agent
-        self._path = asked.path
-        self._place, self._name = asked.workspace.open_parent(asked.path, follow=True)
-        info = os.fstat(self._place)
-        self.key: _Key = (info.st_dev, info.st_ino, self._name)
-        self._mode = 0o644
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._place)
-
-    def read(self) -> bytes:
-        """Return its content. Raises OSError, and Refused for one that is too large."""
-        fd = open_at(self._place, self._name, os.O_RDONLY)
-        try:
-            info = check_regular(fd)
-            self._mode = stat.S_IMODE(info.st_mode) & 0o777
-            return _read_all(fd, info.st_size, self._path)
-        finally:
-            os.close(fd)
-
-    def write(self, content: bytes, *, replace: bool = True) -> None:
-        """Put content in its place at once. Raises OSError: FileExistsError without `replace`."""
-        temporary = temporary_name()
-        ignored = self._agent.changes.ignored
-        ignored.add(temporary)
-        try:
-            fd = open_at(self._place, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            try:
-                rest = memoryview(content)
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
-                os.fchmod(fd, self._mode)
-            finally:
-                os.close(fd)
-            rename(self._place, temporary, self._place, self._name, replace=replace)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=self._place)
-            raise
-        finally:
-            ignored.discard(temporary)
-        self._agent.changes.adopt(self._path)
-
-    def edit(self, before: bytes, after: bytes) -> None:
-        """Replace its content, so that it can be undone."""
-        self.write(after)
-        self._agent.undo.push(self.key, before)
 
 
 def _view(asked: _Asked) -> None:
@@ -150,7 +64,7 @@ def _view(asked: _Asked) -> None:
             return
         check_regular(fd)
         if info.st_size > (MAX_EDITED if whole else MAX_VIEWED):
-            raise _too_large(asked.path, "see a part of it, by its lines" if whole else "use a program")
+            raise too_large(asked.path, "see a part of it, by its lines" if whole else "use a program")
         if info.st_size > _QUICK:
             _work(asked.agent, asked.stream, lambda: _show(fd, asked.path, first, last, whole=whole), fd)
         else:
@@ -165,7 +79,7 @@ def _work(agent: Agent, stream: Stream, work: Callable[[], Result], fd: int) -> 
 
 def _show(fd: int, path: str, first: int, last: int, *, whole: bool) -> Result:
     if whole:
-        content = _read_all(fd, os.fstat(fd).st_size, path)
+        content = read_all(fd, os.fstat(fd).st_size, path)
         return {"type": "file", "lines": _count_lines(content), "first": 1}, content
     shown: list[bytes] = []
     number = size = 0
@@ -175,7 +89,7 @@ def _show(fd: int, path: str, first: int, last: int, *, whole: bool) -> Result:
                 shown.append(line.removesuffix(b"\n").removesuffix(b"\r"))
                 size += len(shown[-1]) + 1
                 if size > MAX_EDITED:
-                    raise _too_large(path, "see fewer lines of it")
+                    raise too_large(path, "see fewer lines of it")
     return {"type": "file", "lines": number, "first": first}, b"\n".join(shown)
 
 
@@ -194,7 +108,7 @@ def _list_folder(workspace: Workspace, path: str, ignored: frozenset[str]) -> Re
     prefix = "" if path == "." else f"{path}/"
     listed = "\n".join(sorted(name.removeprefix(prefix) for name in found)).encode("utf-8", "surrogateescape")
     if len(listed) > MAX_EDITED:
-        raise _too_large(path, "list a folder below it")
+        raise too_large(path, "list a folder below it")
     return {"type": "directory", "lines": len(found), "first": 1}, listed
 
 
@@ -204,7 +118,7 @@ def _create(asked: _Asked) -> None:
         asked.stream.reply({"created": False, "replaced": False})
         return
     os.close(asked.workspace.make_folders(posixpath.dirname(asked.path) or "."))
-    with _Document(asked) as document:
+    with Document(asked.agent, asked.workspace, asked.path) as document:
         try:
             document.write(asked.text, replace=False)
         except FileExistsError:
@@ -218,7 +132,7 @@ def _create(asked: _Asked) -> None:
 def _replace(asked: _Asked) -> None:
     split = get_number(asked.header, "split", high=len(asked.text))
     old, new = asked.text[:split], asked.text[split:]
-    with _Document(asked) as document:
+    with Document(asked.agent, asked.workspace, asked.path) as document:
         before = document.read()
         matches = before.count(old)
         if matches != 1:
@@ -239,7 +153,7 @@ def _replace(asked: _Asked) -> None:
 
 def _insert(asked: _Asked) -> None:
     after = get_number(asked.header, "line", low=-_LAST)
-    with _Document(asked) as document:
+    with Document(asked.agent, asked.workspace, asked.path) as document:
         before = document.read()
         lines = _count_lines(before)
         if not 0 <= after <= lines:
@@ -253,7 +167,7 @@ def _insert(asked: _Asked) -> None:
 
 
 def _undo(asked: _Asked) -> None:
-    with _Document(asked) as document:
+    with Document(asked.agent, asked.workspace, asked.path) as document:
         content = asked.agent.undo.pop(document.key)
         if content is None:
             asked.stream.reply({"undone": False})
@@ -268,17 +182,6 @@ def _undo(asked: _Asked) -> None:
     asked.stream.reply({"undone": True})
 
 
-def _read_all(fd: int, size: int, path: str) -> bytes:
-    if size > MAX_EDITED:
-        raise _too_large(path, "use a program")
-    content = bytearray()
-    while len(content) <= MAX_EDITED and (piece := os.read(fd, MAX_EDITED + 1 - len(content))):
-        content += piece
-    if len(content) > MAX_EDITED:
-        raise _too_large(path, "use a program")
-    return bytes(content)
-
-
 def _count_lines(content: bytes) -> int:
     return content.count(b"\n") + (1 if content and not content.endswith(b"\n") else 0)
 
@@ -291,10 +194,6 @@ def _line_start(content: bytes, after: int) -> int:
         if at == 0:
             return len(content)
     return at
-
-
-def _too_large(path: str, instead: str) -> Refused:
-    return Refused("too_large", f"{printable(path)!r} is too large to be seen or edited here: {instead}")
 
 
 def _serve(operation: Callable[[_Asked], None]) -> Callable[..., None]:

@@ -9,7 +9,7 @@ import pytest
 
 from warren.core.link_editor import Replaced, Viewed
 from warren.errors import Conflict, InvalidRequest, NotFound, TooLarge
-from warren.guest.editor import MAX_EDITED, UNDO_BYTES, UNDO_STEPS, Undo
+from warren.guest.documents import MAX_EDITED, UNDO_BYTES, UNDO_STEPS, Undo
 
 if TYPE_CHECKING:
     from unit.guest.linked import Place

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _TAG = "Sessions"
 _FORMAT = "result_format"
-_WAIT_S = 1.0
 
 
 async def create_session(call: Call) -> ASGIApp:
