@@ -106,6 +106,7 @@ def test_a_host_answers_for_its_own_port_and_for_nothing_of_ours(served: Served,
     assert look(served, host_of(inside, 1), link).status_code == 403
     assert look(served, "x.apps.example.com", Cookie=cookie).status_code == 404
     assert look(served, "apps.example.com", Cookie=cookie).status_code == 404
+    assert look(served, f"{host_of(inside)}.", "/livez", Cookie=cookie).status_code == 404
     for path in ("/api/v1/sandboxes", "/metrics", "/docs"):
         assert look(served, host_of(inside), path, Authorization=key).status_code == 403
     assert look(served, host_of(inside), "/echo", Cookie=f"warren-link=forged; {cookie}").status_code == 200

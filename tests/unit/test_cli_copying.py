@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from warren.cli.copying import check_sources, place
+from warren.cli.copying import Room, check_name, check_sources, place
 from warren.errors import InvalidRequest
 
 
@@ -24,3 +24,19 @@ def test_an_ordinary_path_stays_below(path: str) -> None:
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(InvalidRequest, match="nowhere"):
         check_sources([("nowhere", "x")])
+
+
+@pytest.mark.parametrize("path", ["warren.toml", "deep/down/warren.toml"])
+def test_no_program_in_a_sandbox_makes_settings(path: str) -> None:
+    check_name("warren.toml.txt")
+    with pytest.raises(InvalidRequest, match="holds settings of Warren"):
+        check_name(path)
+
+
+def test_no_more_is_copied_than_a_workspace_can_hold() -> None:
+    room = Room(10)
+    room.check(10)
+    room.take(4)
+    room.check(6)
+    with pytest.raises(InvalidRequest, match="made of holes"):
+        room.check(7)

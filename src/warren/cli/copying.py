@@ -20,6 +20,23 @@ if TYPE_CHECKING:
     from warren.domain import ExecResult
 
 _CHUNK = 256 << 10
+_SETTINGS = "warren.toml"
+
+
+class Room:
+    """What may still be copied out: no more than a workspace can hold, however large a file of holes says it is."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def check(self, done: int, _total: int | None = None) -> None:
+        """Raise InvalidRequest when a file has more than there is room for."""
+        if done > self._left:
+            raise InvalidRequest("all that is copied would have more bytes than its workspace can: it is made of holes")
+
+    def take(self, done: int) -> None:
+        """Note that a file was copied."""
+        self._left -= done
 
 
 def check_sources(copies: Iterable[tuple[str, str]]) -> None:
@@ -59,33 +76,43 @@ async def copy_in(link: Link, source: str, target: str) -> None:
         await link.unpack(target, _blocks(packed), "tar")
 
 
-async def copy_out(link: Link, result: ExecResult, folder: str) -> None:
+async def copy_out(link: Link, result: ExecResult, folder: str, room: Room) -> None:
     """Copy the files that a program created or changed into `folder`, at the same paths below it."""
     for change in result.files_changed:
         if change.action == "deleted":
             continue
         target = place(folder, change.path)
         try:
+            check_name(change.path)
             if (await link.stat(change.path, follow=False)).type != "file":
                 continue
-            await _copy_file(link, change.path, target)
+            await _copy_file(link, change.path, target, room)
         except (RequestError, OSError) as exc:
             print(f"warren: {change.path} was not copied: {exc}", file=sys.stderr)
     if not result.files_changed_complete:
         print(f"warren: more files changed than can be listed; not all are in {folder}", file=sys.stderr)
 
 
-async def _copy_file(link: Link, path: str, target: str) -> None:
+async def _copy_file(link: Link, path: str, target: str, room: Room) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    partial = f"{target}.partial"
+    partial, done = f"{target}.partial", 0
     try:
         async with await anyio.open_file(partial, "wb") as file:
             async for part in link.read(path):
+                done += len(part)
+                room.check(done)
                 await file.write(part)
         os.replace(partial, target)
+        room.take(done)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(partial)
+
+
+def check_name(path: str) -> None:
+    """Refuse what would set up the next Warren that is started where it lies. Raises InvalidRequest."""
+    if os.path.basename(path) == _SETTINGS:
+        raise InvalidRequest("a file of that name holds settings of Warren, which no program in a sandbox makes")
 
 
 def place(folder: str, path: str) -> str:

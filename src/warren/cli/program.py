@@ -67,7 +67,8 @@ async def _perform(program: Program, prepared: Prepared, signals: Signals) -> in
         result = await output.follow(link.stream(request, stdin))
         signals.target = None
         if program.output_dir is not None:
-            await copying.copy_out(link, result, program.output_dir)
+            room = copying.Room(prepared.limits.disk_bytes)
+            await copying.copy_out(link, result, program.output_dir, room)
     _report(result, program)
     if not program.as_json:
         output.report_gap(result)

@@ -62,13 +62,15 @@ async def _copy_in(sandbox: AsyncSandbox, source: str, target: str) -> None:
 
 
 async def _copy_out(sandbox: AsyncSandbox, result: Result, folder: str) -> None:
+    room = copying.Room(sandbox.info.disk_mb << 20)
     for change in result.files_changed:
         if change.action == "deleted":
             continue
         target = copying.place(folder, change.path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         try:
-            await sandbox.files.download(change.path, target)
+            copying.check_name(change.path)
+            room.take(await sandbox.files.download(change.path, target, progress=room.check))
         except (RequestError, OSError) as exc:
             print(f"warren: {change.path} was not copied: {exc}", file=sys.stderr)
     if not result.files_changed_complete:

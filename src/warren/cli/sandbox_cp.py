@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from warren import AsyncClient, AsyncFiles
+    from warren.cli.copying import Room
     from warren.cli.signals import Signals
 
 EXAMPLES = """\b
@@ -30,6 +31,9 @@ Examples:
   warren sandbox cp 3fa9:. backup
   warren sandbox cp 3fa9:out.json - | jq .
 """
+
+_MARGIN = 256 << 20
+"""What the names of files may take in an archive, on top of what a workspace can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ def copy(
     name; a file here whose name has a colon is written as ./name.
     """
     from warren.cli.connection import Target, run_with_client
+    from warren.cli.copying import Room
     from warren.cli.finding import find_sandbox
 
     begin, end = _parse(source), _parse(target)
@@ -86,8 +91,10 @@ def copy(
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         place = await find_sandbox(client, where, begin.sandbox or end.sandbox or "", to_use=True)
-        move = _upload if begin.sandbox is None else _download
-        copied = await move(place.files, begin.path, end)
+        if begin.sandbox is None:
+            copied = await _upload(place.files, begin.path, end)
+        else:
+            copied = await _download(place.files, begin.path, end, Room((place.info.disk_mb << 20) + _MARGIN))
         _tell(copied, place.id, as_json=wants_json(as_json), is_upload=begin.sandbox is None)
         return 0
 
@@ -133,7 +140,7 @@ def _look(source: str) -> tuple[str, bool]:
     return os.path.basename(os.path.abspath(source)), os.path.isdir(source)
 
 
-async def _download(files: AsyncFiles, path: str, end: _End) -> _Copied:
+async def _download(files: AsyncFiles, path: str, end: _End, room: Room) -> _Copied:
     source = path.rstrip("/") or "."
     is_folder = await _is_folder(files, source)
     if not is_folder and not await files.exists(source):
@@ -146,6 +153,7 @@ async def _download(files: AsyncFiles, path: str, end: _End) -> _Copied:
 
         def count(done: int, total: int | None) -> None:
             nonlocal size
+            room.check(done)
             size = done
             progress(done, total)
 

@@ -34,6 +34,10 @@ class LocalAuth(Auth):
         """Say who asks."""
         return LOCAL
 
+    def opened_to(self, _anybody: Principal) -> Auth:
+        """Ask for no more."""
+        return self
+
 
 class LocalProtocol(GuardedProtocol):
     """One connection of a program of this machine."""

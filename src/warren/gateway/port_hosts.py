@@ -52,7 +52,7 @@ class PortHosts:
         self._scheme, self._netloc = parts.scheme, parts.netloc
         name = re.escape((parts.hostname or "").encode())
         self._own = re.compile(rb"([1-9][0-9]{0,4})-([a-z0-9]{8,40})\." + name + rb"(?::[0-9]{1,5})?", re.IGNORECASE)
-        self._any = re.compile(rb"(?:.*\.)?" + name + rb"(?::[0-9]{1,5})?", re.IGNORECASE)
+        self._any = re.compile(rb"(?:.*\.)?" + name + rb"\.?(?::[0-9]{1,5})?", re.IGNORECASE)
 
     def find(self, headers: Iterable[tuple[bytes, bytes]]) -> Place | None:
         """Return the place that a request's host is for; None for hosts of ours. Raises NotFound for one of nobody."""

@@ -13,6 +13,7 @@ from warren.core.keys import Keys
 from warren.core.policy import Policy
 from warren.errors import Forbidden, Unauthenticated
 from warren.gateway.auth import LOCAL, Auth, check_scope, read_secret
+from warren.gateway.local_socket import LocalAuth
 from warren.records import AuditQuery, Principal, Scope
 from warren.stores.sqlite import SqliteStore
 
@@ -112,3 +113,7 @@ def test_without_keys_web_pages_of_elsewhere_are_kept_out(tmp_path: Path, header
                 await Auth(keys, required=False).identify(headers)
 
     anyio.run(check)
+
+
+def test_who_comes_by_the_local_socket_is_the_same_where_a_dialect_is_open() -> None:
+    assert anyio.run(LocalAuth().opened_to(Principal(subject="otari")).identify, ()) == LOCAL
