@@ -49,6 +49,13 @@ def test_every_link_leads_somewhere(page: str) -> None:
     assert [target for target in targets if not os.path.exists(os.path.join(folder, target))] == []
 
 
+def test_every_page_is_in_the_index() -> None:
+    listed = {os.path.normpath(os.path.join("docs", target)) for target in LINK.findall(read("docs/README.md"))}
+    pages = {page for page in PAGES if page.startswith("docs/") and not page.startswith("docs/adr/")}
+
+    assert pages - listed == {"docs/README.md"}, "docs/README.md lists every page by what one wants to do"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_file_that_a_page_names_is_there(page: str) -> None:
     named = re.findall(r"`((?:src|tests|docs|images|benchmarks|requirements)/[\w./-]+\.\w+)`", read(page))
