@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from warren.guest import birth, cold, failure, figures, packages, reseed, stdio
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 _OURS = os.path.dirname(__file__) + os.sep
@@ -73,6 +74,7 @@ def start_cold(source_fd: int, manner: str, argv: list[str]) -> NoReturn:
 def run(source: bytes, argv: list[str], manner: Manner) -> NoReturn:
     """Run `source` as the main program and end the process as Python would."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    _obey(os.environ)
     claim = _Claim()
     pid = os.getpid()
     folder, path = _save(source, manner.file)
@@ -104,6 +106,14 @@ def run(source: bytes, argv: list[str], manner: Manner) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(status)
+
+
+def _obey(env: Mapping[str, str]) -> None:
+    """Do what Python does at its start when these variables are set: this one had started before they were."""
+    if env.get("PYTHONUNBUFFERED"):
+        stdio.open_outputs(is_buffered=False)
+    if env.get("PYTHONDONTWRITEBYTECODE"):
+        sys.dont_write_bytecode = True
 
 
 class _Claim:

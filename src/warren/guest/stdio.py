@@ -66,10 +66,10 @@ def write_error(text: str) -> None:
             return
 
 
-def open_outputs() -> None:
+def open_outputs(*, is_buffered: bool = True) -> None:
     """Give this process output files of its own; those it was forked with may hold their parent's text."""
     for name in ("stdout", "stderr"):
-        stream = _open_output(name)
+        stream = _open_output(name, is_buffered=is_buffered)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
@@ -120,8 +120,9 @@ def _open_input() -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
 
 
-def _open_output(name: str) -> io.TextIOWrapper:
+def _open_output(name: str, *, is_buffered: bool = True) -> io.TextIOWrapper:
     fd = 1 if name == "stdout" else 2
-    raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
+    file = io.FileIO(fd, "w", closefd=False)
+    raw: Any = io.BufferedWriter(file) if is_buffered else file
     errors = "surrogateescape" if fd == 1 else "backslashreplace"
     return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, line_buffering=True, write_through=True)

@@ -300,6 +300,16 @@ def test_without_a_grace_nothing_is_interrupted_before_it_is_killed(client: Clie
     assert client.run("ls killed.py", kind="shell")["exit_code"] == 2
 
 
+def test_a_script_obeys_variables_that_python_reads_at_its_start(client: Client) -> None:
+    env = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    client.run("echo 'x = 5' > obeyed.py", kind="shell")
+    code = "import obeyed, os, sys\nsys.stdout.write('out')\nsys.stderr.write('err')\nos.kill(os.getpid(), 9)"
+    result = client.run(code, kind="script", env=env)
+
+    assert (result["stdout"], result["stderr"], result["exit_code"]) == ("out", "err", -9)
+    assert result["files_changed"] == []
+
+
 def test_a_script_that_runs_too_long_is_ended(client: Client) -> None:
     result = client.run("while True: pass", kind="script", timeout_ms=300, grace_ms=300)
 

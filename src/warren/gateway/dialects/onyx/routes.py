@@ -9,6 +9,7 @@ from warren.core.jobs import Job
 from warren.gateway.dialects import details
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.onyx import common, routes_files, routes_session_files, routes_sessions, schemas, translate
+from warren.gateway.dialects.onyx.report import OnyxReport
 from warren.gateway.dialects.onyx.running import EVENTS, answer, follow
 from warren.gateway.operations import Answer, Operation
 from warren.records import Scope
@@ -89,4 +90,5 @@ DIALECT = Dialect(
     parse_body=details.parse_body,
     parse_query=details.parse_query,
     respond=common.respond,
+    report=OnyxReport,
 )

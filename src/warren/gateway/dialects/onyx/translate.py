@@ -29,8 +29,8 @@ _ENV = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONIOENCODING": "utf-8",
-    "MPLCONFIGDIR": "/tmp/matplotlib",
 }
+"""What is written is there though a program is killed, and no bytecode is among the files it leaves."""
 _SAID = frozenset({Cause.OOM, Cause.CPU, Cause.OUTPUT, Cause.PIDS, Cause.DISK})
 """Causes that a program cannot tell by itself."""
 
@@ -46,6 +46,7 @@ def parse_program(body: schemas.Execute, settings: OnyxSettings) -> NewExecution
     return NewExecution(
         kind=ExecKind.SCRIPT,
         code=body.code,
+        env=_ENV,
         file=ENTRY,
         echo=Echo.STDOUT if body.last_line_interactive else Echo.NONE,
         stdin=None if body.stdin is None else body.stdin.encode(),

@@ -1,0 +1,186 @@
+"""Onyx's dialect as its contract has it: golden files, replayed, and what no file can say."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from api import golden
+from api.onyx import Onyx, output
+from api.served import Served, read_events, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warren.settings import Settings
+
+
+@pytest.fixture
+def onyx(served: Served) -> Iterator[Onyx]:
+    with Onyx(served) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def tight(make_settings: Callable[..., Settings]) -> Iterator[Served]:
+    """A service with little room for everything."""
+    served = Served(
+        make_settings(
+            dialects={"onyx": {"file_bytes": 2000, "output_bytes": 1000, "file_ttl_s": 1.5, "max_timeout_ms": 5000}},
+            quota={"executions": 1, "file_bytes": 120_000, "sandboxes": 2},
+            capacity={"waiting": 0, "wait_s": 0},
+        )
+    )
+    served.start()
+    yield served
+    served.stop()
+    assert served.left == []
+
+
+@pytest.mark.parametrize("name", golden.names("onyx"))
+def test_golden(served: Served, name: str) -> None:
+    golden.replay(served, "onyx", name)
+
+
+def test_a_client_sees_that_it_may_use_sessions(served: Served) -> None:
+    health = httpx.get(f"{served.url}/health").json()
+
+    assert (health["status"], health["message"]) == ("ok", None)
+    assert tuple(map(int, health["version"].split("."))) >= (0, 4, 0)
+
+
+def test_output_comes_while_a_program_runs(onyx: Onyx) -> None:
+    code = "import time\nprint('first')\ntime.sleep(60)"
+    with onyx.http.stream("POST", "/v1/execute/stream", json={"code": code, "timeout_ms": 60_000}) as answer:
+        first = next(read_events(answer))
+        assert (first.name, first.data) == ("output", {"stream": "stdout", "data": "first\n"})
+
+
+def test_a_client_that_leaves_ends_its_program(served: Served, onyx: Onyx) -> None:
+    code = "import time\nprint('first')\ntime.sleep(60)"
+    with onyx.http.stream("POST", "/v1/execute/stream", json={"code": code, "timeout_ms": 60_000}) as answer:
+        next(read_events(answer))
+    with pytest.raises(httpx.ReadTimeout):
+        onyx.http.post("/v1/execute", json={"code": code, "timeout_ms": 60_000}, timeout=1)
+    with served.client() as ann:
+        wait_for(lambda: not ann.get("/sandboxes").json()["items"])
+
+
+def test_long_output_is_cut_and_marked_and_in_a_stream_cut_without_a_mark(tight: Served) -> None:
+    with Onyx(tight) as onyx:
+        whole = onyx.execute("import sys\nprint('x' * 5000)\nsys.stderr.write('é' * 400)", timeout_ms=5000)
+        events = onyx.stream("print('é' * 5000)", timeout_ms=5000)
+        exact = onyx.execute("print('x' * 999)", timeout_ms=5000)
+        with onyx.session() as session:
+            bash = session.bash("yes | head -c 5000", timeout_ms=5000)
+
+    assert whole["stdout"] == "x" * 968 + "\n...[truncated]"
+    assert whole["stderr"].startswith("é" * 400)
+    assert exact["stdout"] == "x" * 999 + "\n"
+    assert bash["stdout"] == "y\n" * 484 + "\n...[truncated]"
+    assert output(events) == "é" * 500
+    assert events[-1].data["exit_code"] == 0
+
+
+def test_a_file_that_is_too_large_is_refused(tight: Served) -> None:
+    with Onyx(tight) as onyx:
+        for size in (2001, 4_000_000):
+            answer = onyx.http.post("/v1/files", files={"file": ("a", b"x" * size)})
+            assert (answer.status_code, answer.json()) == (
+                413,
+                {"detail": "File size exceeds maximum of 0.00190735 MB"},
+            )
+        with onyx.session() as session:
+            answer = onyx.http.post(f"{session.path}/files?path=a", files={"file": ("a", b"x" * 2001)})
+            assert answer.status_code == 413
+            assert onyx.http.get(f"{session.path}/files").json() == {"files": []}
+        onyx.upload(b"x" * 2000)
+
+
+def test_the_default_limit_of_a_file_is_said_as_the_original_says_it(bare: Served) -> None:
+    answer = bare.send_raw(
+        b"POST /k/%s/v1/files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        b"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 200000000\r\n\r\n--b\r\n"
+        % bare.keys["ann"].encode()
+    )
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.endswith(b'{"detail":"File size exceeds maximum of 100 MB"}')
+
+
+def test_a_file_is_gone_when_its_time_is_over(tight: Served) -> None:
+    with Onyx(tight) as onyx:
+        made = onyx.upload(b"abc")
+        left = onyx.execute("open('f', 'w').write('1')", timeout_ms=5000)["files"][0]["file_id"]
+        assert {made, left} <= {file["file_id"] for file in onyx.files()}
+        wait_for(lambda: not onyx.files())
+        assert onyx.http.get(f"/v1/files/{made}").status_code == 404
+        refused = onyx.http.post("/v1/execute", json={"code": "1", "files": [{"path": "a", "file_id": made}]})
+        assert refused.status_code == 404
+
+
+def test_what_is_too_much_at_once_is_refused_with_a_time_to_come_back(tight: Served) -> None:
+    with Onyx(tight) as onyx, concurrent.futures.ThreadPoolExecutor(1) as threads, onyx.session() as session:
+        slow = threads.submit(session.bash, "touch begun; sleep 3", timeout_ms=5000)
+        with tight.client() as ann:
+            wait_for(lambda: "begun" in onyx.http.get(f"{session.path}/files").text)
+            for path in ("/v1/execute", "/v1/execute/stream"):
+                refused = onyx.http.post(path, json={"code": "1"})
+                assert refused.status_code == 429
+                assert refused.json()["detail"].startswith("Execution capacity on this replica is saturated")
+                assert int(refused.headers["retry-after"]) >= 1
+            slow.result()
+            assert ann.get("/sandboxes").json()["total"] == 1
+
+
+def test_a_session_that_there_is_no_room_for_is_refused_with_a_time_to_come_back(tight: Served) -> None:
+    with Onyx(tight) as onyx, onyx.session(), onyx.session():
+        refused = onyx.http.post("/v1/sessions", json={})
+
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_a_session_ends_when_its_time_is_over_and_lives_longer_when_asked_to(onyx: Onyx) -> None:
+    with onyx.session(ttl_seconds=2) as short, onyx.session(ttl_seconds=2) as kept:
+        assert 0 < short.expires_at - time.time() <= 2
+        answer = onyx.http.post(f"{kept.path}/keepalive", json={"ttl_seconds": 600}).json()
+        assert 590 < answer["expires_at"] - time.time() <= 600
+        wait_for(lambda: onyx.http.post(f"{short.path}/bash", json={"cmd": "true"}).status_code == 404)
+        assert kept.bash("echo here")["stdout"] == "here\n"
+
+
+def test_programs_run_side_by_side(onyx: Onyx) -> None:
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        running = [threads.submit(onyx.execute, f"open('f', 'w').write('{n}' * 10)\nprint({n})") for n in range(8)]
+        done = [each.result() for each in running]
+
+    assert [each["stdout"] for each in done] == [f"{n}\n" for n in range(8)]
+    assert [onyx.fetch(each["files"][0]["file_id"]) for each in done] == [b"%d" % n * 10 for n in range(8)]
+
+
+def test_a_dialect_that_is_open_asks_for_no_key_and_has_files_of_its_own(
+    make_settings: Callable[..., Settings],
+) -> None:
+    served = Served(make_settings(dialects={"onyx": {"open": True}}))
+    served.start()
+    try:
+        with Onyx(served, "nobody") as nobody, Onyx(served) as ann:
+            file = nobody.upload(b"abc")
+            assert nobody.execute("open('a').read()", files=[{"path": "a", "file_id": file}])["stdout"] == "'abc'\n"
+            assert ann.http.get("/api/v1/sandboxes").json()["items"] == []
+    finally:
+        served.stop()
+
+
+def test_the_name_of_a_file_cannot_break_the_answer(onyx: Onyx) -> None:
+    file = onyx.upload(b"abc", 'a"b\r\nX-Evil: 1\u00e9\u4e2d.txt')
+    answer = onyx.http.get(f"/v1/files/{file}")
+
+    assert answer.content == b"abc"
+    assert "x-evil" not in answer.headers
+    assert answer.headers["content-disposition"].startswith('attachment; filename="a_b')
