@@ -179,6 +179,67 @@ def test_a_program_that_is_ended_ends_its_call_too(client: httpx.Client, session
     assert after["stdout"] == "free"
 
 
+def test_words_about_a_tool_cannot_become_code(client: httpx.Client, session: str, server: CallbackServer) -> None:
+    doc = "\"\"\"' \\\n'); open('pwned', 'w') #@PORT@ \u2028\ud7ff"
+    register(client, session, server, tools=[{"name": "look_up", "doc": doc}])
+    done = run(client, session, f"import os, _platform_tools as t\nprint(t.look_up.__doc__ == {doc!r}, os.listdir())")
+
+    assert done["stdout"].startswith("True"), done
+    assert "pwned" not in done["stdout"]
+
+
+def test_calls_by_hand_are_taken_for_what_they_are(client: httpx.Client, session: str, server: CallbackServer) -> None:
+    register(client, session, server, "look_up")
+    code = """
+import re, socket, _platform_tools as tools
+port = int(re.search(r"_build\\((\\d+),", open(tools.__file__).read())[1])
+def say(data):
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR) if not data.endswith(b"\\n") else None
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+call = '{"name": "look_up", "call_id": "%s", "input": %s}\\n'
+for data in (
+    b"no json\\n", b"[]\\n", b"[" * 5000 + b"\\n", b"{}\\n", b"", b"half a line",
+    (call % ("x", "{}")).encode(), (call % ("0" * 32, "[]")).encode(),
+    (call % ("0" * 32, '{}, "name": "other"')).encode(),
+    b'{"name": "other", "call_id": "' + b"0" * 32 + b'", "input": {}}\\n', b"x" * (5 << 20) + b"\\n",
+):
+    try:
+        print(say(data))
+    except OSError as error:
+        print(type(error).__name__)
+print(tools.look_up(n=1))
+"""
+    done = run(client, session, code)
+
+    assert done["return_code"] == 0, done
+    assert done["stdout"].splitlines()[-1] == "{'echo': {'n': 1}}"
+    assert [asked["name"] for asked in server.asked] == ["look_up"]
+    assert run(client, session, "print(1)")["stdout"] == "1"
+
+
+def test_more_calls_than_a_session_may_make_are_refused_inside(
+    client: httpx.Client, session: str, server: CallbackServer
+) -> None:
+    register(client, session, server, "look_up")
+    code = """
+from _platform_tools import look_up, ToolError
+refused = ""
+for number in range(1000):
+    try:
+        look_up()
+    except ToolError as error:
+        refused = str(error)
+        break
+print(number, refused)
+"""
+    number, _, refused = run(client, session, code)["stdout"].partition(" ")
+
+    assert 300 <= int(number) < 1000
+    assert refused == "tool 'look_up' unreachable: too many calls in a short time: wait a moment"
+
+
 @pytest.mark.parametrize(
     ("change", "detail"),
     [

@@ -31,9 +31,7 @@ class OtariSettings(DialectSettings):
         description="Seconds after which a session is gone; none may have more.",
     )
     memory_bytes: Size = Field(
-        default=1536 * MIB,
-        ge=0,
-        description="Memory of a session, within what its tenant may have; 0 is as for every other sandbox.",
+        default=1536 * MIB, ge=64 * MIB, description="Memory of a session, within what its tenant may have."
     )
     output_bytes: Size = Field(
         default=MIB, ge=1024, le=3 * MIB // 2, description="Answered of stdout and of stderr, each: the beginning."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from warren.core.executions import NewExecution
-    from warren.domain import ExecResult
+    from warren.domain import ExecResult, Limits
     from warren.gateway.dialects.otari.translate import Ran
     from warren.gateway.operations import Call
 
@@ -44,13 +45,8 @@ async def create_session(call: Call) -> ASGIApp:
         asked, most = getattr(body, name), settings.max_lifetime_s
         if asked is not None and asked > most:
             raise Refused(422, [too_large(name, asked, most)])
-    limits = call.service.policy.limits_of(call.caller.principal.tenant)
-    if settings.memory_bytes:
-        largest = call.service.policy.ceiling_of(call.caller.principal.tenant).largest.get("memory_bytes")
-        memory = settings.memory_bytes if largest is None else min(settings.memory_bytes, int(largest))
-        limits = dataclasses.replace(limits, memory_bytes=memory)
     new = NewSandbox(
-        limits=limits,
+        limits=_choose_limits(call),
         # As the original: a session that is idle for long is gone, so that no client finds it without its variables.
         storage=Storage.EPHEMERAL,
         metadata={"dialect": "otari", **({} if body.result_format == "otari" else {_FORMAT: body.result_format})},
@@ -62,6 +58,13 @@ async def create_session(call: Call) -> ASGIApp:
     except (QuotaExceeded, Overloaded) as error:
         raise await _full(call, error) from error
     return json_reply(translate.render_session(sandbox), 201)
+
+
+def _choose_limits(call: Call) -> Limits:
+    policy, tenant = call.service.policy, call.caller.principal.tenant
+    most = policy.ceiling_of(tenant).largest.get("memory_bytes", math.inf)
+    memory = min(call.settings.dialects.otari.memory_bytes, most)
+    return dataclasses.replace(policy.limits_of(tenant), memory_bytes=int(memory))
 
 
 async def _full(call: Call, error: QuotaExceeded | Overloaded) -> Refused:

@@ -1,0 +1,135 @@
+"""What otari's clients are told of how something ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from warren.domain import Cause, ExecKind, ExecResult, FileChange, Keep, State
+from warren.errors import Conflict, InvalidRequest, NotFound
+from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.otari import translate
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "<cell 12>", line 1, in <module>\nValueError: no\n'
+
+
+def ended(**fields: Any) -> ExecResult:
+    output = {name: fields.get(name, b"") for name in ("stdout", "stderr")}
+    sizes = {f"{name}_bytes": len(data) for name, data in output.items()}
+    plain = {"id": "exe_1", "exit_code": 0, "cause": Cause.EXITED, "state": State.KEPT}
+    return ExecResult(**{**plain, **sizes, **fields})
+
+
+@pytest.mark.parametrize(
+    ("written", "told"), [(b"a\n", "a"), (b"a\n\n", "a\n"), (b"a", "a"), (b"\n", ""), (b"", ""), (b"\xff\n", "\ufffd")]
+)
+def test_one_line_feed_is_left_out_of_what_python_wrote(written: bytes, told: str) -> None:
+    ran = translate.read_python(ended(stdout=written, stderr=written), 30)
+    assert (ran.stdout, ran.stderr, ran.return_code) == (told, told, 0)
+
+
+def test_a_command_is_told_as_it_was() -> None:
+    ran = translate.read_shell(ended(stdout=b"a\n", exit_code=-9, cause=Cause.KILLED), 30)
+    assert (ran.stdout, ran.return_code) == ("a\n", -9)
+
+
+def test_a_traceback_names_the_code_as_clients_know_it_and_nothing_else_is_changed() -> None:
+    said = b'he said File "<cell 3>"\n' + TRACEBACK.encode()
+    ran = translate.read_python(
+        ended(stderr=said, exit_code=1, cause=Cause.ERROR, error={"name": "", "value": "", "traceback": TRACEBACK}), 30
+    )
+    assert ran.stderr == 'he said File "<cell 3>"\n' + TRACEBACK.replace("<cell 12>", "<sandbox>").rstrip("\n")
+    assert ran.return_code == 1
+
+
+@pytest.mark.parametrize(
+    ("cause", "sentence"),
+    [
+        (Cause.KILLED, "process exited unexpectedly"),
+        (Cause.LOST, "process exited unexpectedly"),
+        (Cause.OOM, "killed by sandbox limit (memory)"),
+        (Cause.CPU, "killed by sandbox limit (cpu)"),
+        (Cause.DISK, "killed by sandbox limit (file_size)"),
+        (Cause.OUTPUT, "killed by sandbox limit (output)"),
+    ],
+)
+def test_a_death_is_told_with_what_was_written_before(cause: Cause, sentence: str) -> None:
+    ran = translate.read_python(
+        ended(stdout=b"so far\n", stderr=b"half", exit_code=None, cause=cause, state=State.ROLLED_BACK), 30
+    )
+    assert (ran.stdout, ran.stderr, ran.return_code) == ("so far\n", f"half\nrunner: {sentence}\n", -1)
+    assert ran.state == "rolled_back"
+
+
+def test_an_exit_by_the_operating_system_is_a_death_whatever_its_number() -> None:
+    ran = translate.read_python(ended(exit_code=3, cause=Cause.KILLED, state=State.ROLLED_BACK), 30)
+    assert (ran.stderr, ran.return_code) == ("runner: process exited unexpectedly\n", -1)
+
+
+def test_an_exception_for_want_of_memory_is_an_exception() -> None:
+    error = {"name": "MemoryError", "value": "", "traceback": TRACEBACK}
+    ran = translate.read_python(ended(stderr=TRACEBACK.encode(), exit_code=1, cause=Cause.OOM, error=error), 30)
+    assert ran.return_code == 1
+    assert ran.stderr.endswith("ValueError: no")
+
+
+def test_what_is_left_out_is_counted() -> None:
+    ran = translate.read_python(ended(stdout=b"ab", stdout_bytes=12, truncated=True), 30)
+    assert ran.stdout == "ab\n... [output truncated by sandbox: 10 bytes elided]"
+    assert ran.truncated
+
+
+def test_hidden_and_deleted_files_are_not_offered_but_told_of() -> None:
+    files = tuple(
+        FileChange(path, action, 1)
+        for path, action in (
+            ("a", "created"),
+            (".b", "created"),
+            ("c/.d/e", "created"),
+            ("f", "deleted"),
+            ("__pycache__/g.pyc", "created"),
+            ("h/i", "modified"),
+        )
+    )
+    ran = translate.read_python(ended(files_changed=files), 30)
+    answer = translate.render_exec(ran, translate.render_result(ran), "code_execution", "t", 1)
+
+    assert [each["file_id"] for each in answer["result_block"]["content"]["content"]] == ["a", "h/i"]
+    assert len(answer["files"]) == len(files)
+
+
+def test_a_command_that_no_argument_could_hold_comes_by_standard_input() -> None:
+    short, long = (translate.parse_command("x" * size, 5, 100) for size in (100, 150_000))
+    assert (short.kind, short.code, short.output_keep) == (ExecKind.SHELL, "x" * 100, Keep.HEAD)
+    assert (long.kind, long.stdin, long.output_keep) == (ExecKind.ARGV, b"x" * 150_000, Keep.HEAD)
+    with pytest.raises(Refused):
+        translate.parse_command("a\0b", 5, 100)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "detail"),
+    [
+        (NotFound("x"), 404, "file not found: p"),
+        (InvalidRequest("'p' is outside of the workspace /workspace"), 403, "path escapes workspace: p"),
+        (InvalidRequest("'p' leads out of the workspace"), 403, "path escapes workspace: p"),
+        (Conflict("'p' is a folder"), 400, "is a directory: p"),
+        (InvalidRequest("'p' is not a regular file or a folder"), 400, "'p' is not a regular file or a folder"),
+    ],
+)
+def test_what_is_wrong_with_a_path_is_told_in_otaris_words(error: Any, status: int, detail: str) -> None:
+    refused = translate.explain_path(error, "p", missing="file")
+    assert (refused.status, refused.detail) == (status, detail)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("a.csv", "text/csv; charset=utf-8"),
+        ("a.png", "image/png"),
+        ("a.unknown", "application/octet-stream"),
+        ("a", "application/octet-stream"),
+    ],
+)
+def test_the_type_of_a_file_is_guessed_from_its_name(path: str, kind: str) -> None:
+    assert translate.guess_content_type(path) == kind
