@@ -37,3 +37,4 @@ def test_every_command_is_explained_and_has_an_example(path: str, command: objec
     assert path in (getattr(command, "epilog", None) or "")
     for parameter in getattr(command, "params", ()):
         assert parameter.help, f"{path} {parameter.name} has no help"
+        assert parameter.metavar or getattr(parameter, "is_flag", False), f"{path} {parameter.name} has Python's type"

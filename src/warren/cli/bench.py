@@ -52,7 +52,7 @@ class Measure:
 def bench(
     *,
     image: ImageName = None,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="How often to time each thing.")] = 20,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="How often to time each thing.")] = 20,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
     as_json: AsJson = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -70,6 +71,9 @@ def stop_engine(
     # A service would take its sandboxes for lost, and start them again for the next call.
     with only_one(settings.data_dir) if sandboxes else contextlib.nullcontext():
         anyio.run(retire_engine, settings, sandboxes)
+    if sys.stdout.isatty():
+        of_sandboxes = "Sandboxes were stopped" if sandboxes else "Running sandboxes live on"
+        print(f"What was kept warm has ended. {of_sandboxes}; the next command starts it again.")
     return 0
 
 
