@@ -68,7 +68,9 @@ class ExecutionFailed(Exception):
     """What `Result.check` raises: the program failed, and `result` has all of it."""
 
     def __init__(self, result: Result) -> None:
-        super().__init__(result.explain())
+        from warren.sdk.show import show_plain
+
+        super().__init__(show_plain(result.explain()))
         self.result = result
 
 

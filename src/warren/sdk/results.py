@@ -67,9 +67,9 @@ class Display:
         return None if svg is None else Picture(mime="image/svg+xml", data=svg.encode())
 
     def _repr_mimebundle_(self, **_asked: object) -> dict[str, Any]:
-        from warren.sdk.show import show_display
+        from warren.sdk.show import show_display, show_plain
 
-        return {"text/html": show_display(self), "text/plain": self.text or repr(self)}
+        return {"text/html": show_display(self), "text/plain": show_plain(self.text) or repr(self)}
 
     def __repr__(self) -> str:
         return f"Display({', '.join(self.data)})"
@@ -215,7 +215,9 @@ class Result:
         return show_result(self)
 
     def _repr_mimebundle_(self, **_asked: object) -> dict[str, Any]:
-        return {"text/html": self._repr_html_(), "text/plain": self.text or self.explain()}
+        from warren.sdk.show import show_plain
+
+        return {"text/html": self._repr_html_(), "text/plain": show_plain(self.text or self.explain())}
 
     def __repr__(self) -> str:
         # Not every field: at a prompt that is pages, and megabytes where there is an image.

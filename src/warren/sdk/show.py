@@ -1,7 +1,9 @@
 """Results as HTML, for notebooks.
 
 Rule 1: what came out of a sandbox is hostile, and a notebook's page can run code as its user. Text is escaped.
-Rule 2: HTML that a program made goes into a frame that may run no script and reach no page; images into `<img>`.
+Rule 2: HTML that a program made goes into a frame that may run no script, reach no page and fetch nothing, from where
+only whoever looks can fetch; images into `<img>`.
+Rule 3: what a terminal would obey is taken out of text: IPython shows values there without being asked to print them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,11 @@ if TYPE_CHECKING:
 
 _MOST_TEXT = 100_000
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_FETCH_NOTHING = (
+    '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; font-src data:; '
+    "style-src 'unsafe-inline'\">"
+)
 _PRE = "margin:0;white-space:pre-wrap"
 _BAD = "color:#a40000"
 _ROW_PX = 32
@@ -31,6 +38,11 @@ def show_result(result: Result) -> str:
     if not result.ok:
         parts.append(f'<div style="{_BAD}"><b>{escape(result.explain())}</b></div>')
     return f"<div>{''.join(parts)}</div>"
+
+
+def show_plain(text: str) -> str:
+    """Write text for a terminal: without its colours, and with its other orders as letters."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), _ANSI.sub("", text))
 
 
 def show_text(text: str, style: str = "") -> str:
@@ -51,7 +63,8 @@ def show_display(display: Display) -> str:
     if html is not None:
         least, most = _FRAME_PX
         height = min(most, max(least, _ROW_PX * (2 + html.count("<tr"))))
-        return f'<iframe sandbox srcdoc="{escape(html)}" style="width:100%;border:0;height:{height}px"></iframe>'
+        framed = escape(_FETCH_NOTHING + html)
+        return f'<iframe sandbox srcdoc="{framed}" style="width:100%;border:0;height:{height}px"></iframe>'
     return show_text(display.text)
 
 

@@ -114,7 +114,9 @@ def test_a_notebook_shows_output_tables_and_images() -> None:
     tags = dict(page.tags)
     assert "said" in page.text
     assert tags["img"]["src"] == "data:image/png;base64,iVBORw=="
-    assert tags["iframe"]["srcdoc"] == "<table><tr><td>1</td></tr></table>"
+    policy, _, framed = (tags["iframe"]["srcdoc"] or "").partition(">")
+    assert policy.startswith('<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; ')
+    assert framed == "<table><tr><td>1</td></tr></table>"
     bundle = result(stdout="said\n")._repr_mimebundle_(include=None, exclude=None)
     assert bundle["text/plain"] == "said\n"
     assert set(bundle) == {"text/html", "text/plain"}
@@ -146,6 +148,18 @@ def test_what_a_sandbox_made_runs_nothing_in_a_notebook(mime: str) -> None:
 def test_colours_of_a_terminal_are_left_out_and_long_text_is_cut() -> None:
     assert Page(result(stdout="\x1b[31mred\x1b[0m")._repr_html_()).text == "red"
     assert len(result(stdout="x" * 1_000_000)._repr_html_()) < 200_000
+
+
+def test_a_terminal_obeys_nothing_of_what_is_shown_there_unasked() -> None:
+    evil = "\x1bc\x1b]0;title\x07\x9b31mred\u202e\r"
+    bad = result(stdout=evil, cause="error", error={"name": "E", "value": evil, "traceback": evil})
+    with pytest.raises(warren.ExecutionFailed) as failure:
+        bad.check()
+    plain = (bad._repr_mimebundle_()["text/plain"], str(failure.value), repr(bad))
+
+    for text in plain:
+        assert all(each.isprintable() for each in text.replace("\n", ""))
+    assert warren.Display(data={"text/plain": evil})._repr_mimebundle_()["text/plain"].isprintable()
 
 
 def test_images_are_found_and_saved(tmp_path: Any) -> None:
