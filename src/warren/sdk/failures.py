@@ -108,9 +108,7 @@ def explain(error: httpx.TransportError, address: Address, *, was_sending: bool 
     """Say in one sentence why there is no answer, and what to do."""
     why = str(error) or type(error).__name__
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return ServiceUnreachable(
-            f"no service answers at {address} ({why}): start one with `warren serve`, or set WARREN_URL"
-        )
+        return ServiceUnreachable(f"no service answers at {address} ({why}): {_find_remedy(why)}")
     if isinstance(error, httpx.TimeoutException):
         return ServiceUnreachable(
             f"the service at {address} did not answer in time: try again, or give a longer timeout="
@@ -122,6 +120,15 @@ def explain(error: httpx.TransportError, address: Address, *, was_sending: bool 
     return ServiceUnreachable(
         f"the connection to the service at {address} broke ({why}): see what was done, and try again"
     )
+
+
+def _find_remedy(why: str) -> str:
+    # Of what is wrong with TLS nothing but the text is passed on by httpx.
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        return "if you trust whoever signed its certificate, name theirs in SSL_CERT_FILE"
+    if "WRONG_VERSION_NUMBER" in why:
+        return "what listens there has no TLS, so write http:// instead of https://"
+    return "start one with `warren serve`, or set WARREN_URL"
 
 
 def explain_moved(location: str, address: Address) -> NotUnderstood:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import pytest
 
 import warren
 from warren.errors import BY_CODE, Error, InvalidRequest, NotFound, Overloaded, RequestError
-from warren.sdk.failures import build_error, build_stream_error, parse_wait
+from warren.sdk.address import Address
+from warren.sdk.failures import build_error, build_stream_error, explain, parse_wait
 
 
 def problem(code: str, status: int, **more: object) -> bytes:
@@ -76,3 +78,17 @@ def test_an_answer_to_head_has_no_sentence_and_is_ours_all_the_same() -> None:
 
     assert isinstance(error, NotFound)
     assert str(error) == "there is no such file, or no such sandbox"
+
+
+@pytest.mark.parametrize(
+    ("why", "remedy"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate", "SSL_CERT_FILE"),
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number", "write http://"),
+        ("All connection attempts failed", "warren serve"),
+    ],
+)
+def test_who_cannot_connect_is_told_what_to_do(why: str, remedy: str) -> None:
+    error = explain(httpx.ConnectError(why), Address.parse("https://sandboxes.example.com"))
+
+    assert remedy in str(error)
