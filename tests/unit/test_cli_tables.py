@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from warren.cli.failing import explain
-from warren.cli.tables import harmless, print_json, print_table
+from warren.cli.tables import harmless, print_json, print_table, render_json
 from warren.errors import NotFound
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def test_json_says_the_same_and_a_terminal_obeys_nothing_of_it(capsys: pytest.Ca
     shown = capsys.readouterr().out
     assert json.loads(shown) == {"label": HOSTILE, "name": "naïve"}
     assert "naïve" in shown
+    assert render_json(HOSTILE).isprintable()
     assert all(each.isprintable() for each in shown.replace("\n", ""))
 
 

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
+from warren.cli.tables import harmless
 from warren.errors import InvalidRequest, RequestError
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ async def copy_out(link: Link, result: ExecResult, folder: str, room: Room) -> N
                 continue
             await _copy_file(link, change.path, target, room)
         except (RequestError, OSError) as exc:
-            print(f"warren: {change.path} was not copied: {exc}", file=sys.stderr)
+            print(harmless(f"warren: {change.path} was not copied: {exc}"), file=sys.stderr)
     if not result.files_changed_complete:
         print(f"warren: more files changed than can be listed; not all are in {folder}", file=sys.stderr)
 

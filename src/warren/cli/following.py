@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import anyio
 from warren.cli import report
 from warren.cli.codes import EXIT_FAILED
 from warren.cli.program import write_patiently
+from warren.cli.tables import render_json
 from warren.cli.terminal import read_stdin
 from warren.errors import Conflict, NotFound
 
@@ -95,7 +95,7 @@ class Follower:
     def finish(self, result: Result) -> int:
         """Print how it ended, and return the exit code for the shell."""
         if self._as_json:
-            print(json.dumps(report.result_as_json(result), ensure_ascii=False))
+            print(render_json(report.result_as_json(result)))
             return report.exit_code(result)
         sys.stdout.flush()
         for line in (report.explain(result) or "").splitlines():

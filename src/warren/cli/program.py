@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import select
 import stat
@@ -17,6 +16,7 @@ import anyio
 from warren.cli import copying, report
 from warren.cli.embedded import linked_sandbox, prepare
 from warren.cli.signals import run_with_signals
+from warren.cli.tables import render_json
 from warren.cli.terminal import read_stdin
 from warren.domain import ExecKind, ExecRequest, new_id
 from warren.errors import SandboxLost
@@ -143,7 +143,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 def _report(result: ExecResult, program: Program) -> None:
     if program.as_json:
-        print(json.dumps(report.as_json(result), ensure_ascii=False))
+        print(render_json(report.as_json(result)))
         return
     explanation = report.explain(result)
     if explanation is not None:

@@ -10,6 +10,7 @@ from warren.cli import copying
 from warren.cli.connection import Target, run_with_client
 from warren.cli.following import Follower
 from warren.cli.program import OUTPUT_MAX_BYTES
+from warren.cli.tables import harmless
 from warren.errors import RequestError
 
 if TYPE_CHECKING:
@@ -72,6 +73,6 @@ async def _copy_out(sandbox: AsyncSandbox, result: Result, folder: str) -> None:
             copying.check_name(change.path)
             room.take(await sandbox.files.download(change.path, target, progress=room.check))
         except (RequestError, OSError) as exc:
-            print(f"warren: {change.path} was not copied: {exc}", file=sys.stderr)
+            print(harmless(f"warren: {change.path} was not copied: {exc}"), file=sys.stderr)
     if not result.files_changed_complete:
         print(f"warren: more files changed than can be listed; not all are in {folder}", file=sys.stderr)

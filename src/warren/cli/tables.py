@@ -44,8 +44,13 @@ def harmless(text: str) -> str:
 
 def print_json(value: Any) -> None:
     """Print one JSON document."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    print(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    print(render_json(value, indent=2))
+
+
+def render_json(value: Any, indent: int | None = None) -> str:
+    """Write JSON of which a terminal obeys nothing."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -68,7 +68,8 @@ def _find_scheme(scope: Scope) -> str:
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        address = ip_address(text.strip("[]"))
+        # After a percent sign anything may stand, and the record would have it.
+        address = ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address
