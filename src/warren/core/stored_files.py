@@ -186,13 +186,14 @@ class StoredFiles:
             yield details
             outcome = "ok"
         except _Unwanted:
-            outcome = "unchanged"
+            outcome = ""
             raise
         except Error as error:
             outcome = error.code
             raise
         finally:
-            self._audit.note(caller, action, outcome=outcome, **details)
+            if outcome:
+                self._audit.note(caller, action, outcome=outcome, **details)
             if is_settled:
                 await self._audit.settle()
 
