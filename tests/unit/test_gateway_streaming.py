@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -203,3 +204,12 @@ def test_json_without_end_is_cut() -> None:
         deep = [deep]
 
     assert b"null" in dump(deep)
+
+
+def test_no_content_of_an_event_ends_its_line_not_even_for_python() -> None:
+    content = "".join(map(chr, range(0x3000)))
+    lines = encode_event("output", {"data": content}, 7).decode("utf-8", "surrogatepass").splitlines()
+
+    assert lines[:2] == ["id: 7", "event: output"]
+    assert json.loads(lines[2].removeprefix("data: ")) == {"data": content}
+    assert lines[3:] == [""]

@@ -29,6 +29,7 @@ PATIENCE_S = 0.02
 """A client that leaves earlier than this is noticed this late."""
 _LAST_WORDS_S = 1.0
 _HEARTBEAT = b": still here\n\n"
+_LINE_ENDS = tuple((chr(code).encode(), b"\\u%04x" % code) for code in (0x85, 0x2028, 0x2029))
 _HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -39,7 +40,12 @@ _HEADERS = (
 def encode_event(kind: str, data: object, seq: int | None = None) -> bytes:
     """Write one event. Its data is JSON on one line, which no content can break out of."""
     number = b"" if seq is None else b"id: %d\n" % seq
-    return b"%sevent: %s\ndata: %s\n\n" % (number, kind.encode(), dump(data))
+    text = dump(data)
+    # WHY: for many clients in Python these end a line too, though they do not for the standard.
+    for character, escaped in _LINE_ENDS:
+        if character in text:
+            text = text.replace(character, escaped)
+    return b"%sevent: %s\ndata: %s\n\n" % (number, kind.encode(), text)
 
 
 async def finish_unless_left(receive: Receive, work: Awaitable[T], *, once: anyio.Event | None = None) -> T:
