@@ -46,10 +46,18 @@ include-tag = "Terminals"
 # What opens a WebSocket is no request that this program can make.
 checks.positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "426", "429"]
 checks.negative_data_rejection.expected-statuses = ["4xx"]
+
+[[operations]]
+include-tag = "Skills"
+# No schema can say which files are packages, and which texts say the name that is beside them.
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409", "429"]
+
+[parameters]
+# The images of this service are those of other tests too: none may be built, or removed.
+"path.image" = "nothing"
 """
 
 REAL = """
-[parameters]
 "path.sandbox_id" = "{sandbox}"
 "path.execution_id" = "{execution}"
 "path.kernel" = "main"

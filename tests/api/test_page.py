@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import os
 import re
 import shutil
 import subprocess
 import tarfile
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
+from api.terminal_client import open_terminal
 from warren.gateway.openapi_problems import explain_codes
 
 if TYPE_CHECKING:
@@ -63,19 +66,30 @@ def test_every_line_of_the_page_can_be_pasted(served: Served, page: str, tmp_pat
         adam.put(f"/sandboxes/{sandbox}/files/draft.txt", content=b"a draft")
         for _ in range(2):
             execution = adam.post(f"/sandboxes/{sandbox}/exec", json={"code": "x = 1"}).json()["execution_id"]
+        text = {"name": "kept", "description": "One.", "skill_md_content": "# One"}
+        skill = adam.post("/skills", json=text).json()["id"]
     with tarfile.open(tmp_path / "file", "w"):
         pass
+    with zipfile.ZipFile(tmp_path / "skill.zip", "w") as package:
+        package.writestr("SKILL.md", "---\nname: packed\ndescription: Two.\n---\n")
     env = {
         "PATH": os.environ["PATH"],
         "WARREN_URL": served.url,
         "WARREN_API_KEY": served.keys["adam"],
         "sandbox": sandbox,
         "execution": execution,
+        "skill": skill,
     }
+    examples = {'"image": "data"': '"image": "python"', "skl_0123456789abcdef01234567": skill}
 
     for line in lines:
+        if line.endswith('/terminals/main"') and " -X DELETE " in line:
+            # What was there before ended when the sandbox was stopped.
+            with open_terminal(served.port, sandbox, key=served.keys["adam"]):
+                pass
+        real = functools.reduce(lambda text, each: text.replace(*each), examples.items(), line)
         done = subprocess.run(
-            ["bash", "-c", line.replace('"image": "data"', '"image": "python"') + " -o answer -w '%{http_code}'"],
+            ["bash", "-c", f"{real} -o answer -w '%{{http_code}}'"],
             env=env,
             cwd=tmp_path,
             capture_output=True,
@@ -89,3 +103,5 @@ def test_every_line_of_the_page_can_be_pasted(served: Served, page: str, tmp_pat
     with served.client("adam") as adam:
         for item in adam.get("/sandboxes", params={"session_key": "agent-session-abc"}).json()["items"]:
             adam.delete(f"/sandboxes/{item['id']}")
+        for item in adam.get("/skills").json()["items"]:
+            adam.delete(f"/skills/{item['id']}")

@@ -24,7 +24,19 @@ for `await`: `AsyncClient`, `AsyncSandbox` and so on, with the same methods. The
 is for `async with`, and what is iterated over for `async for`. What a method can be asked for by `**options` is under
 [Options](#options).
 """
-TALKING = ("Client", "Sandboxes", "Sandbox", "Execution", "Stream", "Files", "Kernels", "Terminal", "Ports", "Retries")
+TALKING = (
+    "Client",
+    "Sandboxes",
+    "Sandbox",
+    "Execution",
+    "Stream",
+    "Files",
+    "Kernels",
+    "Terminal",
+    "Ports",
+    "Skills",
+    "Retries",
+)
 OPTIONS = (
     "RunOptions",
     "ExecOptions",
@@ -32,6 +44,7 @@ OPTIONS = (
     "SandboxOptions",
     "ChangeOptions",
     "ListOptions",
+    "SkillOptions",
     "AuditOptions",
 )
 FAILURES = ("ServiceUnreachable", "NotUnderstood", "ExecutionFailed")

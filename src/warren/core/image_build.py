@@ -12,8 +12,9 @@ import re
 import stat
 import subprocess
 import sys
+import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warren.errors import BuildFailed
@@ -44,6 +45,39 @@ class BuildStep:
     """0 when it is not known how much there is to do."""
 
 
+class Stop:
+    """Ends a build from another thread: what it runs is killed, and it raises BuildFailed."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self) -> None:
+        """End the build, now or as soon as it begins."""
+        with self._lock:
+            self._asked.set()
+            if self._process is not None:
+                self._process.kill()
+
+    def attach(self, process: subprocess.Popen[str]) -> None:
+        """Say what runs now."""
+        with self._lock:
+            self._process = process
+            if self._asked.is_set():
+                process.kill()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass. Raises BuildFailed when the end is asked for."""
+        self._asked.wait(seconds)
+        self.check()
+
+    def check(self) -> None:
+        """Raise BuildFailed when the end is asked for."""
+        if self._asked.is_set():
+            raise BuildFailed("the build was stopped before it was done: begin it again")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
     """One build: what, on what, where."""
@@ -54,6 +88,7 @@ class Build:
     progress: Callable[[BuildStep], None]
     lock_fd: int
     """Inherited by the programs a build runs, so that the lock outlives a killed builder as long as they do."""
+    stop: Stop = field(default_factory=Stop)
 
 
 def build_folder(build: Build) -> None:
@@ -162,6 +197,7 @@ def _run(build: Build, command: Sequence[str], on_line: Callable[[str], None] | 
         pass_fds=(build.lock_fd,),
     ) as process:
         assert process.stderr is not None
+        build.stop.attach(process)
         try:
             for line in process.stderr:
                 last.append(line.rstrip())
@@ -170,6 +206,7 @@ def _run(build: Build, command: Sequence[str], on_line: Callable[[str], None] | 
         except BaseException:
             process.kill()
             raise
+    build.stop.check()
     if process.returncode != 0:
         raise BuildFailed(f"image {build.spec.name} could not be built: {_reason(last)}")
 
@@ -204,13 +241,16 @@ def _compile(build: Build) -> None:
         VENV_INSIDE,
     ]
     # WHY: packages ship files that are not valid for this Python on purpose; they stay uncompiled, as with pip.
-    subprocess.run(  # noqa: PLW1510
+    with subprocess.Popen(
         [*command, "--invalidation-mode", "unchecked-hash", f"{venv}/lib"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        text=True,
         pass_fds=(build.lock_fd,),
-    )
+    ) as process:
+        build.stop.attach(process)
+    build.stop.check()
 
 
 def _move_inside(interpreter: Interpreter, venv: str) -> None:

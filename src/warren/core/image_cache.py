@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
+from warren.errors import NotFound
+
 if TYPE_CHECKING:
     from warren.core.images import Catalog, ImageSpec, ImageStatus
     from warren.domain import Image
@@ -20,6 +22,8 @@ class ImageCache:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self.removing: set[str] = set()
+        """Images that are about to go: no sandbox may be made from them any more."""
         self._found: dict[str, tuple[float, Image]] = {}
         self._reading = anyio.Lock(fast_acquire=True)
         self._listing = anyio.Lock(fast_acquire=True)
@@ -45,6 +49,8 @@ class ImageCache:
             image = self._fresh(name)
             if image is None:
                 image = await to_thread.run_sync(self._catalog.get, name)
+                if image.name in self.removing:
+                    raise NotFound(f"image {image.name} is being removed")
                 self._found[name] = (time.monotonic() + _FRESH_S, image)
             return image
 
@@ -55,6 +61,11 @@ class ImageCache:
             return await self.get(name)
         build = await to_thread.run_sync(self._catalog.find_build, digest)
         return await self.get(name) if build is None else build
+
+    def forget(self) -> None:
+        """Look again, whoever asks next."""
+        self._found.clear()
+        self._listed = (0.0, ())
 
     def _fresh(self, name: str) -> Image | None:
         until, image = self._found.get(name, (0.0, None))

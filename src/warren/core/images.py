@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import warren
-from warren.core.image_build import Build, BuildStep, build_folder
+from warren.core.image_build import Build, BuildStep, Stop, build_folder
 from warren.core.image_spec import ImageSpec, Interpreter, load_spec
 from warren.domain import Image
 from warren.errors import BuildFailed, Conflict, NotFound, suggest
@@ -27,7 +27,9 @@ from warren.errors import BuildFailed, Conflict, NotFound, suggest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-__all__ = ["BuildStep", "Catalog", "ImageSpec", "ImageStatus", "bundled_spec_dir"]
+__all__ = ["BuildStep", "Catalog", "ImageSpec", "ImageStatus", "Stop", "bundled_spec_dir"]
+
+_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,14 @@ class Catalog:
         found = self._load(digest)
         return None if found is None else found.image
 
-    def build(self, name: str, progress: Callable[[BuildStep], None] = _quiet, *, force: bool = False) -> Image:
+    def build(
+        self,
+        name: str,
+        progress: Callable[[BuildStep], None] = _quiet,
+        *,
+        force: bool = False,
+        stop: Stop | None = None,
+    ) -> Image:
         """Build an image, unless it is built already; whoever comes second waits for the first and builds nothing.
 
         Raises BuildFailed, with nothing changed, InvalidRequest or NotFound.
@@ -121,12 +130,13 @@ class Catalog:
         digest = spec.digest(self._interpreter)
         if not force and (found := self._load(digest)) is not None:
             return found.image
-        with self._lock(progress) as lock_fd:
+        stop = stop or Stop()
+        with self._lock(progress, stop) as lock_fd:
             # SAFE BECAUSE: builders hold the lock, so what is there now belongs to a dead one.
             self._sweep()
             if not force and (found := self._load(digest)) is not None:
                 return found.image
-            return self._build(spec, digest, progress, lock_fd)
+            return self._build(spec, digest, progress, lock_fd, stop)
 
     def remove(self, name: str, *, stale_only: bool = False, in_use: Collection[str] = ()) -> int:
         """Delete all builds of an image, or only the stale ones, and return the bytes freed; its spec stays.
@@ -135,7 +145,7 @@ class Catalog:
         """
         spec = self.spec(name)
         name, current = spec.name, spec.digest(self._interpreter)
-        with self._lock(_quiet):
+        with self._lock(_quiet, Stop()):
             self._sweep()
             doomed = [found for found in self._built() if found.image.name == name]
             doomed = [found for found in doomed if not (stale_only and found.image.digest == current)]
@@ -153,7 +163,9 @@ class Catalog:
                     paths.setdefault(file.removesuffix(".toml"), os.path.join(folder, file))
         return paths
 
-    def _build(self, spec: ImageSpec, digest: str, progress: Callable[[BuildStep], None], lock_fd: int) -> Image:
+    def _build(
+        self, spec: ImageSpec, digest: str, progress: Callable[[BuildStep], None], lock_fd: int, stop: Stop
+    ) -> Image:
         target = os.path.join(self._folder, digest)
         work = os.path.join(self._folder, f".build-{digest}-{os.getpid()}")
         image = Image(
@@ -169,7 +181,14 @@ class Catalog:
         try:
             os.mkdir(work, 0o755)
             build_folder(
-                Build(spec=spec, interpreter=self._interpreter, folder=work, progress=progress, lock_fd=lock_fd)
+                Build(
+                    spec=spec,
+                    interpreter=self._interpreter,
+                    folder=work,
+                    progress=progress,
+                    lock_fd=lock_fd,
+                    stop=stop,
+                )
             )
             _write_record(work, _Built(image, _size(work), time.time()))
             # WHY: the rename must not reach the disk before the files it promises.
@@ -202,7 +221,7 @@ class Catalog:
             return None
 
     @contextlib.contextmanager
-    def _lock(self, progress: Callable[[BuildStep], None]) -> Iterator[int]:
+    def _lock(self, progress: Callable[[BuildStep], None], stop: Stop) -> Iterator[int]:
         try:
             os.makedirs(self._folder, 0o755, exist_ok=True)
             lock = os.open(os.path.join(self._folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -211,11 +230,9 @@ class Catalog:
                 f"{self._folder} cannot be written: {exc.strerror}. Set WARREN_DATA_DIR to a folder that can"
             ) from exc
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            while not _try_lock(lock):
                 progress(BuildStep("waiting", "for another build"))
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                stop.wait(_LOOK_S)
             yield lock
         finally:
             os.close(lock)
@@ -233,6 +250,14 @@ class Catalog:
         except FileNotFoundError:
             return
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def bundled_spec_dir() -> str:

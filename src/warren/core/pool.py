@@ -144,6 +144,16 @@ class Pool:
             with anyio.move_on_after(_LOOK_S):
                 await self._changed.wait()
 
+    async def evict(self, name: str) -> None:
+        """Destroy what waits of an image, once nobody is making a sandbox. Raises Error."""
+        await self._wait_quiet()
+        for waiting in self._waiting.values():
+            gone = [pooled for pooled in waiting if pooled.image.name == name]
+            for pooled in gone:
+                waiting.remove(pooled)
+                self._dead.append(pooled.handle)
+        await self._bury()
+
     async def drain(self) -> None:
         """Destroy everything that waits."""
         with anyio.CancelScope(shield=True):

@@ -18,6 +18,7 @@ from warren.core.callback_targets import Targets
 from warren.core.callbacks import ToolCallbacks
 from warren.core.executions import Executions
 from warren.core.files import Files
+from warren.core.image_builds import ImageBuilds
 from warren.core.image_cache import ImageCache
 from warren.core.jobs import Jobs
 from warren.core.kernels import Kernels
@@ -105,18 +106,26 @@ class Service:
             observer=self.observer,
             tracer=self.tracer,
         )
-        self._build_keeping(blobs_dir)
+        self._build_keeping(blobs_dir, images)
         self._build_uses(signing or SigningKeys())
         self.retention = Retention(store, self.audit, policy)
         self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
         self._open = contextlib.AsyncExitStack()
 
-    def _build_keeping(self, folder: str) -> None:
+    def _build_keeping(self, folder: str, catalog: Catalog) -> None:
         """Build what the service itself keeps, apart from sandboxes."""
         # Not flushed: they are there for an hour, and what a power failure takes is noticed.
         files = Blobs(os.path.join(folder, "files"), is_flushed=False)
         self.stored_files = StoredFiles(self.store, files, self.audit, self.policy)
         self.skills = Skills(self.store, Blobs(os.path.join(folder, "skills")), self.audit, self.policy)
+        self.image_builds = ImageBuilds(
+            catalog=catalog,
+            images=self.images,
+            store=self.store,
+            pool=self.pool,
+            engine=self.engine,
+            audit=self.audit,
+        )
 
     def _build_uses(self, signing: SigningKeys) -> None:
         """Build what is done with sandboxes, once there are any."""
@@ -147,6 +156,7 @@ class Service:
             await opening.enter_async_context(self.executions)
             self.sandboxes.lives.before_end = self.executions.end_all
             await opening.enter_async_context(self.oneshots)
+            await opening.enter_async_context(self.image_builds)
             await self.callbacks.load()
             counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)
             await self.executions.lose_rest()

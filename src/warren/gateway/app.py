@@ -15,6 +15,7 @@ from warren.gateway.dialects.native import (
     routes_executions,
     routes_files,
     routes_folders,
+    routes_images,
     routes_kernels,
     routes_links,
     routes_ports,
@@ -64,6 +65,7 @@ OPERATIONS = (
     *routes_links.OPERATIONS,
     *routes_terminals.OPERATIONS,
     *routes_skills.OPERATIONS,
+    *routes_images.OPERATIONS,
     *routes_audit.OPERATIONS,
 )
 """All of the native API; those that are called most come first, because the first that fits is taken."""

@@ -26,6 +26,7 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "sandbox_id": {"type": "string", "pattern": "^sbx_[a-z0-9]{8,40}$", "example": "sbx_0123456789abcdef01234567"},
     "execution_id": {"type": "string", "pattern": "^exe_[a-z0-9]{8,40}$", "example": "exe_0123456789abcdef01234567"},
     "skill_id": {"type": "string", "pattern": "^skl_[a-z0-9]{8,40}$", "example": "skl_0123456789abcdef01234567"},
+    "image": {"type": "string", "minLength": 1, "maxLength": 200, "example": "python"},
     "kernel": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
     "terminal": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},
     "port": {"type": "integer", "minimum": 1, "maximum": 65_535, "example": 5000},
@@ -165,12 +166,16 @@ def _add_links(operations: Iterable[Operation], paths: dict[str, Any]) -> None:
 
 
 def _request_body(operation: Operation, refs: dict[Any, Any]) -> dict[str, Any] | None:
+    content: dict[str, Any]
     if operation.raw_body is not None:
         is_form = operation.raw_body.startswith("multipart/")
-        return {"required": is_form, "content": {operation.raw_body: {"schema": _FORM if is_form else _BINARY}}}
+        content = {"schema": _FORM if is_form else _BINARY}
+        if operation.example is not None:
+            content["example"] = operation.example
+        return {"required": is_form, "content": {operation.raw_body: content}}
     if operation.body is None:
         return None
-    content: dict[str, Any] = {"schema": refs[operation.body]}
+    content = {"schema": refs[operation.body]}
     if operation.example is not None:
         content["example"] = operation.example
     return {"required": not operation.body_is_optional, "content": {"application/json": content}}

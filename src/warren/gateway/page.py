@@ -27,9 +27,10 @@ details,h2{border-color:#333d4a}a{color:#8ab4f8}:target{background:#4a3f12}}
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _SHELL = """export WARREN_URL=http://127.0.0.1:8000   # where you read this
 {key}sandbox=sbx_…                             # the id that making a sandbox answers
-execution=exe_…                           # the execution_id that running something answers"""
+execution=exe_…                           # the execution_id that running something answers
+skill=skl_…                               # the id that uploading a skill answers"""
 _KEY = "export WARREN_API_KEY=wrn_…               # the key that `warren serve` printed\n"
-_IDS = {"sandbox_id": "$sandbox", "execution_id": "$execution"}
+_IDS = {"sandbox_id": "$sandbox", "execution_id": "$execution", "skill_id": "$skill"}
 
 POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 """The Content-Security-Policy that the page is served with."""
@@ -111,7 +112,7 @@ def build_curl(method: str, path: str, operation: dict[str, Any], *, with_key: b
         body = json.dumps(content["application/json"]["example"], ensure_ascii=False)
         parts += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(body)}"]
     elif "multipart/form-data" in content:
-        parts.append("-F file=@file")
+        parts.append(f"-F file=@{content['multipart/form-data'].get('example', {}).get('file', 'file')}")
     elif content and "application/json" not in content:
         parts += [f"-H 'Content-Type: {next(iter(content))}'", "--data-binary @file"]
     return " ".join([*parts, f'"$WARREN_URL{path}"'])

@@ -108,6 +108,8 @@ class SandboxOptions(ChangeOptions, total=False):
     """The same key always gives you the same sandbox, resumed if it was stopped."""
     env: Mapping[str, str]
     """Environment of everything that runs in it. Never shown again."""
+    skill_ids: Sequence[str]
+    """Skills to have in `/workspace/skills`."""
     idempotency_key: str
     """The same request with the same key makes one sandbox; one is made up where none is given."""
 
@@ -125,6 +127,21 @@ class ListOptions(TypedDict, total=False):
     """Only with these labels."""
     everybody: bool
     """Other people's too; for admins."""
+
+
+class SkillOptions(TypedDict, total=False):
+    """What of a skill can be changed."""
+
+    name: str | None
+    description: str | None
+    skill_md_content: str | None
+    """Another text; only where the skill is nothing but its SKILL.md."""
+    skill_metadata: Mapping[str, Any] | None
+    """Replaces all of your own values."""
+    portal_visible: bool | None
+    """Share it: all of your tenant may then see and install it."""
+    portal_category: str | None
+    portal_tags: Sequence[str] | None
 
 
 class AuditOptions(TypedDict, total=False):
@@ -155,9 +172,12 @@ def build_body(options: Mapping[str, Any], known: type, **fixed: Any) -> dict[st
         body["stdin_base64"] = base64.b64encode(stdin).decode()
     if body.pop("exact", False):
         body["encoding"] = "base64"
-    for name in ("env", "metadata"):
+    for name in ("env", "metadata", "skill_metadata"):
         if name in body:
             body[name] = dict(body[name])
+    for name in ("skill_ids", "portal_tags"):
+        if name in body:
+            body[name] = list(body[name])
     return body
 
 

@@ -30,6 +30,7 @@ from warren.sdk._async.kernels import AsyncKernels
 from warren.sdk._async.ports import AsyncPorts
 from warren.sdk._async.sandbox import AsyncSandbox
 from warren.sdk._async.sandboxes import AsyncSandboxes
+from warren.sdk._async.skills import AsyncSkills
 from warren.sdk._async.terminal import AsyncTerminal
 from warren.sdk._sync.client import Client
 from warren.sdk._sync.executions import Execution, Stream
@@ -38,6 +39,7 @@ from warren.sdk._sync.kernels import Kernels
 from warren.sdk._sync.ports import Ports
 from warren.sdk._sync.sandbox import Sandbox
 from warren.sdk._sync.sandboxes import Sandboxes
+from warren.sdk._sync.skills import Skills
 from warren.sdk._sync.terminal import Terminal
 from warren.sdk.events import Event, Output, Started
 from warren.sdk.failures import ExecutionFailed, NotUnderstood, ServiceUnreachable
@@ -45,11 +47,13 @@ from warren.sdk.results import Display, FileChange, OneShotResult, OutputFile, P
 from warren.sdk.retries import Retries
 from warren.sdk.values import (
     AuditRow,
+    Build,
     Entry,
     FileInfo,
     Found,
     Health,
     Image,
+    InstalledSkills,
     Kernel,
     Link,
     Listing,
@@ -57,6 +61,7 @@ from warren.sdk.values import (
     Owner,
     Page,
     SandboxInfo,
+    SkillInfo,
     TerminalInfo,
     Usage,
 )
@@ -69,9 +74,11 @@ __all__ = [
     "AsyncPorts",
     "AsyncSandbox",
     "AsyncSandboxes",
+    "AsyncSkills",
     "AsyncStream",
     "AsyncTerminal",
     "AuditRow",
+    "Build",
     "BuildFailed",
     "Client",
     "ConfigError",
@@ -91,6 +98,7 @@ __all__ = [
     "Found",
     "Health",
     "Image",
+    "InstalledSkills",
     "InvalidRequest",
     "Kernel",
     "Kernels",
@@ -119,6 +127,8 @@ __all__ = [
     "SandboxLost",
     "Sandboxes",
     "ServiceUnreachable",
+    "SkillInfo",
+    "Skills",
     "StartFailed",
     "Started",
     "StoreError",

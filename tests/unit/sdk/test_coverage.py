@@ -24,6 +24,7 @@ UNUSED = {
     ("POST", "/api/v1/sandboxes/{sandbox_id}/start"): "the same as resume",
     ("*", "/api/v1/sandboxes/{sandbox_id}/ports/{port}"): "leads to the address with a slash, which the client knows",
     ("GET", "/health"): "in the words of other products; /healthz says the same",
+    ("GET", "/health/details"): "the same; /healthz/details",
     ("GET", "/docs"): "for people",
     ("GET", "/openapi.json"): "for other tools",
 }
@@ -111,11 +112,15 @@ def test_every_operation_is_reached_by_a_method_and_every_method_reaches_one(
     with Client(listener.url, "wrn_key", retries=0) as client:
         sandbox = client.sandboxes.at("sbx_00000000")
         silent = []
-        things = (client, client.sandboxes, sandbox, sandbox.files, sandbox.kernels, sandbox.ports)
+        things = (client, client.sandboxes, client.skills, sandbox, sandbox.files, sandbox.kernels, sandbox.ports)
         for thing in (*things, sandbox.execution("exe_00000000")):
             for name, method in methods(thing):
                 before = len(listener.seen)
-                call(method, tmp_path, **({"local": tmp_path / "file"} if name == "upload" else {}))
+                call(
+                    method,
+                    tmp_path,
+                    **({"local": tmp_path / "file"} if thing is sandbox.files and name == "upload" else {}),
+                )
                 if len(listener.seen) == before:
                     silent.append(f"{type(thing).__name__}.{name}")
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from warren.errors import Error, NotFound
 from warren.sdk._sync.connection import Connection
+from warren.sdk._sync.images import build_image, get_image
 from warren.sdk._sync.sandboxes import Sandboxes
+from warren.sdk._sync.skills import Skills
+from warren.sdk.address import encode
 from warren.sdk.io_sync import shielded
 from warren.sdk.options import AuditOptions, OneShotOptions, build_body, input_files, read_timeout, what_to_run
 from warren.sdk.request import Request, api
@@ -17,7 +20,7 @@ from warren.sdk.retries import Retries
 from warren.sdk.values import AuditRow, Health, Image, build, build_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self, Unpack
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from warren.sdk.content import Uploadable
     from warren.sdk.options import SandboxOptions
     from warren.sdk.results import OneShotResult
-    from warren.sdk.values import Page
+    from warren.sdk.values import Build, Page
 
 
 class Client:
@@ -50,6 +53,8 @@ class Client:
         self._connection = Connection(url, api_key, timeout=timeout, retries=how_often, transport=transport)
         self.sandboxes = Sandboxes(self._connection)
         """All sandboxes: to make, find and list them."""
+        self.skills = Skills(self._connection)
+        """The skills that the service keeps for you."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._connection.address)!r})"
@@ -103,6 +108,19 @@ class Client:
         """List the images that sandboxes are made from. Raises Error."""
         found = self._connection.ask_json(api("GET", "images"))
         return tuple(build(Image, each) for each in found["items"])
+
+    def image(self, name: str) -> Image:
+        """Find an image, and how far its build is. Raises NotFound and other Errors."""
+        return get_image(self._connection, name)
+
+    def build_image(self, name: str, *, wait: bool = True, progress: Callable[[Build], object] | None = None) -> Image:
+        """Build an image, as admin; it goes on also when nobody waits. Raises BuildFailed and other Errors."""
+        return build_image(self._connection, name, wait=wait, progress=progress)
+
+    def remove_image(self, name: str, *, stale_only: bool = False) -> int:
+        """Delete the builds of an image, as admin, or only the earlier ones; returns the bytes freed. Raises Error."""
+        request = api("DELETE", "images", encode(name), params={"stale_only": stale_only})
+        return int((self._connection.ask_json(request))["freed_bytes"])
 
     def audit(self, *, offset: int = 0, limit: int = 100, **query: Unpack[AuditOptions]) -> Page[AuditRow]:
         """Read the audit record, newest first: all of it as admin, else what you did yourself. Raises Error."""

@@ -15,7 +15,7 @@ from warren.sdk.address import encode
 from warren.sdk.options import ChangeOptions, ExecOptions, build_body, read_timeout, what_to_run
 from warren.sdk.request import api, once
 from warren.sdk.results import build_result
-from warren.sdk.values import Link, SandboxInfo, TerminalInfo, Usage, build, build_page
+from warren.sdk.values import InstalledSkills, Link, SandboxInfo, TerminalInfo, Usage, build, build_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,6 +127,11 @@ class Sandbox:
     def usage(self) -> Usage:
         """Measure what it uses now. Raises Error."""
         return build(Usage, self._connection.ask_json(api("GET", *self._parts, "usage")))
+
+    def install_skills(self, *skill_ids: str) -> InstalledSkills:
+        """Put skills into its workspace, under `skills/`. Raises NotFound and other Errors."""
+        request = api("POST", *self._parts, "skills", json={"skill_ids": list(skill_ids)}, repeatable=True)
+        return build(InstalledSkills, self._connection.ask_json(request))
 
     def terminal(
         self, name: str = "main", *, cols: int | None = None, rows: int | None = None, command: str | None = None

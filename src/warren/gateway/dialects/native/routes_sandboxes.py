@@ -1,4 +1,4 @@
-"""The native API: sandboxes and the images that they are made from."""
+"""The native API: sandboxes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from warren.errors import Forbidden
 from warren.gateway.dialects.native import schemas, translate, translate_requests
 from warren.gateway.dialects.native.common import IDEMPOTENCY, idempotency_key, sandbox_id
-from warren.gateway.dialects.native.schemas_answers import ImagesShown, ListOf, SandboxShown, UsageShown
+from warren.gateway.dialects.native.schemas_answers import ListOf, SandboxShown, UsageShown
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.records import Scope
 
@@ -72,12 +72,6 @@ async def start_sandbox(call: Call) -> Reply:
 async def measure_sandbox(call: Call) -> Reply:
     """Say what a sandbox uses."""
     return json_reply(translate.render_usage(await call.service.sandboxes.usage(call.caller, sandbox_id(call))))
-
-
-async def list_images(call: Call) -> Reply:
-    """List the images."""
-    listed = await call.service.images.list()
-    return json_reply({"items": [translate.render_image(*image, call.settings.image) for image in listed]})
 
 
 _ONE = Answer(description="The sandbox.", model=SandboxShown)
@@ -181,14 +175,5 @@ OPERATIONS = (
         summary="Measure a sandbox",
         answers=(Answer(description="What it uses now.", model=UsageShown),),
         errors=(404, 409, 502),
-    ),
-    Operation(
-        method="GET",
-        path="/images",
-        handler=list_images,
-        grant=Scope.READ,
-        tag="Images",
-        summary="List the images",
-        answers=(Answer(description="Every image, and whether it is built.", model=ImagesShown),),
     ),
 )

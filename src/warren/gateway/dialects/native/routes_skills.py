@@ -214,6 +214,7 @@ OPERATIONS = (
         description="One file of a form: a `.zip` or `.skill` of at most 10 MiB and 100 files, with a `SKILL.md` at "
         "its root or in its only folder, or a `.md` that is one. Its head says the name and the description.",
         raw_body="multipart/form-data",
+        example={"file": "skill.zip"},
         query=schemas.UploadSkill,
         answers=(_MADE,),
         errors=(409,),

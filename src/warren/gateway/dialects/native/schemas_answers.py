@@ -219,17 +219,42 @@ class AuditShown(Shown):
     hash: str
 
 
+class BuildShown(Shown):
+    """How far the last build of an image by this service is, or how it ended."""
+
+    phase: str = Field(description="waiting, resolving, downloading, installing, compiling, finishing or done.")
+    detail: str
+    done: int
+    total: int = Field(description="0 when it is not known how much there is to do.")
+    started_at: str = Field(json_schema_extra=_TIME)
+    finished_at: str | None = Field(json_schema_extra=_TIME)
+    error: str | None = Field(description="Why it failed.")
+
+
 class ImageShown(Shown):
     """An image that sandboxes are made from."""
 
     name: str
     description: str
+    aliases: list[str] = Field(description="Other names for it.")
+    packages: list[str]
     digest: str
-    state: Literal["built", "not_built"]
+    state: Literal["built", "building", "not_built", "stale"] = Field(
+        description="`stale`: an earlier build is there, but none of what the image is now."
+    )
     is_default: bool
     size_bytes: int
     built_at: str | None = Field(json_schema_extra=_TIME)
     preload: list[str] = Field(description="Modules that are imported already when a sandbox starts.")
+    stale: list[str] = Field(description="Digests of earlier builds that are still there.")
+    build: BuildShown | None
+
+
+class Freed(Shown):
+    """What removing an image brought."""
+
+    name: str
+    freed_bytes: int
 
 
 class ImagesShown(Shown):

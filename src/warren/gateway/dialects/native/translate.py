@@ -13,8 +13,9 @@ from warren.domain import MIB, Cause
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from warren.core.image_builds import Build
     from warren.core.image_spec import ImageSpec
-    from warren.core.images import ImageStatus
+    from warren.core.images import BuildStep, ImageStatus
     from warren.core.link_values import Kernel
     from warren.core.oneshot import OneShotResult
     from warren.domain import Display, ExecResult, Usage
@@ -207,18 +208,38 @@ def render_audit(row: AuditRow) -> dict[str, Any]:
     }
 
 
-def render_image(spec: ImageSpec, status: ImageStatus, default: str) -> dict[str, Any]:
-    """Write an image and whether it is built."""
+def render_image(spec: ImageSpec, status: ImageStatus, default: str, build: Build | None) -> dict[str, Any]:
+    """Write an image, whether it is built, and how far its last build is."""
+    state = "built" if status.built else "stale" if status.stale else "not_built"
     return {
         "name": spec.name,
         "description": spec.description,
+        "aliases": list(spec.aliases),
+        "packages": list(spec.packages),
         "digest": status.digest,
-        "state": "built" if status.built else "not_built",
+        "state": "building" if build is not None and build.finished_at is None else state,
         "is_default": spec.name == default,
         "size_bytes": status.size_bytes,
         "built_at": render_optional_time(status.built_at),
         "preload": list(spec.preload),
+        "stale": list(status.stale),
+        "build": None if build is None else render_build(build),
     }
+
+
+def render_build(build: Build) -> dict[str, Any]:
+    """Write how far a build is."""
+    return {
+        **render_step(build.step),
+        "started_at": render_time(build.started_at),
+        "finished_at": render_optional_time(build.finished_at),
+        "error": None if build.error is None else str(build.error),
+    }
+
+
+def render_step(step: BuildStep) -> dict[str, Any]:
+    """Write one step of a build."""
+    return {"phase": step.phase, "detail": step.detail, "done": step.done, "total": step.total}
 
 
 def render_one_shot(result: OneShotResult, encoding: str) -> dict[str, Any]:

@@ -1,0 +1,224 @@
+"""Building and removing images while the service runs: one build at a time, which goes on whoever leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+from anyio import from_thread, to_thread
+
+from warren.core.images import BuildStep, Stop
+from warren.errors import Conflict, Error, Forbidden
+from warren.records import SandboxQuery, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+    from types import TracebackType
+
+    from anyio.abc import TaskGroup
+
+    from warren.core.audit import Audit
+    from warren.core.image_cache import ImageCache
+    from warren.core.images import Catalog, ImageSpec, ImageStatus
+    from warren.core.pool import Pool
+    from warren.engines.base import Engine
+    from warren.records import Caller
+    from warren.stores.base import Store
+
+_MOST_STEPS = 2000
+_PAGE = 500
+_QUIET_S = 20.0
+
+
+@dataclasses.dataclass
+class Build:
+    """One build of an image by this service, and how far it is."""
+
+    image: str
+    started_at: float
+    finished_at: float | None = None
+    error: Error | None = None
+    steps: list[BuildStep] = dataclasses.field(default_factory=list)
+    changed: anyio.Event = dataclasses.field(default_factory=anyio.Event)
+    stop: Stop = dataclasses.field(default_factory=Stop)
+
+    @property
+    def step(self) -> BuildStep:
+        """How far it is."""
+        return self.steps[-1] if self.steps else BuildStep("waiting")
+
+    def note(self, step: BuildStep) -> None:
+        """Take down the next step."""
+        if self.step != step and len(self.steps) < _MOST_STEPS:
+            self.steps.append(step)
+            self.announce()
+
+    def announce(self) -> None:
+        """Wake everybody who follows it."""
+        self.changed.set()
+        self.changed = anyio.Event()
+
+    async def follow(self) -> AsyncGenerator[BuildStep, None]:
+        """Yield every step from the first, to the end. Raises what the build ended with."""
+        seen = 0
+        while True:
+            while seen < len(self.steps):
+                seen += 1
+                yield self.steps[seen - 1]
+            if self.finished_at is not None:
+                break
+            await self.changed.wait()
+        if self.error is not None:
+            raise self.error
+
+
+class ImageBuilds:
+    """Builds images in the background; `async with` it. Leaving ends a build, with nothing of it left."""
+
+    def __init__(
+        self, *, catalog: Catalog, images: ImageCache, store: Store, pool: Pool, engine: Engine, audit: Audit
+    ) -> None:
+        self._catalog = catalog
+        self._images = images
+        self._store = store
+        self._pool = pool
+        self._engine = engine
+        self._audit = audit
+        self._last: dict[str, Build] = {}
+        self._running: Build | None = None
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._tasks is not None
+        if self._running is not None:
+            self._running.stop.ask()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def last(self, name: str) -> Build | None:
+        """Return the build of an image that runs, or ran last, in this service."""
+        return self._last.get(name)
+
+    async def status(self, name: str) -> tuple[ImageSpec, ImageStatus]:
+        """Return an image, by its name or an alias, and whether it is built. Raises NotFound."""
+        spec = await to_thread.run_sync(self._catalog.spec, name)
+        return spec, await to_thread.run_sync(self._catalog.status, spec.name)
+
+    async def start(self, caller: Caller, name: str) -> Build | None:
+        """Begin to build an image, or join who builds it; None when it is built. Raises NotFound and Conflict."""
+        _check_admin(caller)
+        spec, status = await self.status(name)
+        if self._running is not None:
+            if self._running.image != spec.name:
+                raise Conflict(f"image {self._running.image} is being built: wait until that is done")
+            return self._running
+        if status.built:
+            return None
+        self._audit.check_writable()
+        self._running = self._last[spec.name] = build = Build(spec.name, time.time())
+        assert self._tasks is not None
+        self._tasks.start_soon(self._build, caller, build)
+        return build
+
+    async def remove(self, caller: Caller, name: str, *, stale_only: bool = False) -> int:
+        """Delete the builds of an image, or only the stale ones, and return the bytes freed; its spec stays.
+
+        Raises NotFound, and Conflict while it is built or sandboxes need it.
+        """
+        _check_admin(caller)
+        spec, status = await self.status(name)
+        async with self._audited(caller, "image.remove", image=spec.name, stale_only=stale_only) as noted:
+            if self._running is not None and self._running.image == spec.name:
+                raise Conflict(f"image {spec.name} is being built: wait until that is done")
+            doomed = set(status.stale) if stale_only else {status.digest, *status.stale}
+            async with self._closed_to_new(spec.name, is_all=not stale_only):
+                in_use = await self._find_used(spec.name, doomed)
+                if in_use:
+                    raise Conflict(
+                        f"{in_use} {'sandbox is' if in_use == 1 else 'sandboxes are'} made from image {spec.name}, "
+                        "stopped ones too: delete them first"
+                    )
+                remove = functools.partial(self._catalog.remove, spec.name, stale_only=stale_only)
+                noted["freed_bytes"] = freed = await to_thread.run_sync(remove)
+                retire = getattr(self._engine, "retire", None)
+                if freed and retire is not None:
+                    # What an engine keeps warm has the files open that are gone now.
+                    await retire()
+        return freed
+
+    @contextlib.asynccontextmanager
+    async def _closed_to_new(self, name: str, *, is_all: bool) -> AsyncIterator[None]:
+        """Let nobody make a sandbox from an image, and have everybody who began to finish."""
+        if not is_all:
+            yield
+            return
+        self._images.removing.add(name)
+        try:
+            self._images.forget()
+            with anyio.move_on_after(_QUIET_S) as waiting:
+                await self._pool.evict(name)
+            if waiting.cancelled_caught:
+                raise Conflict("sandboxes are being made without a pause: try again when it is quieter")
+            yield
+        finally:
+            self._images.removing.discard(name)
+            self._images.forget()
+
+    async def _find_used(self, name: str, digests: set[str]) -> int:
+        count = offset = 0
+        while True:
+            page = await self._store.list(SandboxQuery(image=name, offset=offset, limit=_PAGE))
+            count += sum(sandbox.image_digest in digests for sandbox in page.items)
+            offset += len(page.items)
+            if not page.items or offset >= page.total:
+                return count
+
+    async def _build(self, caller: Caller, build: Build) -> None:
+        try:
+            async with self._audited(caller, "image.build", image=build.image) as noted:
+                with anyio.CancelScope(shield=True):
+                    work = functools.partial(
+                        self._catalog.build, build.image, functools.partial(_pass_on, build), stop=build.stop
+                    )
+                    noted["digest"] = (await to_thread.run_sync(work)).digest
+        except Error as error:
+            build.error = error
+        finally:
+            build.finished_at = time.time()
+            self._running = None
+            self._images.forget()
+            build.announce()
+
+    @contextlib.asynccontextmanager
+    async def _audited(self, caller: Caller, action: str, **details: Any) -> AsyncIterator[dict[str, Any]]:
+        """Write down what becomes of an operation; the body may add details."""
+        outcome = "cancelled"
+        try:
+            yield details
+            outcome = "ok"
+        except Error as error:
+            outcome = error.code
+            details["error"] = str(error)
+            raise
+        finally:
+            self._audit.note(caller, action, outcome=outcome, **details)
+            await self._audit.settle()
+
+
+def _pass_on(build: Build, step: BuildStep) -> None:
+    """Note a step from the thread in which a build runs."""
+    from_thread.run_sync(build.note, step)
+
+
+def _check_admin(caller: Caller) -> None:
+    if not caller.principal.may(Scope.ADMIN):
+        raise Forbidden(f"this key has the scope {caller.principal.scope}, and this needs admin")

@@ -1,0 +1,147 @@
+"""The native API: the images that sandboxes are made from, and building them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from warren.gateway.dialects.native import translate
+from warren.gateway.dialects.native.schemas import Query
+from warren.gateway.dialects.native.schemas_answers import Freed, ImageShown, ImagesShown
+from warren.gateway.operations import Answer, Operation, json_reply
+from warren.gateway.streaming import EventStream, encode_event
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from starlette.types import ASGIApp
+
+    from warren.core.image_builds import Build
+    from warren.gateway.operations import Call, Reply
+
+_TAG = "Images"
+_PATH = "/images/{image}"
+_EVENTS = (
+    "`progress` (`phase`, `detail`, `done`, `total`) for each step, then `result` (the image), or `error` (a problem)."
+)
+
+
+class RemoveImage(Query):
+    """What of an image to remove."""
+
+    stale_only: bool = Field(default=False, description="Only builds of earlier versions of it.")
+
+
+async def list_images(call: Call) -> Reply:
+    """List the images."""
+    builds = call.service.image_builds
+    listed = await call.service.images.list()
+    return json_reply(
+        {
+            "items": [
+                translate.render_image(spec, status, call.settings.image, builds.last(spec.name))
+                for spec, status in listed
+            ]
+        }
+    )
+
+
+async def get_image(call: Call) -> Reply:
+    """Show an image."""
+    return await _show(call, call.params["image"])
+
+
+async def build_image(call: Call) -> ASGIApp:
+    """Build an image in the background."""
+    name = call.params["image"]
+    build = await call.service.image_builds.start(call.caller, name)
+    if "text/event-stream" in (call.header(b"accept") or ""):
+        events = _follow(call, name, build)
+        return EventStream(events, contextlib.AsyncExitStack(), heartbeat_s=call.settings.serve.heartbeat_s)
+    if build is None:
+        return await _show(call, name)
+    return await _show(call, name, 202, (b"location", f"/api/v1/images/{build.image}".encode()))
+
+
+async def _follow(call: Call, name: str, build: Build | None) -> AsyncGenerator[bytes, None]:
+    if build is not None:
+        async with contextlib.aclosing(build.follow()) as steps:
+            async for step in steps:
+                yield encode_event("progress", translate.render_step(step))
+    spec, status = await call.service.image_builds.status(name)
+    shown = translate.render_image(spec, status, call.settings.image, call.service.image_builds.last(spec.name))
+    yield encode_event("result", shown)
+
+
+async def remove_image(call: Call) -> Reply:
+    """Delete the builds of an image."""
+    name = call.params["image"]
+    freed = await call.service.image_builds.remove(call.caller, name, stale_only=call.query(RemoveImage).stale_only)
+    return json_reply({"name": name, "freed_bytes": freed})
+
+
+async def _show(call: Call, name: str, status: int = 200, *headers: tuple[bytes, bytes]) -> Reply:
+    builds = call.service.image_builds
+    spec, found = await builds.status(name)
+    shown = translate.render_image(spec, found, call.settings.image, builds.last(spec.name))
+    return json_reply(shown, status, *headers)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/images",
+        handler=list_images,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="List the images",
+        answers=(Answer(description="Every image, and whether it is built.", model=ImagesShown),),
+    ),
+    Operation(
+        method="GET",
+        path=_PATH,
+        handler=get_image,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Show an image, and how far its build is",
+        answers=(Answer(description="The image.", model=ImageShown),),
+        errors=(404,),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_PATH}/build",
+        handler=build_image,
+        grant=Scope.ADMIN,
+        tag=_TAG,
+        summary="Build an image",
+        description="In the background: one at a time, and it goes on when you leave. Who asks again joins it. With "
+        "`Accept: text/event-stream` the answer is a stream of its progress.",
+        answers=(
+            Answer(
+                status=202,
+                description="It is being built.",
+                model=ImageShown,
+                headers={"Location": "Where the image is."},
+            ),
+            Answer(description="It is built already.", model=ImageShown),
+            Answer(description=_EVENTS, content_type="text/event-stream"),
+        ),
+        errors=(404, 409),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        handler=remove_image,
+        grant=Scope.ADMIN,
+        tag=_TAG,
+        summary="Delete the builds of an image",
+        description="Its spec stays, and it can be built again. Refused while there are sandboxes that are made from "
+        "it.",
+        query=RemoveImage,
+        answers=(Answer(description="They are gone.", model=Freed),),
+        errors=(404, 409),
+    ),
+)

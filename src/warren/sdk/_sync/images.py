@@ -1,0 +1,38 @@
+# Made from src/warren/sdk/_async/images.py by `make sdk`: change that instead.
+"""The images that sandboxes are made from, as admin also to build and to remove them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.errors import BuildFailed
+from warren.sdk.address import encode
+from warren.sdk.io_sync import sleep
+from warren.sdk.request import api
+from warren.sdk.values import Build, Image, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warren.sdk._sync.connection import Connection
+
+_LOOK_S = 0.5
+
+
+def build_image(connection: Connection, name: str, *, wait: bool, progress: Callable[[Build], object] | None) -> Image:
+    """Have an image built. Raises Error."""
+    image = build(Image, connection.ask_json(api("POST", "images", encode(name), "build", repeatable=True)))
+    while wait and image.state == "building":
+        if progress is not None and image.build is not None:
+            progress(image.build)
+        sleep(_LOOK_S)
+        image = get_image(connection, name)
+    if wait and image.state != "built":
+        why = None if image.build is None else image.build.error
+        raise BuildFailed(why or f"image {name} was not built to the end: begin again")
+    return image
+
+
+def get_image(connection: Connection, name: str) -> Image:
+    """Find an image. Raises Error."""
+    return build(Image, connection.ask_json(api("GET", "images", encode(name))))
