@@ -271,6 +271,9 @@ class ExecResult:
     stderr: bytes = b""
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    stdout_chars: int = 0
+    """What was written, in characters. Not kept in records."""
+    stderr_chars: int = 0
     truncated: bool = False
     displays: tuple[Display, ...] = ()
     error: Mapping[str, str] | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import concurrent.futures
+import io
 import json
 import os
 import secrets
+import zipfile
 from typing import TYPE_CHECKING
 
 import httpx
@@ -127,7 +129,8 @@ def test_output_files_that_are_too_much_together_are_named(chatui: Chatui) -> No
         ("print('x' * 100_001)", "stdout", "100002 chars"),
         ("print('é' * 100_000)", "stdout", "100001 chars"),
         ("import sys; sys.stderr.write('y' * 100_001)", "stderr", "100001 chars"),
-        ("print('z' * 3_000_000)", "stdout", "3000001 bytes"),
+        ("print('z' * 3_000_000)", "stdout", "3000001 chars"),
+        ("print('ä' * 3_000_000)", "stdout", "3000001 chars"),
     ],
 )
 def test_long_output_is_cut_and_says_so(chatui: Chatui, code: str, stream: str, total: str) -> None:
@@ -296,6 +299,31 @@ def test_packages_that_cannot_be_installed_are_an_error_beside_the_output(
         ]
         assert many.json()["detail"][0]["msg"] == "Value error, Too many pip packages (max 5)"
         assert version["features"]["pip_packages"] is True
+
+
+def test_packages_that_are_installed_stay_with_the_container(make_settings: Callable[..., Settings]) -> None:
+    wheel, meta = io.BytesIO(), "little-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as out:
+        out.writestr("little.py", "size = 7")
+        out.writestr(f"{meta}/METADATA", "Metadata-Version: 2.1\nName: little\nVersion: 1.0\n")
+        out.writestr(f"{meta}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        out.writestr(f"{meta}/RECORD", f"little.py,,\n{meta}/METADATA,,\n{meta}/WHEEL,,\n{meta}/RECORD,,\n")
+    files = [
+        given("wheels/little-1.0-py3-none-any.whl", wheel.getvalue()),
+        # What a network would be.
+        given(".config/pip/pip.conf", b"[install]\nno-index = true\nfind-links = /home/sandbox/wheels\n"),
+    ]
+    for served in serve(make_settings, pytest.skip, allow_pip=True):
+        with Chatui(served) as chatui:
+            first = chatui.run(
+                "import little; print(little.size)", pip_packages=["little==1.0"], files=files, timeout=60
+            )
+            later = chatui.run("import little; print(little.size)")
+            in_bash = chatui.bash("python -c 'import little; print(little.size)'")
+
+        assert (first["stdout"], first["stderr"], first["error"]) == ("7\n", "", None)
+        assert first["install_time"] > 0
+        assert (later["stdout"], in_bash["stdout"]) == ("7\n", "7\n")
 
 
 def test_numbers_have_the_names_that_dashboards_know(chatui: Chatui) -> None:

@@ -117,6 +117,8 @@ def parse_result(header: Header, payload: bytes, exec_id: str) -> ExecResult:
         stderr=payload[second:],
         stdout_bytes=get_int(body, "stdout_bytes"),
         stderr_bytes=get_int(body, "stderr_bytes"),
+        stdout_chars=get_int(body, "stdout_chars", 0),
+        stderr_chars=get_int(body, "stderr_chars", 0),
         truncated=get_bool(body, "truncated"),
         error=_parse_exception(body),
         limit=get_optional(body, "limit", get_float),

@@ -114,6 +114,8 @@ class Execution:
             "kernel": self.request.kernel if self.request.kind == "cell" else None,
             "stdout_bytes": stdout.total,
             "stderr_bytes": stderr.total,
+            "stdout_chars": stdout.characters,
+            "stderr_chars": stderr.characters,
             "truncated": stdout.truncated or stderr.truncated,
             **fields,
             "notes": [*self.notes, *fields.get("notes", ())][:32],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_CONTINUATIONS = bytes(range(0x80, 0xC0))
+
 
 class HeadTail:
     """Keeps the first half and the last half of `limit` bytes of everything written to it.
@@ -9,7 +11,7 @@ class HeadTail:
     Without a tail it keeps the first `limit` bytes, and says nothing of a gap: whoever wants that marks it their way.
     """
 
-    __slots__ = ("_has_tail", "_head", "_head_limit", "_tail", "_tail_limit", "total")
+    __slots__ = ("_has_tail", "_head", "_head_limit", "_tail", "_tail_limit", "characters", "total")
 
     def __init__(self, limit: int, *, has_tail: bool = True) -> None:
         self._tail_limit = limit // 2 if has_tail else 0
@@ -19,10 +21,13 @@ class HeadTail:
         self._tail = bytearray()
         self.total = 0
         """Bytes written in all."""
+        self.characters = 0
+        """The same as characters of UTF-8, also where one came in two pieces."""
 
     def add(self, data: bytes) -> None:
         """Take in the next bytes."""
         self.total += len(data)
+        self.characters += len(data) if data.isascii() else len(data.translate(None, _CONTINUATIONS))
         room = self._head_limit - len(self._head)
         if room > 0:
             self._head += data[:room]

@@ -50,3 +50,11 @@ def test_the_beginning_alone_is_kept_without_a_marker_and_without_half_a_charact
         kept.add(piece)
 
     assert (kept.kept(), kept.truncated, kept.total) == (b"abc", True, 100_006)
+
+
+def test_characters_are_counted_also_where_one_comes_in_pieces() -> None:
+    kept = HeadTail(4)
+    for byte in "aä\u20ac\U0001f600".encode():
+        kept.add(bytes([byte]))
+
+    assert (kept.total, kept.characters) == (10, 4)

@@ -61,13 +61,15 @@ class Containers:
         self._ends.pop(container_id, None)
 
     @contextlib.asynccontextmanager
-    async def turn(self, key: Hashable, wait_s: float) -> AsyncIterator[None]:
-        """Hold the turn at something; whoever comes meanwhile waits. Raises TimeoutError."""
+    async def turn(self, key: Hashable, wait_s: float, refused: Refused) -> AsyncIterator[None]:
+        """Hold the turn at something; whoever comes meanwhile waits, and is refused in the end."""
         turn = self._turns.setdefault(key, _Turn())
         turn.wanted += 1
         try:
-            with anyio.fail_after(wait_s):
+            with anyio.move_on_after(wait_s) as waiting:
                 await turn.lock.acquire()
+            if waiting.cancelled_caught:
+                raise refused
             try:
                 yield
             finally:
@@ -113,11 +115,17 @@ def session_key(container_id: str) -> str:
     return f"chatui/{container_id}"
 
 
+def check_id(call: Call, container_id: str) -> str:
+    """Return what can be the id of a container. Raises Refused."""
+    if _ID.fullmatch(container_id) is None:
+        raise containers_of(call.service).missing(container_id)
+    return container_id
+
+
 async def find(call: Call, container_id: str) -> Sandbox:
     """Find the sandbox of a container of the caller's. Raises Refused."""
     service, known = call.service, containers_of(call.service)
-    if _ID.fullmatch(container_id) is None:
-        raise known.missing(container_id)
+    check_id(call, container_id)
     try:
         sandbox = await service.sandboxes.find(call.caller, session_key(container_id))
     except NotFound:

@@ -53,16 +53,13 @@ async def create_container(call: Call) -> ASGIApp:
     await words.check_rate(call, "containers", settings.creates_per_minute, words.CREATE_RATE)
     known, owner = containers.containers_of(call.service), call.caller.principal.owner
     container_id = secrets.token_hex(32)
-    try:
-        async with known.turn(owner, _GUARD_S):
-            await _check_room(call)
-            known.creating += 1
-            try:
-                sandbox = await _create(call, container_id)
-            finally:
-                known.creating -= 1
-    except TimeoutError:
-        raise Refused(503, _SATURATED, {"Retry-After": "1"}) from None
+    async with known.turn(owner, _GUARD_S, Refused(503, _SATURATED, {"Retry-After": "1"})):
+        await _check_room(call)
+        known.creating += 1
+        try:
+            sandbox = await _create(call, container_id)
+        finally:
+            known.creating -= 1
     if env is not None:
         await _give_env(call, sandbox, env)
     known.remember(container_id, sandbox)

@@ -7,18 +7,21 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
+
 from warren.domain import Cause, new_id
 from warren.errors import Conflict, InvalidRequest, NotFound, Overloaded, QuotaExceeded, SandboxLost, TooLarge
 from warren.gateway.dialects.chatui import containers, schemas, translate, words
 from warren.gateway.dialects.chatui.translate import Failure, Output
 from warren.gateway.dialects.details import Refused
-from warren.gateway.large import answer_with
-from warren.gateway.operations import Answer, Operation, json_reply
+from warren.gateway.large import LARGE, answer_with, send_in_pieces
+from warren.gateway.operations import Answer, Operation, dump, json_reply
 from warren.gateway.streaming import finish_unless_left
 from warren.records import Scope
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Send
+    from starlette.types import Scope as Request
 
     from warren.core.executions import NewExecution
     from warren.domain import Entry, ExecResult
@@ -39,9 +42,13 @@ async def execute(call: Call) -> ASGIApp:
     if faults:
         raise Refused(422, faults)
     await words.check_rate(call, "executions", settings.executions_per_minute, words.RATE)
-    program = _Program(call, body)
-    answer = await finish_unless_left(call.receive, program.run())
-    return answer_with(call, program.size, lambda: json_reply(answer.render()))
+    containers.check_id(call, body.container_id)
+    async with contextlib.AsyncExitStack() as held:
+        program = _Program(call, body, held)
+        answer = await finish_unless_left(call.receive, program.run())
+        if program.is_large:
+            return _Large(answer, held.pop_all())
+    return answer_with(call, len(answer.stdout) + len(answer.stderr), lambda: json_reply(answer.render()))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +68,26 @@ class _Answer:
         return translate.render_executed(fields.pop("execution_id"), **fields)
 
 
+class _Large:
+    """An answer with large files, which holds a place among the large ones until it has been read."""
+
+    def __init__(self, answer: _Answer, held: contextlib.AsyncExitStack) -> None:
+        self._answer = answer
+        self._held = held
+
+    async def __call__(self, _scope: Request, _receive: Receive, send: Send) -> None:
+        async with self._held:
+            body = await to_thread.run_sync(lambda: dump(self._answer.render()))
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send_in_pieces(send, body)
+            await send({"type": "http.response.body", "body": b""})
+
+
 class _Program:
     """One program on its way through a container."""
 
-    def __init__(self, call: Call, body: schemas.Execute) -> None:
+    def __init__(self, call: Call, body: schemas.Execute, held: contextlib.AsyncExitStack) -> None:
         self._call = call
         self._body = body
         self._settings = call.settings.dialects.chatui
@@ -72,23 +95,20 @@ class _Program:
         self._known: Containers = containers.containers_of(call.service)
         self._install_s: float | None = None
         self._install_error = ""
-        self.size = 0
-        """About how large its answer is."""
+        self._held = held
+        """What its answer needs until it has been read."""
+        self.is_large = False
+        """Whether its answer has a place among the large ones."""
 
     async def run(self) -> _Answer:
         """Wait for its turn and run it. Raises Refused."""
         container_id = self._body.container_id
         key = (self._call.caller.principal.owner, container_id)
-        turn = self._known.turn(key, self._timeout_s + _PATIENCE_S)
-        try:
-            await turn.__aenter__()
-        except TimeoutError:
-            raise Refused(429, _ANOTHER, {"Retry-After": "1"}) from None
-        async with contextlib.AsyncExitStack() as held:
-            held.push_async_exit(turn)
+        refused = Refused(429, _ANOTHER, {"Retry-After": "1"})
+        async with self._known.turn(key, self._timeout_s + _PATIENCE_S, refused):
             sandbox = await containers.find(self._call, container_id)
             await self._check_budget(sandbox)
-            files = translate.parse_files(self._body, self._settings)
+            files = await self._parse_files()
             if not self._body.code.strip():
                 failure = Failure(error="Empty code provided", error_type="ValueError")
                 return _Answer(execution_id=new_id("exe"), failure=failure)
@@ -101,6 +121,11 @@ class _Program:
                 raise Refused(429, words.BUSY, words.retry(error)) from error
         self._count(answer)
         return answer
+
+    async def _parse_files(self) -> dict[str, bytes]:
+        if sum(len(each.content) for each in self._body.files or ()) <= LARGE:
+            return translate.parse_files(self._body, self._settings)
+        return await to_thread.run_sync(translate.parse_files, self._body, self._settings)
 
     async def _check_budget(self, sandbox: Sandbox) -> None:
         most = self._settings.executions_per_container
@@ -160,8 +185,9 @@ class _Program:
             return ()
         outputs: list[Output] = []
         room = self._settings.output_bytes
+        has_place = await self._have_place(result)
         for entry in result.collected:
-            output = await self._take(sandbox, entry, room)
+            output = await self._take(sandbox, entry, room) if has_place else _leave_out(entry)
             if output is not None:
                 room -= len(output.content or b"")
                 outputs.append(output)
@@ -169,6 +195,18 @@ class _Program:
             outputs.append(Output(name="…", size=0, error="There are more files than are listed"))
         await self._call.service.files.empty_scratch(self._call.caller, sandbox.id, translate.SCRATCH)
         return tuple(outputs)
+
+    async def _have_place(self, result: ExecResult) -> bool:
+        """Have a place among the large answers before files are read that would need one; False when there is none."""
+        if sum(entry.size for entry in result.collected if entry.type == "file") <= LARGE:
+            return True
+        try:
+            place = self._call.service.executions.results.one(self._call.caller.principal.owner)
+            await self._held.enter_async_context(place)
+        except (QuotaExceeded, Overloaded):
+            return False
+        self.is_large = True
+        return True
 
     async def _take(self, sandbox: Sandbox, entry: Entry, room: int) -> Output | None:
         most = self._settings.output_file_bytes
@@ -195,15 +233,14 @@ class _Program:
         if is_removed:
             await self._remove(sandbox)
         most = self._settings.output_chars
-        stdout = translate.read_output(result.stdout, result.stdout_bytes, most)
-        stderr = translate.read_output(result.stderr, result.stderr_bytes, most)
+        stdout = translate.read_output(result.stdout, result.stdout_chars, most)
+        stderr = translate.read_output(result.stderr, result.stderr_chars, most)
         failure = translate.find_failure(
             result, self._body.language, self._timeout_s, stderr=stderr, is_removed=is_removed
         )
         if self._install_error:
             stderr = self._install_error + stderr
             failure = failure or Failure(error="Pip installation failed", error_type="InstallationError")
-        self.size = len(stdout) + len(stderr) + 4 * sum(len(each.content or b"") for each in outputs) // 3
         return _Answer(
             execution_id=execution.id,
             failure=failure,
@@ -218,6 +255,10 @@ class _Program:
         failure = answer.failure
         outcome = "successful" if failure is None else "timed_out" if failure.timed_out else "failed"
         self._known.count(outcome, answer.seconds)
+
+
+def _leave_out(entry: Entry) -> Output:
+    return Output(name=entry.path, size=entry.size, error="The gateway had no room for files: please retry")
 
 
 OPERATIONS = (

@@ -25,6 +25,8 @@ RELEASE = "1.1.0"
 """The release of the original whose contract this is: what clients see as its version."""
 OUTPUT = "/tmp/output"
 SCRATCH = (OUTPUT, "/tmp/misc")
+_PACKAGES = "/home/sandbox/.packages"
+"""Where packages go that programs ask for: they stay as long as the container."""
 _SOURCE = "<user_code>"
 _CHARACTER_BYTES = 4
 _NAMES = {"python": "Python process", "bash": "Bash script"}
@@ -125,10 +127,11 @@ def parse_program(body: Execute, timeout_s: float, settings: ChatuiSettings) -> 
         code=body.code,
         timeout_s=timeout_s,
         echo=Echo.NONE,
-        output_bytes=settings.output_chars * _CHARACTER_BYTES,
+        output_bytes=(settings.output_chars + 1) * _CHARACTER_BYTES,
         output_keep=Keep.HEAD,
         kill_leftovers=True,
         scan_changes=False,
+        env={"PYTHONPATH": _PACKAGES} if settings.allow_pip else {},
         label=_SOURCE if is_python else "",
         scratch=SCRATCH,
         collect=OUTPUT,
@@ -138,7 +141,8 @@ def parse_program(body: Execute, timeout_s: float, settings: ChatuiSettings) -> 
 
 def parse_install(packages: list[str], timeout_s: float) -> NewExecution:
     """Build the installation of packages."""
-    argv = ("python", "-m", "pip", "install", "--user", "--no-cache-dir", "--quiet", *packages)
+    options = ("--target", _PACKAGES, "--upgrade", "--no-cache-dir", "--quiet", "--no-input")
+    argv = ("python", "-m", "pip", "--disable-pip-version-check", "install", *options, *packages)
     return NewExecution(
         kind=ExecKind.ARGV, argv=argv, timeout_s=timeout_s, kill_leftovers=True, scan_changes=False, echo=Echo.NONE
     )
@@ -181,14 +185,14 @@ def _name_signal(number: int) -> str:
         return f"signal {number}"
 
 
-def read_output(data: bytes, total_bytes: int, most: int) -> str:
-    """Decode what a program wrote, and cut it where clients expect it to be cut."""
+def read_output(data: bytes, total_chars: int, most: int) -> str:
+    """Decode what was kept of what a program wrote, and cut it where clients expect it to be cut."""
     text = data.decode("utf-8", "replace")
-    if len(text) <= most and total_bytes <= len(data):
+    # Bytes that are no text may be more characters here than the sandbox counted.
+    total = max(total_chars, len(text))
+    if total <= most:
         return text
-    # Of what was not kept only the bytes are known.
-    total = f"{len(text)} chars" if total_bytes <= len(data) else f"{total_bytes} bytes"
-    return f"{text[:most]}\n\n... [OUTPUT TRUNCATED — {total} total, showing first {min(most, len(text))}]"
+    return f"{text[:most]}\n\n... [OUTPUT TRUNCATED — {total} chars total, showing first {most}]"
 
 
 def render_files(files: tuple[Output, ...]) -> list[dict[str, Any]]:
