@@ -121,6 +121,16 @@ def test_a_sandbox_is_made_used_and_removed_with_one_command_each(desk: Desk, tm
     assert desk.listed() == []
 
 
+def test_images_that_python_shows_are_saved(served: Desk, tmp_path: Path) -> None:
+    sandbox = served.get("sandbox", "create", "--quiet").strip()
+    draw = "class Chart:\n    def _repr_png_(self): return b'drawn'\nChart()"
+
+    said = [served.get("sandbox", "exec", sandbox, "--figures", "charts", "-c", draw) for _ in range(2)]
+
+    assert said == ["charts/figure-1.png\n", "charts/figure-2.png\n"]
+    assert [(tmp_path / name.strip()).read_bytes() for name in said] == [b"drawn", b"drawn"]
+
+
 def test_a_program_runs_on_a_service_as_it_runs_here(served: Desk, tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("3 4\n")
     (tmp_path / "program.py").write_text(

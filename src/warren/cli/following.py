@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from warren.cli.terminal import read_stdin
 from warren.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
-    from warren import AsyncExecution, AsyncStream, Event, Result
+    from warren import AsyncExecution, AsyncStream, Display, Event, Result
     from warren.cli.signals import Signals
 
 
@@ -45,8 +46,10 @@ class RemoteExecution:
 class Follower:
     """Prints the events of one execution."""
 
-    def __init__(self, *, as_json: bool = False) -> None:
+    def __init__(self, *, as_json: bool = False, figures: str | None = None) -> None:
         self._as_json = as_json
+        self._figures = figures
+        self._unsaved = 0
         self._printed = 0
 
     async def run(self, stream: AsyncStream, signals: Signals, *, with_stdin: bool) -> Result:
@@ -84,13 +87,25 @@ class Follower:
         """Print an event."""
         from warren import Display, Output
 
-        if self._as_json:
-            return
-        if isinstance(event, Output):
+        if isinstance(event, Display):
+            said = self._save(event) or event.text or _describe(event)
+            if not self._as_json:
+                await write_patiently(1, f"{said}\n".encode())
+        elif isinstance(event, Output) and not self._as_json:
             self._printed += len(event.data)
             await write_patiently(1 if event.stream == "stdout" else 2, event.data)
-        elif isinstance(event, Display):
-            await write_patiently(1, f"{event.text or _describe(event)}\n".encode())
+
+    def _save(self, display: Display) -> str | None:
+        """Put a figure where it is wanted, and return its path."""
+        picture = display.picture
+        if picture is None or self._figures is None:
+            self._unsaved += picture is not None
+            return None
+        ending = picture.mime.removeprefix("image/").partition("+")[0]
+        names = (os.path.join(self._figures, f"figure-{number}.{ending}") for number in itertools.count(1))
+        path = next(name for name in names if not os.path.exists(name))
+        picture.save(path)
+        return path
 
     def finish(self, result: Result) -> int:
         """Print how it ended, and return the exit code for the shell."""
@@ -100,6 +115,8 @@ class Follower:
         sys.stdout.flush()
         for line in (report.explain(result) or "").splitlines():
             print(f"warren: {line}", file=sys.stderr)
+        if self._unsaved and os.isatty(1):
+            print("warren: it showed an image, which `warren sandbox exec --figures DIR` saves", file=sys.stderr)
         for note in result.notes:
             print(f"warren: note: {note}", file=sys.stderr)
         code = report.exit_code(result)

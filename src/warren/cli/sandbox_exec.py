@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,7 @@ Examples:
   warren sandbox exec 3fa9 -- ls -la
   warren sandbox exec 3fa9 -c 'x = 6 * 7'      # Python, whose variables stay
   warren sandbox exec 3fa9 -c 'x'
+  warren sandbox exec 3fa9 --figures . -c 'import matplotlib.pyplot as plt; plt.plot([1, 4, 9]); plt.show()'
   warren sandbox exec 3fa9 --shell -c 'ls | wc -l'
   tar c . | warren sandbox exec 3fa9 -- tar x
   warren sandbox exec 3fa9 --background -- python train.py
@@ -49,6 +51,10 @@ def run(
     cwd: Annotated[
         str | None, typer.Option(metavar="DIR", show_default=False, help="The folder to run it in, in the workspace.")
     ] = None,
+    figures: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", show_default=False, help="Save the images that Python shows into this folder."),
+    ] = None,
     no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Leave standard input to others.")] = False,
     background: Annotated[
         bool,
@@ -67,6 +73,10 @@ def run(
 
     target = Target(url, data_dir)
     what = _choose(code, command, shell=shell)
+    if figures is not None:
+        if background:
+            raise typer.BadParameter("--figures needs somebody who waits: leave out --background.")
+        os.makedirs(figures, exist_ok=True)
     options: dict[str, Any] = {
         **what,
         "kernel": kernel,
@@ -85,7 +95,7 @@ def run(
         if background:
             print((await place.start(**options)).id)
             return 0
-        follower = Follower(as_json=as_json)
+        follower = Follower(as_json=as_json, figures=figures)
         stream = place.stream(**options, stdin_open=not no_stdin, output_max_bytes=OUTPUT_MAX_BYTES)
         return follower.finish(await follower.run(stream, signals, with_stdin=not no_stdin))
 
