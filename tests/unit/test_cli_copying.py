@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.cli.copying import Room, check_name, check_sources, place
+from warren.cli.copying import Room, check_copy, check_sources, place
 from warren.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("path", ["../out", "/etc/passwd", "a/../../b", "a//b", "", "./a", "a/.", "a\0b", ".."])
@@ -28,9 +32,19 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 @pytest.mark.parametrize("path", ["warren.toml", "deep/down/warren.toml"])
 def test_no_program_in_a_sandbox_makes_settings(path: str) -> None:
-    check_name("warren.toml.txt")
+    check_copy("results", "warren.toml.txt")
     with pytest.raises(InvalidRequest, match="holds settings of Warren"):
-        check_name(path)
+        check_copy("results", path)
+
+
+def test_no_file_is_copied_through_a_link_that_lies_there(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "way").symlink_to(tmp_path / "there")
+
+    check_copy(str(tmp_path / "out"), "way")
+    with pytest.raises(InvalidRequest, match="is a link"):
+        check_copy(str(tmp_path / "out"), "way/file")
 
 
 def test_no_more_is_copied_than_a_workspace_can_hold() -> None:

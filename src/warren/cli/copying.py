@@ -84,7 +84,7 @@ async def copy_out(link: Link, result: ExecResult, folder: str, room: Room) -> N
             continue
         target = place(folder, change.path)
         try:
-            check_name(change.path)
+            check_copy(folder, change.path)
             if (await link.stat(change.path, follow=False)).type != "file":
                 continue
             await _copy_file(link, change.path, target, room)
@@ -110,10 +110,15 @@ async def _copy_file(link: Link, path: str, target: str, room: Room) -> None:
             os.unlink(partial)
 
 
-def check_name(path: str) -> None:
-    """Refuse what would set up the next Warren that is started where it lies. Raises InvalidRequest."""
+def check_copy(folder: str, path: str) -> None:
+    """Refuse what would lie elsewhere, or set up the next Warren that is started there. Raises InvalidRequest."""
     if os.path.basename(path) == _SETTINGS:
         raise InvalidRequest("a file of that name holds settings of Warren, which no program in a sandbox makes")
+    way = folder
+    for part in path.split("/")[:-1]:
+        way = os.path.join(way, part)
+        if os.path.islink(way):
+            raise InvalidRequest(f"{way} is a link, which may lead out of {folder}")
 
 
 def place(folder: str, path: str) -> str:

@@ -68,9 +68,9 @@ async def _copy_out(sandbox: AsyncSandbox, result: Result, folder: str) -> None:
         if change.action == "deleted":
             continue
         target = copying.place(folder, change.path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
         try:
-            copying.check_name(change.path)
+            copying.check_copy(folder, change.path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
             room.take(await sandbox.files.download(change.path, target, progress=room.check))
         except (RequestError, OSError) as exc:
             print(harmless(f"warren: {change.path} was not copied: {exc}"), file=sys.stderr)
