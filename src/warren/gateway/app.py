@@ -1,4 +1,4 @@
-"""The HTTP application: every layer that a request passes, from outside in, and every route."""
+"""The HTTP application: every layer that a request passes, written from the inside out, and every route."""
 
 from __future__ import annotations
 
