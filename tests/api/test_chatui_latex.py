@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import json
 import os
@@ -40,12 +41,13 @@ def served(make_settings: Callable[..., Settings]) -> Iterator[Served]:
     images = os.path.join(settings.data_dir, "images")
     built = os.path.realpath(images)
     os.unlink(images)
-    for folder in os.scandir(built):
-        with open(os.path.join(folder, "image.json"), encoding="utf-8") as file:
-            if json.load(file)["name"] != "python":
+    for about in glob.glob(os.path.join(built, "*", "image.json")):
+        with open(about, encoding="utf-8") as file:
+            if json.load(file)["image"]["name"] != "python":
                 continue
-        shutil.copytree(folder, os.path.join(images, folder.name), symlinks=True)
-        with open(os.path.join(images, folder.name, "venv", "bin", "pdflatex"), "w") as program:
+        copy = os.path.join(images, os.path.basename(os.path.dirname(about)))
+        shutil.copytree(os.path.dirname(about), copy, symlinks=True)
+        with open(os.path.join(copy, "venv", "bin", "pdflatex"), "w") as program:
             program.write(PDFLATEX)
         os.chmod(program.name, 0o755)
     served = Served(settings)
