@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from warren.errors import InvalidRequest
-from warren.sdk.failures import NotUnderstood, build_stream_error
+from warren.sdk.failures import build_stream_error, explain_unread
 from warren.sdk.results import Display, Result, build_result
 from warren.sdk.values import build
 
@@ -108,7 +108,7 @@ class EventReader:
             body = json.loads(raw.data)
             event = self._build(raw.name, body)
         except (ValueError, KeyError, TypeError) as error:
-            raise NotUnderstood("the service sent an event that this version of the client cannot read") from error
+            raise explain_unread("an event") from error
         if raw.id is not None and raw.id.isdigit():
             self.seen = int(raw.id)
         return event

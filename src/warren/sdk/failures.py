@@ -97,6 +97,11 @@ def build_stream_error(problem: Mapping[str, Any]) -> Error:
     return build_error(status if isinstance(status, int) else 500, {}, json.dumps(problem).encode())
 
 
+def explain_unread(what: str) -> NotUnderstood:
+    """Say that an answer is not what this version knows."""
+    return NotUnderstood(f"this client cannot read what the service answers ({what}): use the client of its version")
+
+
 def parse_wait(text: str | None) -> float | None:
     """Read Retry-After, in seconds; a date, which the service never sends, is None."""
     if text is None or not text.isascii() or not text.isdigit():

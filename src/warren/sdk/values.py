@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from warren.sdk.failures import NotUnderstood
+from warren.sdk.failures import explain_unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,8 +27,7 @@ def build(cls: type[T], raw: Any) -> T:
                 values[each.name] = value if parse is None or value is None else parse(value)
         return cls(**values)
     except (TypeError, ValueError, KeyError) as error:
-        what = cls.__name__
-        raise NotUnderstood(f"the service answers a {what} that this version of the client cannot read") from error
+        raise explain_unread(cls.__name__) from error
 
 
 def build_all(cls: type[T]) -> Mapping[str, Callable[[Any], tuple[T, ...]]]:
@@ -62,7 +61,7 @@ def build_page(raw: Any, parse: Callable[[Any], T]) -> Page[T]:
     try:
         return Page(tuple(parse(each) for each in raw["items"]), raw["total"], raw["offset"], raw["limit"])
     except (TypeError, KeyError) as error:
-        raise NotUnderstood("the service answers a list that this version of the client cannot read") from error
+        raise explain_unread("a list") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
