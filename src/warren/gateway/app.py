@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -34,7 +34,7 @@ from warren.gateway.health import Health
 from warren.gateway.key_in_path import KeyInPath
 from warren.gateway.metrics import Metrics, MetricsMiddleware
 from warren.gateway.middleware import RequestMiddleware, allow_origins
-from warren.gateway.openapi import build_openapi
+from warren.gateway.openapi import build_dialect_openapi, build_openapi
 from warren.gateway.openapi_health import PATHS, describe_health
 from warren.gateway.openapi_problems import explain_codes
 from warren.gateway.operations import Reply
@@ -45,6 +45,8 @@ from warren.gateway.tracing import trace_requests
 from warren.gateway.unread import UnreadMiddleware
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from warren.core.service import Service
@@ -83,7 +85,7 @@ def build_app(
     )
     reports = [dialect.report(service, settings) for dialect in choose(DIALECTS, settings) if dialect.report]
     metrics = metrics or Metrics(service, reports)
-    documents = Documents(with_auth=settings.serve.auth, is_shown=has_docs(settings))
+    documents = Documents(settings, choose(DIALECTS, settings))
     health = Health(service, auth, metrics, documents, reports=reports)
     dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health)
     routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=dialects)
@@ -100,27 +102,39 @@ def build_app(
 class Documents:
     """The documentation, and the answer for every address that nobody knows."""
 
-    def __init__(self, *, with_auth: bool, is_shown: bool = True) -> None:
-        self._with_auth = with_auth
-        self._is_shown = is_shown
+    def __init__(self, settings: Settings, dialects: Iterable[Dialect]) -> None:
+        self._settings = settings
+        self._is_shown = has_docs(settings)
+        self._dialects = {dialect.name: dialect for dialect in dialects}
+        # Not before somebody asks: they take longer than the rest of the application.
+        self._native = functools.cache(self._build_native)
+        self._dialect = functools.cache(self._build_dialect)
 
-    @functools.cached_property
-    def _replies(self) -> dict[str, Reply]:
+    def _find(self, path: str) -> Reply | None:
         if not self._is_shown:
-            return {}
-        # Not before somebody asks: it takes longer than the rest of the application.
-        described = describe_health(with_auth=self._with_auth)
-        document = build_openapi(OPERATIONS, with_auth=self._with_auth, more_paths=described)
-        policy = (b"content-security-policy", POLICY.encode())
+            return None
+        folder, _, name = path[1:].partition("/")
+        name = name.removesuffix(".json") if folder == "openapi" else name
+        if folder in {"docs", "openapi"} and name in self._dialects:
+            return self._dialect(name).get(path)
+        return self._native().get(path) if path in {"/", "/docs", "/openapi.json"} else None
+
+    def _build_native(self) -> dict[str, Reply]:
+        with_auth = self._settings.serve.auth
+        document = build_openapi(OPERATIONS, with_auth=with_auth, more_paths=describe_health(with_auth=with_auth))
+        others = {f"/docs/{name}": dialect.title for name, dialect in self._dialects.items()}
         return {
             "/": Reply(b"", 307, ((b"location", b"/docs"),)),
-            "/openapi.json": Reply(orjson.dumps(document), 200, ((b"content-type", b"application/json"),)),
-            "/docs": Reply(
-                build_page(document, explain_codes()).encode(),
-                200,
-                ((b"content-type", b"text/html; charset=utf-8"), policy),
-            ),
+            "/openapi.json": _json(document),
+            "/docs": _html(build_page(document, explain_codes(), others=others)),
         }
+
+    def _build_dialect(self, name: str) -> dict[str, Reply]:
+        is_open = getattr(self._settings.dialects, name).open
+        document = build_dialect_openapi(self._dialects[name], with_auth=self._settings.serve.auth and not is_open)
+        file = f"/openapi/{name}.json"
+        page = build_page(document, {}, file=file, others={"/docs": "Warren's own API"})
+        return {file: _json(document), f"/docs/{name}": _html(page)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
@@ -129,7 +143,7 @@ class Documents:
             return
         if scope["type"] != "http":
             raise HTTPException(404)
-        reply = self._replies.get(scope["path"])
+        reply = self._find(scope["path"])
         is_read = scope["method"] in {"GET", "HEAD"}
         if reply is None and (is_read or scope["path"] not in PATHS):
             raise HTTPException(404)
@@ -137,6 +151,15 @@ class Documents:
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
         scope["state"]["route"] = scope["path"]
         await reply(scope, receive, send)
+
+
+def _json(document: dict[str, Any]) -> Reply:
+    return Reply(orjson.dumps(document), 200, ((b"content-type", b"application/json"),))
+
+
+def _html(page: str) -> Reply:
+    policy = (b"content-security-policy", POLICY.encode())
+    return Reply(page.encode(), 200, ((b"content-type", b"text/html; charset=utf-8"), policy))
 
 
 async def _live(receive: Receive, send: Send) -> None:

@@ -11,13 +11,14 @@ from pydantic.json_schema import models_json_schema
 import warren
 from warren.gateway.bodies import MAX_DEPTH
 from warren.gateway.dispatch import ANY, PREFIX, WEBSOCKET
-from warren.gateway.openapi_problems import MEANINGS, describe_problem, problem_schema
+from warren.gateway.openapi_problems import DETAIL, MEANINGS, describe_detail, describe_problem, problem_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pydantic import BaseModel
 
+    from warren.gateway.dialects.dialect import Dialect
     from warren.gateway.operations import Answer, Operation
 
 _REF = "#/components/schemas/{model}"
@@ -32,6 +33,7 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "port": {"type": "integer", "minimum": 1, "maximum": 65_535, "example": 5000},
     "path": {"type": "string", "minLength": 1, "maxLength": 4096, "example": "data.csv"},
 }
+_PATH_SCHEMA: dict[str, Any] = {"type": "string", "minLength": 1}
 _MADE: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
     ("post", "/sandboxes", ("200", "201"), {"sandbox_id": "$response.body#/id"}),
     (
@@ -80,26 +82,76 @@ _ABOUT = f"""Sandboxes that run code for AI agents.
 
 
 def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_paths: dict[str, Any]) -> dict[str, Any]:
-    """Build the document. `more_paths` are those that are not operations, such as `/livez`."""
+    """Build the document of the native API. `more_paths` are those that are not operations, such as `/livez`."""
     listed = tuple(operations)
+    paths, schemas = _describe_all(listed, PREFIX)
+    _add_links(listed, paths)
+    return _assemble(
+        {"title": "Warren", "version": warren.__version__, "description": _ABOUT},
+        tags=_TAGS,
+        paths=paths | more_paths,
+        schemas={**schemas, "Problem": problem_schema()},
+        responses={f"Problem{status}": describe_problem(status, _REQUEST_ID) for status in MEANINGS},
+        with_auth=with_auth,
+    )
+
+
+def build_dialect_openapi(dialect: Dialect, *, with_auth: bool) -> dict[str, Any]:
+    """Build the document of a dialect, which says in its own words what goes wrong."""
+    paths, schemas = _describe_all(dialect.operations, "")
+    return _assemble(
+        {"title": dialect.title, "version": warren.__version__, "description": dialect.about},
+        tags=tuple(dict.fromkeys(operation.tag for operation in dialect.operations)),
+        paths=paths,
+        schemas={**schemas, "Detail": DETAIL},
+        responses={f"Problem{status}": describe_detail(status, _REQUEST_ID) for status in MEANINGS},
+        with_auth=with_auth,
+    )
+
+
+def _describe_all(listed: tuple[Operation, ...], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the paths and the schemas that they name."""
     refs, definitions = models_json_schema([(model, "validation") for model in _models(listed)], ref_template=_REF)
     refs_by_model = {model: schema for (model, _), schema in refs.items()}
     schemas = {name: _clean(schema) for name, schema in definitions.get("$defs", {}).items()}
     paths: dict[str, Any] = {}
     for operation in listed:
-        path = _PARAMETER.sub(r"{\1}", PREFIX + operation.path)
+        path = _PARAMETER.sub(r"{\1}", prefix + operation.path)
         for method in _methods(operation):
             # What begins as a GET that something else takes too is described there.
             paths.setdefault(path, {}).setdefault(method, _describe(operation, refs_by_model, schemas, method))
-    _add_links(listed, paths)
+    _tell_apart(paths)
+    return paths, schemas
+
+
+def _tell_apart(paths: dict[str, Any]) -> None:
+    """Give each operation a name of its own, also where one handler serves several."""
+    known: dict[str, int] = {}
+    for methods in paths.values():
+        for described in methods.values():
+            name = described["operationId"]
+            known[name] = known.get(name, 0) + 1
+            if known[name] > 1:
+                described["operationId"] = f"{name}_{known[name]}"
+
+
+def _assemble(
+    info: dict[str, str],
+    *,
+    tags: tuple[str, ...],
+    paths: dict[str, Any],
+    schemas: dict[str, Any],
+    responses: dict[str, Any],
+    with_auth: bool,
+) -> dict[str, Any]:
     document: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {"title": "Warren", "version": warren.__version__, "description": _ABOUT},
-        "tags": [{"name": tag} for tag in _TAGS],
-        "paths": paths | more_paths,
+        "info": info,
+        "tags": [{"name": tag} for tag in tags],
+        "paths": paths,
         "components": {
-            "schemas": {**schemas, "Problem": problem_schema()},
-            "responses": {f"Problem{status}": describe_problem(status, _REQUEST_ID) for status in MEANINGS},
+            "schemas": schemas,
+            "responses": responses,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "`wrn_…`, or a JWT"},
                 "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -139,6 +191,8 @@ def _describe(operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any
         "parameters": list(_parameters(operation, refs, schemas)),
         "responses": dict(_responses(operation, refs)),
     }
+    if operation.grant is None:
+        described["security"] = []
     body = _request_body(operation, refs)
     if body is not None:
         described["requestBody"] = body
@@ -183,14 +237,9 @@ def _request_body(operation: Operation, refs: dict[Any, Any]) -> dict[str, Any] 
 
 def _parameters(operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name in _PARAMETER.findall(operation.path):
-        schema = {key: value for key, value in _PATH_SCHEMAS[name].items() if key != "example"}
-        yield {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "schema": schema,
-            "example": _PATH_SCHEMAS[name]["example"],
-        }
+        schema = dict(_PATH_SCHEMAS.get(name, _PATH_SCHEMA))
+        example = {"example": schema.pop("example")} if "example" in schema else {}
+        yield {"name": name, "in": "path", "required": True, "schema": schema, **example}
     if operation.query is not None:
         model = schemas.pop(refs[operation.query]["$ref"].rpartition("/")[2], None)
         if model is None:

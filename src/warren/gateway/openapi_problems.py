@@ -38,6 +38,25 @@ def explain_codes() -> dict[str, tuple[int, str]]:
     return dict(sorted((ours | of_http).items(), key=lambda item: item[1][0]))
 
 
+DETAIL: dict[str, Any] = {
+    "type": "object",
+    "description": "What went wrong, as clients of this API know it.",
+    "properties": {
+        "detail": {
+            "description": "A sentence; or of a request with wrong fields, each of them.",
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "object"}],
+        }
+    },
+    "required": ["detail"],
+}
+
+
+def describe_detail(status: int, headers: dict[str, Any]) -> dict[str, Any]:
+    """Build the response of one status in a dialect."""
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Detail"}}}
+    return {**describe_problem(status, headers), "content": content}
+
+
 def describe_problem(status: int, headers: dict[str, Any]) -> dict[str, Any]:
     """Build the response of one status."""
     headers = dict(headers)

@@ -10,6 +10,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from warren.settings import Settings
 
 _STYLE = """
@@ -26,7 +28,8 @@ details,h2{border-color:#333d4a}a{color:#8ab4f8}:target{background:#4a3f12}}
 """
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _SHELL = """export WARREN_URL=http://127.0.0.1:8000   # where you read this
-{key}sandbox=sbx_…                             # the id that making a sandbox answers
+{key}{ids}"""
+_NATIVE_IDS = """sandbox=sbx_…                             # the id that making a sandbox answers
 execution=exe_…                           # the execution_id that running something answers
 skill=skl_…                               # the id that uploading a skill answers"""
 _KEY = "export WARREN_API_KEY=wrn_…               # the key that `warren serve` printed\n"
@@ -41,28 +44,50 @@ def has_docs(settings: Settings) -> bool:
     return settings.env != "production" if settings.serve.docs is None else settings.serve.docs
 
 
-def build_page(document: dict[str, Any], problems: dict[str, tuple[int, str]]) -> str:
-    """Write the page. `problems` are a code's status and meaning; the type of a problem leads to its row."""
+def build_page(
+    document: dict[str, Any],
+    problems: dict[str, tuple[int, str]],
+    *,
+    file: str = "/openapi.json",
+    others: Mapping[str, str] | None = None,
+) -> str:
+    """Write the page. `problems` are a code's status and meaning; the type of a problem leads to its row.
+
+    `file` is where the document itself is, and `others` are further pages: where each is, and what it is called.
+    """
     by_tag: dict[str, list[str]] = {tag["name"]: [] for tag in document["tags"]}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             by_tag[operation["tags"][0]].append(_operation(method, path, operation, document))
     sections = {tag: "".join(parts) for tag, parts in by_tag.items()}
-    sections["Problems"] = _table(
-        ("code", "status", ""), [(code, str(status), text) for code, (status, text) in problems.items()], with_ids=True
-    )
+    if problems:
+        rows = [(code, str(status), text) for code, (status, text) in problems.items()]
+        sections["Problems"] = _table(("code", "status", ""), rows, with_ids=True)
     about = "".join(f"<p>{_inline(each.removeprefix('* '))}</p>" for each in _paragraphs(document))
+    links = "".join(f'<a href="{escape(where)}">{escape(name)}</a>' for where, name in (others or {}).items())
+    elsewhere = f"<nav>Further pages: {links}</nav>" if links else ""
     title = f"{document['info']['title']} {document['info']['version']}: API"
-    links = "".join(f'<a href="#{_anchor(tag)}">{escape(tag)}</a>' for tag in sections)
+    contents = "".join(f'<a href="#{_anchor(tag)}">{escape(tag)}</a>' for tag in sections)
     body = "".join(f'<h2 id="{_anchor(tag)}">{escape(tag)}</h2>{section}' for tag, section in sections.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head>'
-        f'<body><h1>{escape(title)}</h1>{about}<p>As a file: <a href="/openapi.json">openapi.json</a></p>'
+        f'<body><h1>{escape(title)}</h1>{about}<p>As a file: <a href="{escape(file)}">{escape(file)}</a></p>{elsewhere}'
         f"<p>The lines below are for a shell that knows this:</p>"
-        f"<pre>{escape(_SHELL.format(key=_KEY if 'security' in document else ''))}</pre><nav>{links}</nav>{body}"
+        f"<pre>{escape(_build_shell(document))}</pre><nav>{contents}</nav>{body}"
         "</body></html>"
     )
+
+
+def _build_shell(document: dict[str, Any]) -> str:
+    """Write the lines that a shell must know before any other: where, who, and ids."""
+    parameters = [
+        each for methods in document["paths"].values() for one in methods.values() for each in one["parameters"]
+    ]
+    unknown = dict.fromkeys(each["name"] for each in parameters if each["in"] == "path" and "example" not in each)
+    is_native = any(each["name"] in _IDS for each in parameters)
+    ids = _NATIVE_IDS if is_native else "\n".join(f"{name}=…" for name in unknown)
+    return _SHELL.format(key=_KEY if "security" in document else "", ids=ids).rstrip()
 
 
 def _paragraphs(document: dict[str, Any]) -> list[str]:
@@ -92,15 +117,21 @@ def _operation(method: str, path: str, operation: dict[str, Any], document: dict
         f"{escape(operation['summary'])}</summary><p>{_inline(operation['description'])}</p>"
         f"<pre>{escape(build_curl(method, path, operation, with_key=needs_key))}</pre>"
         f"{_table(('takes', '', ''), takes)}{_table(('answers', '', ''), answers)}"
-        f'<p>Or a <a href="#problems">problem</a>: {", ".join(refusals)}.</p></details>'
+        f"<p>Or {_failure(document)}: {', '.join(refusals)}.</p></details>"
     )
+
+
+def _failure(document: dict[str, Any]) -> str:
+    is_native = "Problem" in document["components"]["schemas"]
+    return 'a <a href="#problems">problem</a>' if is_native else "what went wrong, in <code>detail</code>"
 
 
 def build_curl(method: str, path: str, operation: dict[str, Any], *, with_key: bool) -> str:
     """Build a line that tries an operation out, in a shell that knows the variables at the top of the page."""
     for each in operation["parameters"]:
         if each["in"] == "path":
-            path = path.replace(f"{{{each['name']}}}", _IDS.get(each["name"], str(each["example"])))
+            name = each["name"]
+            path = path.replace(f"{{{name}}}", _IDS.get(name) or str(each.get("example", f"${name}")))
     # WHY: curl -X HEAD waits for a body that never comes.
     parts = ["curl -sS", *({"get": [], "head": ["--head"]}.get(method, [f"-X {method.upper()}"]))]
     if list(operation["responses"].get("200", {}).get("content", ())) == ["text/event-stream"]:
