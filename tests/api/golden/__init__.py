@@ -72,8 +72,9 @@ def replay(served: Served, dialect: str, name: str) -> None:
             continue
         try:
             _take(served, step, kept)
-        except AssertionError as exc:
-            failure = failure or AssertionError(f"{name}: {step['does']}: {exc}")
+        except (AssertionError, KeyError) as exc:
+            # After a failure, what a step wants may never have been kept.
+            failure = failure or AssertionError(f"{name}: {step['does']}: {exc!r}")
     if failure is not None:
         raise failure
 
