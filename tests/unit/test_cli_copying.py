@@ -54,3 +54,12 @@ def test_no_more_is_copied_than_a_workspace_can_hold() -> None:
     room.check(6)
     with pytest.raises(InvalidRequest, match="made of holes"):
         room.check(7)
+
+
+@pytest.mark.parametrize("path", [".git/hooks/pre-commit", ".bashrc", "src/.env"])
+def test_hidden_files_that_are_there_are_not_replaced(path: str, tmp_path: Path) -> None:
+    check_copy(str(tmp_path), path)
+    (tmp_path / path.partition("/")[0]).mkdir()
+
+    with pytest.raises(InvalidRequest, match="is hidden"):
+        check_copy(str(tmp_path), path)

@@ -114,6 +114,10 @@ def check_copy(folder: str, path: str) -> None:
     """Refuse what would lie elsewhere, or set up the next Warren that is started there. Raises InvalidRequest."""
     if os.path.basename(path) == _SETTINGS:
         raise InvalidRequest("a file of that name holds settings of Warren, which no program in a sandbox makes")
+    hidden = next((part for part in path.split("/") if part.startswith(".")), None)
+    if hidden is not None and os.path.lexists(os.path.join(folder, path.partition("/")[0])):
+        # .git/hooks, .bashrc, .env: what programs of the operator's obey without being asked.
+        raise InvalidRequest(f"{hidden} is hidden, and {folder} has files already: copy out to a new folder")
     way = folder
     for part in path.split("/")[:-1]:
         way = os.path.join(way, part)
