@@ -272,7 +272,7 @@ class ExecResult:
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     stdout_chars: int = 0
-    """What was written, in characters. Not kept in records."""
+    """What was written, in characters."""
     stderr_chars: int = 0
     truncated: bool = False
     displays: tuple[Display, ...] = ()

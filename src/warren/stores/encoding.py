@@ -10,8 +10,8 @@ from warren.domain import Cause, Display, ExecResult, FileChange, State
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TRANSIENT = ("collected", "collected_complete", "stdout_chars", "stderr_chars")
-"""Only of use in the answer."""
+_TRANSIENT = ("collected", "collected_complete")
+"""Of what is gone when the answer is given."""
 _PLAIN_FIELDS = tuple(
     name
     for name in ExecResult.__slots__
