@@ -17,11 +17,12 @@ from warren.core.policy import Policy
 from warren.core.stored_files import StoredFiles
 from warren.domain import ExecKind
 from warren.errors import NotFound
-from warren.records import STORED_FILE_BYTES, StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    from warren.records import StoredFile
 
     Story = Callable[["Bench"], Awaitable[None]]
 
@@ -104,8 +105,7 @@ def test_a_job_in_a_sandbox_that_is_there_leaves_it_there(tell: Callable[[Story]
 
 def test_what_does_not_fit_is_named_and_the_rest_is_kept(tell: Callable[[Story], None]) -> None:
     async def story(bench: Bench) -> None:
-        size = (1 << 20) - 2 * STORED_FILE_BYTES
-        code = f"open('a', 'w').write('1')\nopen('big', 'wb').write(bytes({size + 1}))"
+        code = f"open('a', 'w').write('1')\nopen('big', 'wb').write(bytes({1 << 20}))"
         done = await bench.jobs.run(ANN, job(code))
         assert ([path for path, _ in done.files], done.unkept) == (["a"], ("big",))
 
