@@ -102,6 +102,43 @@ def check(*, as_json: AsJson = False) -> int:
     return EXIT_USAGE if sentences else 0
 
 
+@app.command(
+    "import",
+    short_help="Turn the configuration of another product into a warren.toml.",
+    epilog="\b\nExamples:\n  warren config import .env\n  warren config import docker-compose.yml -o warren.toml",
+)
+def import_config(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An .env, a compose file, or a chart's values.")],
+    *,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the settings there, and not here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace that file if it is there.")] = False,
+    original: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="NAME", help="Whose it is, where that cannot be told: otari, onyx, chatui, onit."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+) -> None:
+    """Read the configuration of otari, Onyx's code interpreter, ChatUI's gateway or onit-sandbox.
+
+    Prints the warren.toml that means the same, and lists what has no equivalent here and why.
+    """
+    from warren.cli.config_import import import_file, mask_values, render, report, save
+
+    found = import_file(file, original)
+    if output is not None:
+        save(render(found, file), output, force=force)
+    if as_json:
+        print_json({"original": found.original.name, "settings": mask_values(found), "left": found.left})
+        return
+    if output is None:
+        print(render(found, file), end="", flush=True)
+    report(found, output)
+
+
 def _describe(settings: Settings, name: str, value: Any) -> dict[str, Any]:
     from warren.settings import Source, mask
     from warren.settings.sources import find_line
