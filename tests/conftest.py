@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from warren.core.images import Catalog
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warren.domain import Image
+
+# The same examples in every run, and no time limit for one: a failure is somebody's change, not the machine's mood.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("same")
 
 _SETTLE_S = 15.0
 _CACHE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ".cache", "tests")

@@ -283,8 +283,12 @@ FIRST_HASH = "0" * 64
 def canonical_entry(entry: AuditEntry) -> bytes:
     """Build the bytes that are hashed: the same for equal entries, in every version."""
     values = {name: getattr(entry, name) for name in AuditEntry.__slots__}
+    # Added to 0.0, because a database knows only one zero.
     return json.dumps(
-        {**values, "details": dict(entry.details)}, sort_keys=True, separators=(",", ":"), ensure_ascii=True
+        {**values, "at": 0.0 + entry.at, "details": dict(entry.details)},
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=True,
     ).encode()
 
 
