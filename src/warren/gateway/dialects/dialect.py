@@ -55,4 +55,6 @@ class Dialect:
     """Builds the answer to a request that ended in an exception; the request's id is the second argument."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """What every answer has."""
+    shared_paths: frozenset[str] = frozenset()
+    """Addresses of the service itself that its clients use too: their answers have these headers as well."""
     report: type[Report] | None = None

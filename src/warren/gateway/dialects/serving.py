@@ -27,6 +27,7 @@ class Dialects:
     ) -> None:
         self._otherwise = otherwise
         self._served: list[tuple[Dispatcher, ASGIApp]] = []
+        self._shared: dict[str, ASGIApp] = {}
         for dialect in choose(dialects, settings):
             chosen = getattr(settings.dialects, dialect.name)
             dispatcher = Dispatcher(
@@ -40,6 +41,8 @@ class Dialects:
                 parse_query=dialect.parse_query,
             )
             app: ASGIApp = ProblemMiddleware(dispatcher, dialect.respond)
+            for path in dialect.shared_paths:
+                self._shared[path] = _with_headers(self._shared.get(path, otherwise), dialect.headers)
             self._served.append((dispatcher, _with_headers(app, dialect.headers) if dialect.headers else app))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,6 +52,8 @@ class Dialects:
                 if dispatcher.knows(scope["path"]):
                     await app(scope, receive, send)
                     return
+            await self._shared.get(scope["path"], self._otherwise)(scope, receive, send)
+            return
         await self._otherwise(scope, receive, send)
 
 

@@ -200,5 +200,6 @@ DIALECT = Dialect(
     parse_query=details.parse_query,
     respond=words.respond,
     headers=words.HEADERS,
+    shared_paths=words.SHARED,
     report=report.ChatuiReport,
 )

@@ -24,6 +24,7 @@ HEADERS = (
     (b"x-code-execution-version-tag", b"v" + RELEASE.encode()),
 )
 """What every answer has."""
+SHARED = frozenset({"/livez", "/readyz", "/healthz", "/health", "/healthz/details", "/health/details", "/metrics"})
 RATE = "Rate limit exceeded for this principal. Please slow down."
 CREATE_RATE = "Container creation rate limit exceeded for this principal."
 TOO_MANY_OWN = "You have reached the maximum number of active container sessions."
