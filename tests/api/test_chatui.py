@@ -8,10 +8,12 @@ import io
 import json
 import os
 import secrets
+import time
 import zipfile
 from typing import TYPE_CHECKING
 
 import httpx
+import jwt
 import pytest
 
 from api import golden
@@ -324,6 +326,39 @@ def test_packages_that_are_installed_stay_with_the_container(make_settings: Call
         assert (first["stdout"], first["stderr"], first["error"]) == ("7\n", "", None)
         assert first["install_time"] > 0
         assert (later["stdout"], in_bash["stdout"]) == ("7\n", "7\n")
+
+
+def test_tokens_sign_in_and_tenants_are_kept_apart(make_settings: Callable[..., Settings]) -> None:
+    secret = secrets.token_hex(32)
+
+    def sign(tenant: str, subject: str, lasts_s: int = 600) -> dict[str, str]:
+        now = int(time.time())
+        claims = {"tenant_id": tenant, "sub": subject, "iat": now - 1000, "exp": now + lasts_s}
+        return {"Authorization": f"Bearer {jwt.encode(claims, secret, algorithm='HS256')}"}
+
+    tokens = {"secret": secret, "tenant_claim": "tenant_id"}
+    served = Served(make_settings(jwt=tokens))
+    served.start()
+    try:
+        with connect(served, "nobody") as client:
+            made = client.post("/containers", headers=sign("red", "ann"))
+            where = f"/containers/{made.json()['container_id']}"
+            asked = {"container_id": made.json()["container_id"], "code": "print(6 * 7)"}
+            ran = client.post("/execute", json=asked, headers=sign("red", "ann"))
+            refused = {
+                "tenant": client.get(where, headers=sign("blue", "ann")),
+                "principal": client.get(where, headers=sign("red", "bob")),
+            }
+            expired = client.get(where, headers=sign("red", "ann", -100))
+            client.delete(where, headers=sign("red", "ann"))
+    finally:
+        served.stop()
+
+    assert ran.json()["stdout"] == "42\n"
+    for whose, answer in refused.items():
+        detail = f"Container session belongs to another {whose}"
+        assert (answer.status_code, answer.json()) == (403, {"detail": detail})
+    assert (expired.status_code, expired.json()) == (401, {"detail": "Invalid or expired credentials"})
 
 
 def test_numbers_have_the_names_that_dashboards_know(chatui: Chatui) -> None:
