@@ -35,6 +35,7 @@ NAMES = (
     "http_run",
     "http_idle",
     "http_files",
+    "http_dialects",
 )
 
 

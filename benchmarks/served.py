@@ -45,6 +45,12 @@ class Client:
             raise RuntimeError(f"{method} {path} answered {status}: {content[:400].decode(errors='replace')}")
         return json.loads(content) if content else None
 
+    def send_form(self, path: str, form: bytes, boundary: str) -> Any:
+        """Send a form and return the JSON of its answer."""
+        headers = {**self._headers, "Content-Type": f"multipart/form-data; boundary={boundary}"}
+        self._connection.request("POST", path, form, headers)
+        return json.loads(self._connection.getresponse().read())
+
     def run(self, sandbox: str, code: str) -> Any:
         """Run Python in a sandbox; it must end well."""
         result = self.get("POST", f"/api/v1/sandboxes/{sandbox}/exec", {"code": code, "language": "python"})
