@@ -361,6 +361,15 @@ def test_tokens_sign_in_and_tenants_are_kept_apart(make_settings: Callable[..., 
     assert (expired.status_code, expired.json()) == (401, {"detail": "Invalid or expired credentials"})
 
 
+def test_a_file_that_cannot_be_written_is_an_error_of_its_own(chatui: Chatui) -> None:
+    chatui.bash("mkdir taken; ln -s /etc out")
+    for name in ("taken", "out/passwd"):
+        answer = chatui.run("print(1)", files=[given(name, b"x")])
+        assert answer["error_type"] == "FileUploadError"
+        assert answer["error"].startswith("Failed to copy input files to container: ")
+        assert answer["stdout"] == ""
+
+
 def test_numbers_have_the_names_that_dashboards_know(chatui: Chatui) -> None:
     before = json.loads(chatui.http.get("/metrics/json").text)
     chatui.run("print(1)")

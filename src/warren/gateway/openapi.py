@@ -26,6 +26,7 @@ _PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
 _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "sandbox_id": {"type": "string", "pattern": "^sbx_[a-z0-9]{8,40}$", "example": "sbx_0123456789abcdef01234567"},
     "execution_id": {"type": "string", "pattern": "^exe_[a-z0-9]{8,40}$", "example": "exe_0123456789abcdef01234567"},
+    "container_id": {"type": "string", "pattern": "^[0-9a-f]{64}$", "example": "0123456789abcdef" * 4},
     "skill_id": {"type": "string", "pattern": "^skl_[a-z0-9]{8,40}$", "example": "skl_0123456789abcdef01234567"},
     "image": {"type": "string", "minLength": 1, "maxLength": 200, "example": "python"},
     "kernel": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", "example": "main"},

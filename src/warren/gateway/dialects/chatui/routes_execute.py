@@ -141,11 +141,11 @@ class _Program:
     async def _run(self, sandbox: Sandbox, files: dict[str, bytes]) -> _Answer:
         begun = time.monotonic()
         try:
-            await self._put(sandbox, files)
-        except (Conflict, InvalidRequest, TooLarge) as error:
-            failure = Failure(error=f"Failed to copy input files to container: {error}", error_type="FileUploadError")
-            return self._answer_lost(failure, begun)
-        try:
+            try:
+                await self._put(sandbox, files)
+            except (Conflict, InvalidRequest, TooLarge) as error:
+                why = f"Failed to copy input files to container: {error}"
+                return self._answer_lost(Failure(error=why, error_type="FileUploadError"), begun)
             left_s = await self._install(sandbox)
             new = translate.parse_program(self._body, left_s, self._settings)
             execution = await self._execute(sandbox, new)
