@@ -89,7 +89,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def built_here(tmp_path: Path, shop: Shop) -> Iterator[Served]:
+def built_here(tmp_path: Path, shop: Shop, request: pytest.FixtureRequest) -> Iterator[Served]:
     """A service with images of its own: `tiny`, which can be built, `other`, and `wrong`, which cannot."""
     specs = tmp_path / "specs"
     specs.mkdir()
@@ -99,7 +99,7 @@ def built_here(tmp_path: Path, shop: Shop) -> Iterator[Served]:
     settings = Settings.model_validate(
         {
             "data_dir": str(tmp_path / "data"),
-            "engine": "bare",
+            "engine": getattr(request, "param", "bare"),
             "allow_bare": True,
             "image": "tiny",
             "image_dirs": (str(specs),),
@@ -240,3 +240,21 @@ def test_what_is_done_with_images_is_recorded(adam: httpx.Client) -> None:
 
     assert [(row["action"], row["outcome"]) for row in rows] == [("image.remove", "ok"), ("image.build", "ok")]
     assert rows[1]["details"] == {"image": "tiny", "digest": digest}
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="the local engine is tested as root here")
+@pytest.mark.parametrize("built_here", ["local"], indirect=True)
+def test_an_image_that_was_removed_while_it_was_warm_is_built_again_and_whole(adam: httpx.Client) -> None:
+    for _ in range(2):
+        adam.post("/images/tiny/build")
+        assert finish(adam)["state"] == "built"
+        made = adam.post("/sandboxes", json={})
+        assert made.status_code == 201, made.text
+        path = f"/sandboxes/{made.json()['id']}"
+        ran = adam.post(f"{path}/exec", json={"code": "import burrow; print(burrow.__name__)"}).json()
+        assert (ran["stdout"], ran["error"]) == ("burrow\n", None)
+        assert adam.delete("/images/tiny").status_code == 409
+        adam.delete(path)
+        removed = adam.delete("/images/tiny")
+        assert removed.status_code == 200, removed.text

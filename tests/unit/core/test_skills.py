@@ -1,0 +1,147 @@
+"""The registry of skills: no package without a skill, none lost to a race, and nothing left by a crash."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from unit.core.estate import ADMIN, ANN, BOB, READER
+from warren.core.audit import Audit
+from warren.core.blobs import Blobs
+from warren.core.policy import Policy
+from warren.core.skill_package import pack_text
+from warren.core.skills import SkillChanges, Skills
+from warren.errors import Conflict, Error, Forbidden, NotFound, QuotaExceeded
+from warren.stores.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from warren.core.skill_package import Package
+    from warren.records import Skill
+
+
+def package(name: str = "one", text: str = "") -> Package:
+    return pack_text(f"---\nname: {name}\ndescription: Says.\n---\n{text}")
+
+
+class Registry:
+    def __init__(self, folder: Path, **policy: Any) -> None:
+        self.folder = folder / "blobs"
+        self.store = SqliteStore(folder)
+        self.audit = Audit(self.store, Policy())
+        self.skills = Skills(self.store, Blobs(str(self.folder)), self.audit, Policy(**policy))
+
+    async def add(self, name: str = "one", **options: Any) -> Skill:
+        return await self.skills.add(ANN, package(name, options.pop("text", "")), source="imported", **options)
+
+    def on_disk(self) -> set[str]:
+        return set(os.listdir(self.folder)) if self.folder.exists() else set()
+
+
+@pytest.fixture
+def tell(tmp_path: Path) -> Callable[..., None]:
+    def told(story: Callable[[Registry], Awaitable[None]], **policy: Any) -> None:
+        async def go() -> None:
+            registry = Registry(tmp_path, **policy)
+            await registry.store.open()
+            try:
+                await story(registry)
+                # Whatever was done: no skill without its package, no package without its skill.
+                assert registry.on_disk() == await registry.store.skill_blobs()
+                await registry.audit.close()
+            finally:
+                await registry.store.close()
+
+        anyio.run(go)
+
+    return told
+
+
+def test_what_is_refused_leaves_no_package(tell: Callable[..., None]) -> None:
+    async def story(registry: Registry) -> None:
+        skill = await registry.add()
+        with pytest.raises(Conflict, match="already"):
+            await registry.add()
+        await registry.add("two")
+        with pytest.raises(QuotaExceeded, match="may have 2"):
+            await registry.add("three")
+        with pytest.raises(Forbidden):
+            await registry.skills.add(READER, package("four"), source="manual")
+        with pytest.raises(Conflict, match="already"):
+            await registry.skills.update(ANN, skill.id, SkillChanges(name="two"))
+        assert len(registry.on_disk()) == 2
+
+    tell(story, own_skills=2)
+
+
+def test_of_many_who_replace_one_at_once_the_package_of_one_is_there(tell: Callable[..., None]) -> None:
+    async def story(registry: Registry) -> None:
+        skill = await registry.add()
+        refused: list[Error] = []
+
+        async def replace(number: int) -> None:
+            try:
+                await registry.add(text=f"{number}", replace=True)
+            except Conflict as error:
+                refused.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(replace, number)
+        assert len(refused) < 10
+        assert len(registry.on_disk()) == 1
+        now = await registry.skills.get(ANN, skill.id)
+        assert (now.created_at, now.blob != skill.blob) == (skill.created_at, True)
+
+    tell(story)
+
+
+def test_what_a_crash_left_is_swept(tell: Callable[..., None]) -> None:
+    async def story(registry: Registry) -> None:
+        await registry.add()
+        (registry.folder / ("0" * 32)).write_bytes(b"half")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(registry.skills.run)
+            with anyio.fail_after(30):
+                while len(registry.on_disk()) > 1:  # noqa: ASYNC110 - nothing tells when a file is gone
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+
+    tell(story)
+
+
+def test_a_skill_that_is_replaced_while_somebody_reads_it_is_read_to_its_end(tell: Callable[..., None]) -> None:
+    async def story(registry: Registry) -> None:
+        skill = await registry.add(text="old")
+        async with registry.skills.read(skill) as content:
+            await registry.add(text="new", replace=True)
+            assert b"".join([piece async for piece in content]) == package(text="old").content
+        with pytest.raises(Conflict, match="try again"):
+            await registry.skills.get_text(skill)
+
+    tell(story)
+
+
+def test_whose_a_skill_is(tell: Callable[..., None]) -> None:
+    async def story(registry: Registry) -> None:
+        skills, skill = registry.skills, await registry.add()
+        for ask in (skills.get, skills.get_usable, skills.delete):
+            with pytest.raises(NotFound):
+                await ask(BOB, skill.id)
+        assert await skills.get(ADMIN, skill.id) == skill
+        with pytest.raises(Forbidden, match="not use it"):
+            await skills.get_usable(ADMIN, skill.id)
+        await skills.update(ANN, skill.id, SkillChanges(is_shared=True))
+        assert (await skills.get_usable(BOB, skill.id)).name == "one"
+        for change in (partial(skills.delete, BOB), partial(skills.update, BOB, changes=SkillChanges(category="x"))):
+            with pytest.raises(Forbidden, match="another's"):
+                await change(skill_id=skill.id)
+        await skills.delete(ADMIN, skill.id)
+
+    tell(story)
