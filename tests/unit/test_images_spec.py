@@ -133,6 +133,24 @@ def test_an_unknown_image_is_answered_with_the_nearest_and_all_names(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_image_is_found_by_an_alias_whatever_its_tag(tmp_path: Path) -> None:
+    write(tmp_path, "name = 'geo'\naliases = ['acme/geo']\npackages = []", name="geo")
+    catalog = Catalog(str(tmp_path / "data"), [str(tmp_path)])
+
+    assert [catalog.spec(name).name for name in ("geo", "acme/geo", "acme/geo:3.12")] == ["geo"] * 3
+    assert catalog.status("acme/geo:1").name == "geo"
+    with pytest.raises(NotFound, match="run `warren image build geo`"):
+        catalog.get("acme/geo")
+    with pytest.raises(NotFound, match="no image 'acme/other'"):
+        catalog.get("acme/other")
+
+
+def test_an_alias_changes_no_address_and_has_no_tag() -> None:
+    assert replace(SPEC, aliases=("acme/geo",)).digest(PYTHON) == SPEC.digest(PYTHON)
+    with pytest.raises(InvalidRequest, match="without a tag"):
+        parse_spec({"name": "geo", "packages": [], "aliases": ["acme/geo:1"]}, path="geo.toml")
+
+
 def test_an_image_that_is_not_built_says_how_to_build_it(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
 
