@@ -94,3 +94,9 @@ class Session:
 def output(events: list[Event], stream: str = "stdout") -> str:
     """Join what a stream of events says of an output."""
     return "".join(event.data["data"] for event in events if event.name == "output" and event.data["stream"] == stream)
+
+
+def sandboxes_of(served: Served, who: str = "ann") -> set[str]:
+    """The sandboxes that somebody has now; other tests may have left some."""
+    with served.client(who) as client:
+        return {each["id"] for each in client.get("/sandboxes", params={"limit": 200}).json()["items"]}

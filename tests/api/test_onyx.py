@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from api import golden
-from api.onyx import Onyx, output
+from api.onyx import Onyx, output, sandboxes_of
 from api.served import Served, read_events, wait_for
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ def test_a_client_sees_that_it_may_use_sessions(served: Served) -> None:
 
 def test_output_comes_while_a_program_runs(onyx: Onyx) -> None:
     code = "import time\nprint('first')\ntime.sleep(60)"
-    others = _sandboxes(served)
     with onyx.http.stream("POST", "/v1/execute/stream", json={"code": code, "timeout_ms": 60_000}) as answer:
         first = next(read_events(answer))
         assert first.name == "output"
@@ -64,16 +63,12 @@ def test_output_comes_while_a_program_runs(onyx: Onyx) -> None:
 
 def test_a_client_that_leaves_ends_its_program(served: Served, onyx: Onyx) -> None:
     code = "import time\nprint('first')\ntime.sleep(60)"
+    others = sandboxes_of(served)
     with onyx.http.stream("POST", "/v1/execute/stream", json={"code": code, "timeout_ms": 60_000}) as answer:
         next(read_events(answer))
     with pytest.raises(httpx.ReadTimeout):
         onyx.http.post("/v1/execute", json={"code": code, "timeout_ms": 60_000}, timeout=1)
-    wait_for(lambda: _sandboxes(served) <= others)
-
-
-def _sandboxes(served: Served) -> set[str]:
-    with served.client() as ann:
-        return {each["id"] for each in ann.get("/sandboxes", params={"limit": 500}).json()["items"]}
+    wait_for(lambda: sandboxes_of(served) <= others)
 
 
 def test_long_output_is_cut_and_marked_and_in_a_stream_cut_without_a_mark(tight: Served) -> None:
