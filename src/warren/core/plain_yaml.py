@@ -12,12 +12,13 @@ Node = str | None | list["Node"] | dict[str, "Node"]
 """A text, nothing, a list or a mapping."""
 
 _DEPTH = 24
-_KEY = re.compile(
-    r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'#&*!|>%@`{}\[\],?-][^:]*?|[?-][^\s:][^:]*?)\s*:(?:\s+(.*))?"""
-)
-_BLOCK = re.compile(r"([|>])([+-]?)\s*(?:#.*)?")
-_COMMENT = re.compile(r"\s+#.*")
-_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')\s*(?:#.*)?""")
+# WHY possessive: a line comes from a stranger and may be long, and none may be gone through again and again.
+_TEXT = r"""("[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^']*+(?:''[^']*+)*+'"""
+_KEY = re.compile(_TEXT + r"""|[^\s"'#&*!|>%@`{}\[\],?-][^:]*+|[?-][^\s:][^:]*+)\s*+:(?:\s++(.*))?""")
+_BLOCK = re.compile(r"([|>])([+-]?)\s*+(?:#.*)?")
+_COMMENT = re.compile(r"(?<!\s)\s++#.*")
+_QUOTED = re.compile(_TEXT + r")\s*+(?:#.*)?")
+_ITEM = re.compile(r"\s*+" + _TEXT + r"""|[^,"'\[\]{}]*+)\s*+(?:,|$)""")
 _UNKNOWN = {
     "&": "an anchor",
     "*": "an alias",
@@ -91,7 +92,7 @@ class _Reader:
             match = _KEY.fullmatch(line[1])
             if match is None:
                 raise self._wrong("a name and a colon should be here")
-            key = self._read_text(match[1])
+            key = self._read_text(match[1].rstrip())
             if key in found:
                 raise self._wrong(f"{key[:80]!r} is there twice")
             self._at += 1
@@ -128,10 +129,16 @@ class _Reader:
         if not body.endswith("]"):
             raise self._wrong("a list in brackets must end on its line", back=1)
         inner = body[1:-1].strip()
-        parts = re.findall(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,"'\[\]{}]*)\s*(?:,|$)""", inner)
-        if len(parts) - 1 > inner.count(",") + 1 or set(inner) & set("[]{}"):
-            raise self._wrong("a list in brackets can only have texts in it here", back=1)
-        return [self._read_text(part.strip()) for part in parts if part.strip()]
+        found: list[Node] = []
+        at = 0
+        while at < len(inner):
+            item = _ITEM.match(inner, at)
+            if item is None:
+                raise self._wrong("a list in brackets can only have texts in it here", back=1)
+            at = item.end()
+            if item[1].strip():
+                found.append(self._read_text(item[1].strip()))
+        return found
 
     def _read_text(self, text: str) -> str:
         quoted = _QUOTED.fullmatch(text)

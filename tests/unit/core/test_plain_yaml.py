@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+
 import pytest
 
 from warren.core.plain_yaml import parse_yaml
+
+LONG = 200_000
 
 COMPOSE = """
 # a comment
@@ -97,3 +102,23 @@ def test_what_people_write_is_read(text: str, found: object) -> None:
 def test_what_is_not_read_is_refused_by_its_line(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why.replace("(", r"\(").replace("[", r"\[")):
         parse_yaml(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"name: a{' ' * LONG}b",
+        f"a{' ' * LONG}b",
+        f"a: [{' ' * LONG}'b]",
+        "a: [" + "' " * (LONG // 2) + "]",
+        "a: [" + '", ' * (LONG // 3) + "]",
+        '"' + "\\" * LONG + '"',
+        f"a: x{' #' * (LONG // 2)}",
+    ],
+    ids=["value", "text", "unclosed", "quotes", "double quotes", "escapes", "comments"],
+)
+def test_no_line_is_gone_through_again_and_again(text: str) -> None:
+    begun = time.monotonic()
+    with contextlib.suppress(ValueError):
+        parse_yaml(text)
+    assert time.monotonic() - begun < 5

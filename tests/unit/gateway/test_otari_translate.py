@@ -133,3 +133,9 @@ def test_what_is_wrong_with_a_path_is_told_in_otaris_words(error: Any, status: i
 )
 def test_the_type_of_a_file_is_guessed_from_its_name(path: str, kind: str) -> None:
     assert translate.guess_content_type(path) == kind
+
+
+@pytest.mark.parametrize("path", ["data:text/html\r\nX-Evil: 1\r\nX,x", "data:text/html,x", "data:image/png;x,y"])
+def test_the_name_of_a_file_does_not_say_its_type_itself(path: str) -> None:
+    assert translate.guess_content_type(path) == "application/octet-stream"
+    assert translate.guess_type(f"{path}.csv") == "text/csv"

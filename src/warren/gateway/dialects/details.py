@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=BaseModel)
 
 _LISTED = 50
+_ECHOED = 2000
+"""Characters of what a client sent that are said again of each fault: it may have sent a body full of faults."""
 
 
 class Refused(Exception):
@@ -65,7 +67,11 @@ def list_errors(exc: ValidationError, where: Sequence[str], *, with_url: bool = 
     found = exc.errors(include_url=with_url, include_context=True)[:_LISTED]
     listed = []
     for each in found:
-        shown: dict[str, Any] = {**each, "loc": [*where, *each["loc"]]}
+        shown: dict[str, Any] = {
+            **each,
+            "loc": [*where, *(_cut(part, [_ECHOED]) for part in each["loc"])],
+            "input": _cut(each["input"], [_ECHOED]),
+        }
         if "ctx" in shown:
             # An exception of ours, which is no JSON.
             shown["ctx"] = {
@@ -73,6 +79,20 @@ def list_errors(exc: ValidationError, where: Sequence[str], *, with_url: bool = 
             }
         listed.append(shown)
     return listed
+
+
+def _cut(value: object, left: list[int]) -> object:
+    """Return what a client sent, or as much of it as there is room for."""
+    left[0] -= 1
+    if isinstance(value, str):
+        shown = value[: max(left[0], 0)]
+        left[0] -= len(shown)
+        return value if len(shown) == len(value) else f"{shown}…"
+    if isinstance(value, dict):
+        return {_cut(name, left): _cut(each, left) for name, each in value.items() if left[0] > 0}
+    if isinstance(value, list):
+        return [_cut(each, left) for each in value if left[0] > 0]
+    return value
 
 
 def respond(exc: BaseException, request_id: str) -> Response:

@@ -18,6 +18,7 @@ from warren.gateway.dialects.details import Refused, list_errors
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.otari import anthropic, editor, routes_files, routes_tools, schemas, translate
 from warren.gateway.dialects.otari.sessions import session_id, too_large, unknown, using
+from warren.gateway.large import answer_with
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.streaming import finish_unless_left
 from warren.records import Scope
@@ -111,7 +112,11 @@ async def execute(call: Call) -> ASGIApp:
         is_strict = place.sandbox.metadata.get(_FORMAT) == "anthropic"
         ran, content = await finish_unless_left(call.receive, _TOOLS[body.tool](call, place.id, body, is_strict))
     duration_ms = int((time.monotonic() - since) * 1000)
-    return json_reply(translate.render_exec(ran, content, body.tool, tool_use_id, duration_ms))
+    return answer_with(
+        call,
+        translate.measure(ran, content, tool_use_id),
+        lambda: json_reply(translate.render_exec(ran, content, body.tool, tool_use_id, duration_ms)),
+    )
 
 
 async def _run_python(call: Call, session: str, body: schemas.Exec, is_strict: bool) -> tuple[Ran, dict[str, Any]]:

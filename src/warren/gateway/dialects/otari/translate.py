@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+import posixpath
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from warren.errors import Conflict, InvalidRequest, NotFound
 from warren.gateway.dialects.details import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from warren.domain import Entry, ExecResult, FileChange
     from warren.records import Sandbox
 
@@ -146,6 +149,12 @@ def _add(stderr: str, sentence: str) -> str:
     return f"{stderr}{gap}{sentence}"
 
 
+def measure(ran: Ran, content: Mapping[str, Any], tool_use_id: str) -> int:
+    """Say about how large an answer is."""
+    named = sum(len(each.path) for each in ran.files) + 2 * len(tool_use_id)
+    return len(ran.stdout) + len(ran.stderr) + sum(map(len, content.get("lines", ()))) + named
+
+
 def render_exec(ran: Ran, content: dict[str, Any], tool: str, tool_use_id: str, duration_ms: int) -> dict[str, Any]:
     """Build the answer to one use of a tool."""
     block = {"type": f"{tool}_tool_result", "tool_use_id": tool_use_id, "content": content}
@@ -190,14 +199,20 @@ def render_entry(entry: Entry) -> dict[str, Any]:
     return {
         "path": entry.path,
         "size_bytes": entry.size,
-        "mime_type": mimetypes.guess_type(entry.path)[0],
+        "mime_type": guess_type(entry.path),
         "modified_at": entry.mtime_ns / 1e9,
     }
 
 
+def guess_type(path: str) -> str | None:
+    """Guess what a file is from the ending of its name."""
+    # WHY the ending alone: a name that begins with `data:` would be taken for an address that says its type itself.
+    return mimetypes.guess_type(f"file{posixpath.splitext(path)[1]}")[0]
+
+
 def guess_content_type(path: str) -> str:
-    """Guess what a file is from its name."""
-    kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    """Guess what a file is, for the header that says so."""
+    kind = guess_type(path) or "application/octet-stream"
     return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
 
 
