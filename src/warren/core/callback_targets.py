@@ -29,7 +29,7 @@ _PORTS = {"http": 80, "https": 443}
 _SETTING = "dialects.otari.callback_hosts"
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # WHY: these hold an IPv4 address that a gateway on the way would go on to, public or not.
-_TRANSLATED = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+_TRANSLATED = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
 
 
 class Unreached(Exception):
@@ -135,7 +135,8 @@ class Targets:
         if any(address in network for network in self._networks):
             return True
         is_translated = any(address in network for network in _TRANSLATED)
-        if address.is_global and not address.is_multicast and not is_translated:
+        is_local = getattr(address, "is_site_local", False)
+        if address.is_global and not (address.is_multicast or is_local or is_translated):
             return True
         return bool(peer) and str(address) == peer and not (address.is_loopback or address.is_link_local)
 

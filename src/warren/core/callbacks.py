@@ -18,6 +18,7 @@ import orjson
 
 from warren.core.callback_stub import FOLDER, MODULE, extend_path, find_folder, render_stub
 from warren.core.callback_targets import Targets, Unreached
+from warren.core.transfers import Transfers
 from warren.errors import Error, InvalidRequest
 from warren.records import Callbacks, Caller, Principal
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from warren.core.audit import Audit
     from warren.core.link import Link, TunnelStream
+    from warren.core.observer import Observer
     from warren.core.places import Place
     from warren.core.sandboxes import Sandboxes
     from warren.stores.base import Store
@@ -34,12 +36,15 @@ MAX_REQUEST = 4 << 20
 MAX_TOOLS = 1000
 MAX_DOCS = 512 << 10
 AT_ONCE = 16
-"""Calls of one sandbox; further ones wait."""
+"""Calls of one sandbox; further ones wait, unread."""
 EVERYBODY = 128
+"""Of all sandboxes, shared among their owners: a call may hold 12 MiB here, and its tool may take an hour."""
+WAITING, WAIT_S = 2048, 300.0
 BURST, PER_S = 300, 20.0
 """Calls of one sandbox: so many at once, and then so many a second."""
 _LISTENER = "callbacks"
 _READ_S = 30.0
+_WRITE_S = 60.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CALL_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -62,14 +67,21 @@ class NewCallbacks:
 class ToolCallbacks:
     """The tools of all sandboxes."""
 
-    def __init__(self, sandboxes: Sandboxes, store: Store, audit: Audit, targets: Targets) -> None:
+    def __init__(self, sandboxes: Sandboxes, store: Store, audit: Audit, targets: Targets, observer: Observer) -> None:
         self._sandboxes = sandboxes
         self._store = store
         self._audit = audit
         self._targets = targets
         self._kept: dict[str, Callbacks] = {}
-        self._own: dict[str, anyio.CapacityLimiter] = {}
-        self._all = anyio.CapacityLimiter(EVERYBODY)
+        self._places = Transfers(
+            observer,
+            "calls of tools",
+            what_own="calls of tools of this sandbox",
+            own=AT_ONCE,
+            everybody=EVERYBODY,
+            waiting=WAITING,
+            wait_s=WAIT_S,
+        )
 
     async def load(self) -> None:
         """Remember what was registered before the service was started."""
@@ -152,14 +164,18 @@ class ToolCallbacks:
         """Drop what belongs to sandboxes that are no more; the store has done so."""
         there = self._sandboxes.lives.places
         self._kept = {key: value for key, value in self._kept.items() if key in there}
-        self._own = {key: value for key, value in self._own.items() if key in there}
 
     async def _serve(self, sandbox_id: str, tunnel: TunnelStream) -> None:
         """Answer one connection from inside. Must not raise: it runs beside everything else of the link."""
+        place = self._sandboxes.lives.places.get(sandbox_id)
+        if place is None:
+            return
         try:
-            with anyio.fail_after(_READ_S):
-                request = await _read_line(tunnel)
-            await self._serve_request(sandbox_id, tunnel, request)
+            # Before it is read: what waits costs no more than its connection.
+            async with self._places.one(place.sandbox.owner, sandbox_id):
+                with anyio.fail_after(_READ_S):
+                    request = await _read_line(tunnel)
+                await self._serve_request(sandbox_id, tunnel, request)
         except (Error, TimeoutError):
             pass  # The program hung up, or says nothing.
         except Exception as error:  # noqa: BLE001 - as above
@@ -184,8 +200,10 @@ class ToolCallbacks:
             tasks.start_soon(watch)
             head, body = await self._answer(sandbox_id, request)
             is_answered = True
-            await tunnel.send(orjson.dumps(head) + b"\n" + body)
-            tunnel.send_eof()
+            with anyio.move_on_after(_WRITE_S):
+                await tunnel.send(orjson.dumps(head) + b"\n")
+                await tunnel.send(body)
+                tunnel.send_eof()
             # To close at once would drop what the program has not read yet.
             with anyio.move_on_after(_READ_S):
                 await has_left.wait()
@@ -206,9 +224,9 @@ class ToolCallbacks:
         if not taken.allowed:
             return {"unreachable": "too many calls in a short time: wait a moment"}, b""
         content = orjson.dumps({"call_id": call_id, "name": name, "input": given})
-        own = self._own.setdefault(sandbox_id, anyio.CapacityLimiter(AT_ONCE))
-        async with own, self._all:
-            return await self._call(kept, name, content)
+        # As values it may be many times as large.
+        del asked, given
+        return await self._call(kept, name, content)
 
     async def _call(self, kept: Callbacks, name: str, content: bytes) -> tuple[dict[str, Any], bytes]:
         since, outcome = time.monotonic(), "abandoned"

@@ -135,7 +135,8 @@ class Service:
         self.terminals = Terminals(self.sandboxes, self.audit)
         self.skill_installation = SkillInstallation(self.skills, self.sandboxes, self.audit)
         self.files = Files(self.sandboxes, self.audit, self.observer)
-        self.callbacks = ToolCallbacks(self.sandboxes, self.store, self.audit, Targets(self.policy.callback_hosts))
+        targets = Targets(self.policy.callback_hosts)
+        self.callbacks = ToolCallbacks(self.sandboxes, self.store, self.audit, targets, self.observer)
         self.links.on_open = self.callbacks.attach
         self.ports = Ports(self.sandboxes, self.audit, self.observer)
         self.sharing = Sharing(self.sandboxes, self.keys, self.audit, signing, max_s=self.policy.link_max_s)

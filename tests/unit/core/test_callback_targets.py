@@ -45,6 +45,8 @@ def test_public_addresses_and_names_that_may_come_to_be_are_taken(url: str) -> N
         "[::ffff:10.0.0.1]",
         "[64:ff9b::a00:1]",
         "[2002:a00:1::]",
+        "[::7f00:1]",
+        "[fec0::1]",
     ],
 )
 def test_addresses_that_are_not_public_are_refused(host: str) -> None:
