@@ -210,7 +210,7 @@ class Skills:
         if text is None:
             # Only the head changes: what follows it stays as it is.
             text = read_text(content, skill.folder).partition("\n---")[2].partition("\n")[2].lstrip("\r\n")
-        return pack_text(with_front(text, name, description))
+        return await to_thread.run_sync(lambda: pack_text(with_front(text, name, description)))
 
     async def _get_own(self, caller: Caller, skill_id: str) -> Skill:
         skill = await self.get(caller, skill_id)

@@ -17,6 +17,7 @@ from warren.gateway.dialects.native.multipart import Form
 from warren.gateway.dialects.native.schemas_answers import ListOf
 from warren.gateway.dialects.native.translate import render_page, render_time
 from warren.gateway.dialects.native.translate_files import attachment_headers
+from warren.gateway.large import answer_with
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.transfers import Streamed, Upload
 from warren.records import Scope
@@ -35,11 +36,13 @@ _FORM_BYTES = 64 * KIB
 async def create_skill(call: Call) -> ASGIApp:
     """Keep a text as a skill."""
     body = call.body(schemas.CreateSkill)
-    package = pack_text(with_front(body.skill_md_content, body.name, body.description))
+    package = await to_thread.run_sync(
+        lambda: pack_text(with_front(body.skill_md_content, body.name, body.description))
+    )
     skill = await call.service.skills.add(
         call.caller, package, source="manual", metadata=body.skill_metadata, server_id=body.mcp_server_id
     )
-    return _made(skill, package.skill_md)
+    return _made(call, skill, package.skill_md)
 
 
 async def upload_skill(call: Call) -> ASGIApp:
@@ -50,7 +53,7 @@ async def upload_skill(call: Call) -> ASGIApp:
         name, content = await source.finish(_read_form(Form(call.header(b"content-type"), aiter(source))))
         package = await to_thread.run_sync(check_package, name, content)
         skill = await call.service.skills.add(call.caller, package, source="imported", replace=query.replace)
-    return _made(skill, package.skill_md)
+    return _made(call, skill, package.skill_md)
 
 
 async def _read_form(form: Form) -> tuple[str, bytes]:
@@ -73,9 +76,10 @@ async def _read_form(form: Form) -> tuple[str, bytes]:
     return found
 
 
-def _made(skill: Skill, text: str) -> ASGIApp:
+def _made(call: Call, skill: Skill, text: str) -> ASGIApp:
     location = (b"location", f"/api/v1/skills/{skill.id}".encode())
-    return json_reply({**render_skill(skill), "skill_md_content": text}, 201, location)
+    shown = {**render_skill(skill), "skill_md_content": text}
+    return answer_with(call, len(text), lambda: json_reply(shown, 201, location))
 
 
 async def list_skills(call: Call) -> ASGIApp:
@@ -91,7 +95,9 @@ async def list_skills(call: Call) -> ASGIApp:
 
 async def get_skill(call: Call) -> ASGIApp:
     """Show a skill and what it says."""
-    return await _show(call, await call.service.skills.get(call.caller, _skill_id(call)))
+    skill = await call.service.skills.get(call.caller, _skill_id(call))
+    async with _one_package(call):
+        return await _show(call, skill)
 
 
 async def update_skill(call: Call) -> ASGIApp:
@@ -106,7 +112,8 @@ async def update_skill(call: Call) -> ASGIApp:
         category=body.portal_category,
         tags=body.portal_tags,
     )
-    return await _show(call, await call.service.skills.update(call.caller, _skill_id(call), changes))
+    async with _one_package(call):
+        return await _show(call, await call.service.skills.update(call.caller, _skill_id(call), changes))
 
 
 async def delete_skill(call: Call) -> ASGIApp:
@@ -124,6 +131,7 @@ async def get_skill_package(call: Call) -> ASGIApp:
         *attachment_headers(f"{skill.name}.zip"),
     ]
     async with contextlib.AsyncExitStack() as held:
+        await held.enter_async_context(call.service.files.transfers.one(call.caller.principal.owner))
         content = await held.enter_async_context(call.service.skills.read(skill))
         return Streamed(content, held.pop_all(), headers=headers, length=content.size)
     raise AssertionError
@@ -136,12 +144,18 @@ async def install_skills(call: Call) -> ASGIApp:
     return json_reply({"installed": list(installed), "already_installed": list(known)})
 
 
+def _one_package(call: Call) -> contextlib.AbstractAsyncContextManager[None]:
+    """Hold a place to have a package in memory, whole."""
+    return call.service.executions.results.one(call.caller.principal.owner)
+
+
 def _skill_id(call: Call) -> str:
     return call.id("skill_id", schemas.SKILL_ID, "skill")
 
 
 async def _show(call: Call, skill: Skill) -> ASGIApp:
-    return json_reply({**render_skill(skill), "skill_md_content": await call.service.skills.get_text(skill)})
+    text = await call.service.skills.get_text(skill)
+    return answer_with(call, len(text), lambda: json_reply({**render_skill(skill), "skill_md_content": text}))
 
 
 def render_skill(skill: Skill) -> dict[str, Any]:

@@ -33,6 +33,13 @@ def _refuse_network(wanted: bool) -> bool:
     return wanted
 
 
+def _check_labels(labels: dict[str, str]) -> dict[str, str]:
+    # WHY: some dialects count everybody's sandboxes by it, and would let nobody make more.
+    if "dialect" in labels:
+        raise ValueError("the label dialect is Warren's own: choose another name")
+    return labels
+
+
 def _check_program(argv: list[str]) -> list[str]:
     if not argv[0]:
         raise ValueError("the first word must name a program")
@@ -61,7 +68,11 @@ EnvValue = Annotated[str, matching(r"^[^\x00]*$", _NO_NUL, max_length=32_768)]
 Env = Annotated[dict[EnvName, EnvValue], Field(max_length=256, json_schema_extra=dict(_NO_OTHERS))]
 MetadataName = Annotated[str, matching(r"^[^\x00]{1,128}$", "have 1 to 128 characters, and no NUL")]
 MetadataValue = Annotated[str, matching(r"^[^\x00]*$", _NO_NUL, max_length=1024)]
-Metadata = Annotated[dict[MetadataName, MetadataValue], Field(max_length=64, json_schema_extra=dict(_NO_OTHERS))]
+Metadata = Annotated[
+    dict[MetadataName, MetadataValue],
+    Field(max_length=64, json_schema_extra=dict(_NO_OTHERS)),
+    AfterValidator(_check_labels),
+]
 SessionKey = Annotated[str, matching(r"^[^\x00]{1,256}$", "have 1 to 256 characters, and no NUL")]
 ImageName = Annotated[
     str,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 
 from warren.core.skill_package import MAX_DESCRIPTION, MAX_NAME, MAX_TEXT, NAME
+from warren.domain import KIB
 from warren.gateway.dialects.native.schemas import Body, Paging, Query, SkillIds
 from warren.gateway.dialects.native.schemas_answers import OwnerShown, Shown
 from warren.gateway.patterns import matching
@@ -15,6 +17,16 @@ from warren.gateway.patterns import matching
 SKILL_ID = re.compile(r"skl_[a-z0-9]{8,40}")
 
 _TIME: dict[str, JsonValue] = {"format": "date-time"}
+
+_METADATA_BYTES = 32 * KIB
+
+
+def _check_metadata(values: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse what would make lists of skills large."""
+    if len(json.dumps(values)) > _METADATA_BYTES:
+        raise ValueError(f"may have {_METADATA_BYTES} bytes as JSON")
+    return values
+
 
 SkillName = Annotated[
     str,
@@ -26,7 +38,7 @@ SkillName = Annotated[
 ]
 Description = Annotated[str, matching(r"^[^\x00]+$", "say something, and hold no NUL", max_length=MAX_DESCRIPTION)]
 SkillText = Annotated[str, matching(r"^[^\x00]*$", "hold no NUL", max_length=MAX_TEXT)]
-SkillMetadata = Annotated[dict[str, JsonValue], Field(max_length=64)]
+SkillMetadata = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(_check_metadata)]
 Label = Annotated[str, matching(r"^[^\x00]{1,64}$", "have 1 to 64 characters, and no NUL")]
 Labels = Annotated[list[Label], Field(max_length=64)]
 
