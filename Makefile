@@ -63,7 +63,7 @@ format: setup ## write the code as ruff likes it
 	$(BIN)/ruff format
 
 test: check tools ## check, then every test
-	$(BIN)/pytest tests
+	$(BIN)/pytest --numprocesses 3 --dist loadfile tests
 
 security: setup tools ## the attacks only; from root, also as an ordinary user
 	$(BIN)/pytest tests/security
