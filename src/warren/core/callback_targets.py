@@ -67,8 +67,10 @@ class Targets:
         except Unreached:
             return
         if not any(self._may(address, peer) for address in found):
+            # Not the address itself: what the names of this network lead to is no tenant's business.
             raise InvalidRequest(
-                f"callback_url leads to {found[0]}, which is no public address: the operator may list it in {_SETTING}"
+                f"callback_url leads to {parts.hostname}, which is no public address: the operator may list it in "
+                f"{_SETTING}"
             )
 
     async def post(self, url: str, peer: str, *, token: str, content: bytes, timeout_s: float) -> Reached:

@@ -10,6 +10,7 @@ from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.native.translate_files import attachment_headers
 from warren.gateway.dialects.onyx import schemas, translate
 from warren.gateway.dialects.onyx.uploads import open_upload
+from warren.gateway.large import answer_with
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.transfers import Streamed
 from warren.records import Scope
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _TAG = "Files"
 _SHOWN = 200
+_ROW = 150
+"""Bytes of a file in a list, besides its name."""
 OCTETS = (b"content-type", b"application/octet-stream")
 
 
@@ -47,7 +50,8 @@ async def upload_file(call: Call) -> ASGIApp:
 async def list_files(call: Call) -> ASGIApp:
     """List the caller's files."""
     files = await call.service.stored_files.list(call.caller)
-    return json_reply({"files": [translate.render_stored(file) for file in files]})
+    size = sum(len(file.name) + _ROW for file in files)
+    return answer_with(call, size, lambda: json_reply({"files": [translate.render_stored(file) for file in files]}))
 
 
 async def download_file(call: Call) -> ASGIApp:
