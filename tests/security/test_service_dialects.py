@@ -19,6 +19,7 @@ from security.attacked import Attacked, attacked
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
+    from pathlib import Path
 
 AT_MOST_MB = 200.0
 """What the service may take for somebody who wants it to take a lot."""
@@ -153,3 +154,17 @@ def test_a_file_cannot_write_the_head_of_the_answer_that_it_is_sent_with(ann: ht
     assert (answer.status_code, answer.text) == (200, "<script>")
     assert answer.headers["content-type"] == "application/octet-stream"
     assert "x-evil" not in answer.headers
+
+
+def test_an_open_dialect_opens_nothing_of_a_key_that_is_called_as_it_is(
+    tmp_path: Path, images_dir: str, python_image: object
+) -> None:
+    assert python_image is not None
+    with attacked(tmp_path / "data", images_dir, dialects_otari_open="true") as target:
+        made = target.service.run("keys", "create", "otari", "--json")
+        key = {"Authorization": f"Bearer {json.loads(made.stdout)['secret']}"}
+        with httpx.Client(base_url=target.url, timeout=DEADLINE_S, trust_env=False) as nobody:
+            sandbox = nobody.post("/api/v1/sandboxes", headers=key).json()["id"]
+            assert nobody.get(f"/sessions/{sandbox}", headers=key).status_code == 200
+            assert nobody.get(f"/sessions/{sandbox}").status_code == 404
+            assert nobody.delete(f"/api/v1/sandboxes/{sandbox}", headers=key).status_code == 204

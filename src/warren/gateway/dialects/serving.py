@@ -34,7 +34,8 @@ class Dialects:
                 dialect.operations,
                 service,
                 settings,
-                auth.opened_to(Principal(subject=dialect.name)) if chosen.open else auth,
+                # With a colon, which no subject of a key has: what is a key's is not everybody's.
+                auth.opened_to(Principal(subject=f"open:{dialect.name}")) if chosen.open else auth,
                 otherwise,
                 prefix="",
                 parse_body=dialect.parse_body,
