@@ -386,6 +386,7 @@ def test_numbers_have_the_names_that_dashboards_know(chatui: Chatui) -> None:
     assert float(values['gateway_http_requests_total{method="POST",path="/execute",status_code="200"}']) >= 2
     assert 'gateway_http_request_duration_seconds_count{method="POST",path="/execute"}' in values
     assert 'gateway_slide_renders_total{outcome="successful"}' in values
+    assert values["gateway_slide_render_duration_seconds_count"] == "0.0"
 
 
 def test_a_container_that_is_removed_while_it_runs_something_says_so(chatui: Chatui) -> None:

@@ -53,7 +53,7 @@ def test_a_key_alone_leads_nowhere(served: Served) -> None:
         (b"{}", "missing", ["body", "n"]),
         (b"", "missing", ["body"]),
         (b"{", "json_invalid", ["body", 1]),
-        (b"[]", "model_type", ["body"]),
+        (b"[]", "model_attributes_type", ["body"]),
     ],
 )
 def test_a_body_that_does_not_fit_is_refused_field_by_field(body: bytes, kind: str, where: list[object]) -> None:

@@ -66,12 +66,11 @@ def socket_path(data_dir: str) -> str:
 def build_server(service: Service, settings: Settings, local: socket.socket, *, takes_signals: bool = True) -> Server:
     """Build the server of an open service: for those with a key, and on the local socket for those without."""
     from warren.cli.server import Server
-    from warren.gateway.app import build_app
+    from warren.gateway.app import build_app, build_metrics
     from warren.gateway.local_socket import LocalAuth, build_local_protocol
-    from warren.gateway.metrics import Metrics
     from warren.gateway.protocol import Guard, build_protocol
 
-    guard, metrics = Guard(connections=_raise_open_files() // 2), Metrics(service)
+    guard, metrics = Guard(connections=_raise_open_files() // 2), build_metrics(service, settings)
     public, private = (
         build_app(service, settings, metrics=metrics),
         build_app(service, settings, metrics=metrics, auth=LocalAuth()),

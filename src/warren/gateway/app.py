@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from warren.core.service import Service
-    from warren.gateway.dialects.dialect import Dialect
+    from warren.gateway.dialects.dialect import Dialect, Report
     from warren.settings import Settings
 
 DIALECTS: tuple[Dialect, ...] = (otari.DIALECT, onyx.DIALECT, chatui.DIALECT)
@@ -83,7 +83,7 @@ def build_app(
     auth = auth or Auth(
         service.keys, tokens=service.tokens, required=settings.serve.auth, origins=settings.serve.cors_origins
     )
-    reports = [dialect.report(service, settings) for dialect in choose(DIALECTS, settings) if dialect.report]
+    reports = _build_reports(service, settings)
     metrics = metrics or Metrics(service, reports)
     documents = Documents(settings, choose(DIALECTS, settings))
     health = Health(service, auth, metrics, documents, reports=reports)
@@ -97,6 +97,15 @@ def build_app(
     app = trace_requests(app, service.tracer)
     app = RequestMiddleware(KeyInPath(app, hosts))
     return trust_proxies(app, settings.serve.trusted_proxies)
+
+
+def build_metrics(service: Service, settings: Settings) -> Metrics:
+    """Build the numbers of a service, with those of its dialects, for applications that count together."""
+    return Metrics(service, _build_reports(service, settings))
+
+
+def _build_reports(service: Service, settings: Settings) -> list[Report]:
+    return [dialect.report(service, settings) for dialect in choose(DIALECTS, settings) if dialect.report]
 
 
 class Documents:

@@ -45,7 +45,8 @@ def parse_body(model: type[T], raw: bytes) -> T:
         detail = _error("json_invalid", ["body", exc.pos], "JSON decode error", {}) | {"ctx": {"error": exc.msg}}
         raise Refused(422, [detail]) from None
     try:
-        return model.model_validate(value)
+        # By attributes too, as FastAPI does: then pydantic says of what is no object what clients know.
+        return model.model_validate(value, from_attributes=True)
     except ValidationError as exc:
         raise Refused(422, list_errors(exc, ("body",))) from None
 

@@ -43,7 +43,9 @@ class Dialects:
             )
             app: ASGIApp = ProblemMiddleware(dispatcher, dialect.respond)
             for path in dialect.shared_paths:
-                self._shared[path] = _with_headers(self._shared.get(path, otherwise), dialect.headers)
+                # Refusals too: said outside of this, they would lack the headers.
+                known = self._shared.get(path) or ProblemMiddleware(otherwise)
+                self._shared[path] = _with_headers(known, dialect.headers)
             self._served.append((dispatcher, _with_headers(app, dialect.headers) if dialect.headers else app))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

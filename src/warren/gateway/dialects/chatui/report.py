@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from warren.core.observer import SECONDS
+from warren.core.observer import SECONDS, Histogram
 from warren.gateway.dialects.chatui.containers import containers_of
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from warren.core.observer import Histogram
     from warren.core.service import Service
     from warren.gateway.dialects.chatui.containers import Containers
     from warren.gateway.metrics import Metrics
@@ -80,6 +79,7 @@ class ChatuiReport:
         yield _histogram("gateway_execution_duration_seconds", known.seconds)
         yield GaugeMetricFamily("gateway_active_executions", "Programs that run.", known.active)
         yield _outcomes("gateway_slide_renders", {})
+        yield _histogram("gateway_slide_render_duration_seconds", Histogram())
         yield GaugeMetricFamily("gateway_active_slide_renders", "Decks that are rendered.", 0)
 
 
