@@ -194,11 +194,29 @@ def _held(service: Served) -> dict[str, float]:
         mounts = sum(service.data in line for line in file)
     return {
         "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
-        "processes": sum(name.isdigit() for name in os.listdir("/proc")),
+        "processes": _count_processes(service.data),
         "memory_mb": resident,
         "mounts": mounts,
         "disk_mb": _disk_mb(os.path.join(service.data, "local")),
     }
+
+
+def _count_processes(data: str) -> int:
+    """Count the processes that name the data folder, and all that descend from them."""
+    parents: dict[int, int] = {}
+    ours: set[int] = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                if data.encode() in file.read():
+                    ours.add(int(name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    while found := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= found
+    return len(ours)
 
 
 def _disk_mb(folder: str) -> float:

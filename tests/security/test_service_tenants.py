@@ -26,6 +26,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "move": {"path": "a", "to": "b"},
     "mkdir": {"path": "a"},
     "links": {"kind": "file", "path": "main"},
+    "skills": {"skill_ids": ["0" * 32]},
 }
 EXECUTIONS = 8
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from unit.guest.agent_client import until
 from unit.guest.nest import MIB
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ def test_a_copy_is_not_a_child_of_the_kernel(kernel: Kernel) -> None:
 def test_killing_the_kernels_group_does_not_reach_its_copy(kernel: Kernel) -> None:
     copy = kernel.run("x = 1", checkpoint=LIMIT).copy
     assert copy is not None
-    copy_is_settled = kernel.run("1", checkpoint=LIMIT).copy
-    assert copy_is_settled is not None
+    until(lambda: os.getpgid(copy.pid) != kernel.pid)
     os.killpg(kernel.pid, signal.SIGKILL)
     kernel.nest.wait(kernel.pid)
 
