@@ -41,6 +41,7 @@ from warren.gateway.operations import Reply
 from warren.gateway.page import POLICY, build_page, has_docs
 from warren.gateway.port_hosts import PortHosts
 from warren.gateway.problems import ProblemMiddleware
+from warren.gateway.room import Room
 from warren.gateway.tracing import trace_requests
 from warren.gateway.unread import UnreadMiddleware
 
@@ -87,8 +88,10 @@ def build_app(
     metrics = metrics or Metrics(service, reports)
     documents = Documents(settings, choose(DIALECTS, settings))
     health = Health(service, auth, metrics, documents, reports=reports)
-    dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health)
-    routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=dialects)
+    # One for all: what somebody sends counts, in whatever dialect.
+    room = Room()
+    dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health, room=room)
+    routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=dialects, room=room)
     hosts = PortHosts(settings.serve.ports_url) if settings.serve.ports_url else None
     app: ASGIApp = ProblemMiddleware(Entrance(routes, service.sharing, hosts))
     app = allow_origins(app, settings.serve.cors_origins, hosts)

@@ -15,7 +15,6 @@ from warren.gateway.auth import NOBODY, check_scope
 from warren.gateway.bodies import ClientLeft, check_length, count_large, parse_body, parse_query, read_body
 from warren.gateway.operations import Call, Reply
 from warren.gateway.problems import rate_headers
-from warren.gateway.room import Room
 from warren.gateway.shared_links import ROUTE
 from warren.gateway.websockets import Connections, check_origin, serve_while_allowed, take_key
 from warren.records import Caller
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from warren.core.service import Service
     from warren.gateway.auth import Auth
     from warren.gateway.operations import Operation
+    from warren.gateway.room import Room
     from warren.gateway.shared_links import Entry
     from warren.records import Principal
     from warren.settings import Settings
@@ -58,6 +58,7 @@ class Dispatcher:
         auth: Auth,
         otherwise: ASGIApp,
         *,
+        room: Room,
         prefix: str = PREFIX,
         parse_body: Callable[[type[BaseModel], bytes], BaseModel] = parse_body,
         parse_query: Callable[[type[BaseModel], bytes], BaseModel] = parse_query,
@@ -69,7 +70,7 @@ class Dispatcher:
         self._prefix = prefix
         self._parse_body = parse_body
         self._parse_query = parse_query
-        self._room = Room()
+        self._room = room
         self._connections = Connections()
         self._table = _build_table(operations, prefix)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from warren.core.service import Service
     from warren.gateway.auth import Auth
     from warren.gateway.dialects.dialect import Dialect
+    from warren.gateway.room import Room
     from warren.settings import Settings
 
 
@@ -23,7 +24,14 @@ class Dialects:
     """An ASGI application of dialects. Each says in its own words what goes wrong in it."""
 
     def __init__(
-        self, dialects: Iterable[Dialect], service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp
+        self,
+        dialects: Iterable[Dialect],
+        service: Service,
+        settings: Settings,
+        auth: Auth,
+        otherwise: ASGIApp,
+        *,
+        room: Room,
     ) -> None:
         self._otherwise = otherwise
         self._served: list[tuple[Dispatcher, ASGIApp]] = []
@@ -37,6 +45,7 @@ class Dialects:
                 # With a colon, which no subject of a key has: what is a key's is not everybody's.
                 auth.opened_to(Principal(subject=f"open:{dialect.name}")) if chosen.open else auth,
                 otherwise,
+                room=room,
                 prefix="",
                 parse_body=dialect.parse_body,
                 parse_query=dialect.parse_query,
