@@ -7,7 +7,7 @@ import json
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from warren.gateway.dialects.details import Refused, parse_body, reply
+from warren.gateway.dialects.details import Refused, parse_body, reply, retry_after
 
 LARGE = "x" * (4 << 20)
 
@@ -48,3 +48,8 @@ def test_a_large_body_full_of_faults_is_not_said_again(sent: object) -> None:
     with pytest.raises(Refused) as refused:
         parse_body(_Body, json.dumps(sent).encode())
     assert len(reply(422, refused.value.detail).body) < 256 << 10
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(None, "1"), (0.0, "1"), (0.2, "1"), (1.2, "2"), (30.0, "30")])
+def test_when_to_come_back_is_never_too_early(seconds: float | None, said: str) -> None:
+    assert retry_after(seconds) == {"Retry-After": said}

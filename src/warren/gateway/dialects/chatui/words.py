@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from warren.core.admission import RateExceeded
@@ -51,7 +50,7 @@ def respond(exc: BaseException, request_id: str) -> Response:
 
 def retry(error: QuotaExceeded | Overloaded) -> dict[str, str]:
     """Say when to come back."""
-    return {"Retry-After": str(max(1, math.ceil(error.retry_after_s or 1)))}
+    return details.retry_after(error.retry_after_s)
 
 
 def body_limit(settings: Settings) -> int:
@@ -67,4 +66,4 @@ async def check_rate(call: Call, what: str, most: int, sentence: str) -> None:
     bucket = f"chatui.{what}\0{owner.tenant}\0{owner.subject}"
     taken = await call.service.store.take(bucket, capacity=most, per_s=most / _WINDOW_S)
     if not taken.allowed:
-        raise Refused(429, sentence, {"Retry-After": str(max(1, math.ceil(taken.retry_after_s)))})
+        raise Refused(429, sentence, details.retry_after(taken.retry_after_s))

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from warren.errors import NotFound, QuotaExceeded, TooLarge
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import Refused, retry_after
 from warren.gateway.dialects.native.translate_files import attachment_headers
 from warren.gateway.dialects.onyx import schemas, translate
 from warren.gateway.dialects.onyx.uploads import open_upload
@@ -42,7 +42,7 @@ async def upload_file(call: Call) -> ASGIApp:
         except TooLarge:
             raise too_large(call) from None
         except QuotaExceeded as error:
-            raise Refused(429, str(error), {"Retry-After": f"{error.retry_after_s:.0f}"}) from None
+            raise Refused(429, str(error), retry_after(error.retry_after_s)) from None
     assert file is not None
     return json_reply(translate.render_uploaded(file), 201)
 

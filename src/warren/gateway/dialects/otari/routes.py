@@ -14,7 +14,7 @@ from warren.core.sandboxes import NewSandbox
 from warren.domain import Storage
 from warren.errors import Conflict, NotFound, Overloaded, QuotaExceeded
 from warren.gateway.dialects import details
-from warren.gateway.dialects.details import Refused, list_errors
+from warren.gateway.dialects.details import Refused, list_errors, retry_after
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.otari import anthropic, editor, routes_files, routes_tools, schemas, translate
 from warren.gateway.dialects.otari.sessions import session_id, too_large, unknown, using
@@ -70,7 +70,7 @@ def _choose_limits(call: Call) -> Limits:
 
 async def _full(call: Call, error: QuotaExceeded | Overloaded) -> Refused:
     """Say that there is no room, in the words that clients know, where it is sessions that there are too many of."""
-    retry = {"Retry-After": str(max(1, round(error.retry_after_s or 1)))}
+    retry = retry_after(error.retry_after_s)
     policy, owner = call.service.policy, call.caller.principal.owner
     for held, most in (
         (await call.service.store.holding(owner), policy.own),
@@ -152,7 +152,7 @@ async def _run(call: Call, session: str, new: NewExecution) -> ExecResult:
         execution = await call.service.executions.run(call.caller, session, new)
     except (Conflict, QuotaExceeded) as error:
         # Too much at once, in this session or of this client: the contract has one status for that.
-        raise Refused(503, str(error), {"Retry-After": str(max(1, round(error.retry_after_s or 1)))}) from error
+        raise Refused(503, str(error), retry_after(error.retry_after_s)) from error
     assert execution.result is not None
     return execution.result
 
