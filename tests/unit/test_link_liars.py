@@ -272,7 +272,7 @@ def test_tunnels_beyond_the_bound_are_refused_not_fatal() -> None:
         async def hold(_stream: object) -> None:
             await anyio.sleep_forever()
 
-        link.on_tunnel = hold
+        link.on_tunnel["l"] = hold
         for number in range(MAX_OPENED + 1):
             header = {"t": "open", "id": 2 * number + 2, "op": "tunnel", "listener": "l", "host": "h", "port": 1}
             await liar.send(header)

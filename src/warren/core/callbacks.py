@@ -158,7 +158,7 @@ class ToolCallbacks:
         async def serve(tunnel: TunnelStream) -> None:
             await self._serve(sandbox_id, tunnel)
 
-        link.on_tunnel = serve
+        link.on_tunnel[_LISTENER] = serve
 
     def _forget_gone(self) -> None:
         """Drop what belongs to sandboxes that are no more; the store has done so."""

@@ -41,8 +41,8 @@ class Link(TerminalLink):
 
     def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
         super().__init__(channel, unread)
-        self.on_tunnel: Callable[[TunnelStream], Awaitable[None]] | None = None
-        """Called, in a task of the link, for each connection from inside; without it they are refused."""
+        self.on_tunnel: dict[str, Callable[[TunnelStream], Awaitable[None]]] = {}
+        """By listener: called, in a task of the link, for each connection from inside; without it they are refused."""
 
     async def run(
         self,
@@ -133,16 +133,16 @@ class Link(TerminalLink):
         return ByteStream(stream)
 
     async def listen_port(self, port: int, listener: str) -> int:
-        """Have connections to a port inside come to `on_tunnel`; return the port, chosen when it was 0."""
+        """Have connections to a port inside come to `on_tunnel[listener]`; return the port, chosen when it was 0."""
         header, _ = await self.call("tunnel.listen", {"port": port, "listener": listener})
         return self.checked(get_int, header, "port")
 
     def opened(self, stream: LinkStream, header: Header) -> None:
-        """Hand a connection from inside to `on_tunnel`. Raises ProtocolError."""
+        """Hand a connection from inside to whoever takes those of its listener. Raises ProtocolError."""
         if header.get("op") != "tunnel":
             raise ProtocolError("the agent opened something that is not a tunnel")
         listener, host, port = get_str(header, "listener"), get_str(header, "host"), get_int(header, "port")
-        handler = self.on_tunnel
+        handler = self.on_tunnel.get(listener)
         if handler is None:
             self.forget(stream)
         else:

@@ -30,8 +30,8 @@ class Links:
     def __init__(self, engine: Engine, on_lost: OnLink | None = None) -> None:
         self.on_lost = on_lost
         """Called, in a task of ours, with each link that was lost without having been dropped. It must not raise."""
-        self.on_open: OnLink | None = None
-        """Called with each link that was opened, before anybody gets it. It must not raise."""
+        self.on_open: list[OnLink] = []
+        """Called in turn with each link that was opened, before anybody gets it. They must not raise."""
         self._engine = engine
         self._links: dict[str, Link] = {}
         self._opening: dict[str, anyio.Lock] = {}
@@ -102,8 +102,8 @@ class Links:
         assert self._tasks is not None
         self._links[sandbox_id] = link
         self._tasks.start_soon(self._watch, sandbox_id, link)
-        if self.on_open is not None:
-            await self.on_open(sandbox_id, link)
+        for prepare in self.on_open:
+            await prepare(sandbox_id, link)
         return link
 
     def _check_open(self) -> None:

@@ -137,7 +137,7 @@ class Service:
         self.files = Files(self.sandboxes, self.audit, self.observer)
         targets = Targets(self.policy.callback_hosts)
         self.callbacks = ToolCallbacks(self.sandboxes, self.store, self.audit, targets, self.observer)
-        self.links.on_open = self.callbacks.attach
+        self.links.on_open.append(self.callbacks.attach)
         self.ports = Ports(self.sandboxes, self.audit, self.observer)
         self.sharing = Sharing(self.sandboxes, self.keys, self.audit, signing, max_s=self.policy.link_max_s)
 

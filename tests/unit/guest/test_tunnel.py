@@ -148,7 +148,7 @@ def test_a_program_inside_reaches_whoever_listens_outside(here: Place) -> None:
             stream.send_eof()
             await stream.wait()
 
-        link.on_tunnel = answer
+        link.on_tunnel["proxy"] = answer
         port = await link.listen_port(0, "proxy")
         assert await link.listen_port(0, "proxy") == port
         with pytest.raises(Conflict):

@@ -1,0 +1,252 @@
+"""What a slide is, between the browser and PowerPoint: plain values in CSS pixels from the slide's top left corner.
+
+Built by `scene_*.py` from a snapshot of the page, written by `pptx_*.py`; both are pure and need no browser.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle; `rotation` is in degrees, clockwise about its middle, after which `flip_*` hold."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    rotation: float = 0.0
+    flip_x: bool = False
+    flip_y: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    """sRGB, 0 to 255, and how opaque, 0 to 1."""
+
+    red: int
+    green: int
+    blue: int
+    alpha: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One colour of a gradient, at 0 to 1 of the way."""
+
+    at: float
+    colour: Colour
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """Linear (`angle` in CSS degrees: 0 is upwards, 90 to the right) or radial (from the middle, `cx`, `cy` 0 to 1)."""
+
+    stops: tuple[Stop, ...]
+    angle: float | None = None
+    cx: float = 0.5
+    cy: float = 0.5
+
+
+Fill = Colour | Gradient
+
+
+@dataclass(frozen=True, slots=True)
+class Stroke:
+    """A line: `style` is solid, dashed, dotted or double."""
+
+    width: float
+    colour: Colour
+    style: str = "solid"
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """One box or text shadow."""
+
+    x: float
+    y: float
+    blur: float
+    spread: float
+    colour: Colour
+    is_inner: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The paint of one box: background, borders, radii, shadow; no text."""
+
+    box: Box
+    fill: Fill | None = None
+    strokes: tuple[Stroke | None, Stroke | None, Stroke | None, Stroke | None] = (None, None, None, None)
+    """Top, right, bottom, left."""
+    radii: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    """Top left, top right, bottom right, bottom left; half of the shorter side is a circle or a pill."""
+    polygon: tuple[tuple[float, float], ...] = ()
+    """Of a clip-path: corners, 0 to 1 of the box. Instead of radii."""
+    shadow: Shadow | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """An image: file content, cut to `crop` (left, top, right, bottom, each 0 to 1 of the picture)."""
+
+    box: Box
+    data: bytes = field(repr=False)
+    mime: str = "image/png"
+    svg: bytes | None = field(default=None, repr=False)
+    """The drawing that `data` is a picture of, kept so that it stays sharp and editable."""
+    crop: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    radii: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    alpha: float = 1.0
+    shadow: Shadow | None = None
+    alt: str = ""
+    link: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Text in one style. Its only line breaks are those of the page, and those that must be kept."""
+
+    text: str
+    size: float
+    """CSS pixels."""
+    family: str = ""
+    """As painted: the installed family's own name."""
+    family_ea: str = ""
+    """For East Asian characters, where another family paints them."""
+    weight: int = 400
+    italic: bool = False
+    underline: bool = False
+    strike: bool = False
+    fill: Fill = Colour(0, 0, 0)
+    highlight: Colour | None = None
+    spacing: float = 0.0
+    """Between characters, CSS pixels: what the page asks for and what locks the width."""
+    baseline: float = 0.0
+    """Raised (sup) or lowered (sub), as a part of the size."""
+    link: str = ""
+    shadow: Shadow | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paragraph:
+    """Runs with one alignment and pitch."""
+
+    runs: tuple[Run, ...]
+    align: str = "left"
+    """left, center, right or justify; physical."""
+    is_rtl: bool = False
+    pitch: float = 0.0
+    """From one baseline to the next, CSS pixels; 0 for a single line."""
+    space_before: float = 0.0
+    bullet: str = ""
+    """A character, or `1.`, `a.`, `i.` … for numbers that PowerPoint counts."""
+    bullet_start: int = 1
+    bullet_fill: Fill | None = None
+    indent: float = 0.0
+    """Of the text, when there is a bullet; the bullet hangs in it."""
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextBox:
+    """One block of text: `box` is where its lines are painted, without padding."""
+
+    box: Box
+    paragraphs: tuple[Paragraph, ...]
+    first_baseline: float
+    """From the top of the box, CSS pixels: what the writer seats the text by."""
+    lines: int = 1
+    is_title: bool = False
+    wraps: bool = True
+    """False where the page keeps it on its lines whatever the width."""
+    is_vertical: bool = False
+    alpha: float = 1.0
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell of a table."""
+
+    paragraphs: tuple[Paragraph, ...] = ()
+    fill: Fill | None = None
+    strokes: tuple[Stroke | None, Stroke | None, Stroke | None, Stroke | None] = (None, None, None, None)
+    padding: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    anchor: str = "middle"
+    """top, middle or bottom."""
+    rows: int = 1
+    columns: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table; a place that another cell spans is None."""
+
+    box: Box
+    column_widths: tuple[float, ...]
+    row_heights: tuple[float, ...]
+    cells: tuple[tuple[Cell | None, ...], ...]
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One row of numbers of a chart; None is a gap."""
+
+    name: str
+    values: tuple[float | None, ...]
+    xs: tuple[float, ...] = ()
+    """Of a scatter chart."""
+    fill: Colour | None = None
+    fills: tuple[Colour, ...] = ()
+    """Of each point, for pies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A chart whose numbers could be read: kind is bar, column, line, area, pie, doughnut, scatter or radar."""
+
+    box: Box
+    kind: str
+    categories: tuple[str, ...]
+    series: tuple[Series, ...]
+    title: str = ""
+    is_stacked: bool = False
+    legend: str = ""
+    """top, right, bottom, left, or empty for none."""
+    colour: Colour = Colour(0, 0, 0)
+    """Of its words."""
+    size: float = 12.0
+    fallback: bytes = field(default=b"", repr=False)
+    """A picture of it, if it cannot be written."""
+    name: str = ""
+
+
+Item = Shape | Picture | TextBox | Table | Chart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slide:
+    """One slide: what is painted, from the back to the front."""
+
+    width: float
+    height: float
+    items: tuple[Item, ...]
+    background: Fill | None = None
+    background_picture: bytes | None = field(default=None, repr=False)
+    title: str = ""
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deck:
+    """All slides; the first one gives the size."""
+
+    slides: tuple[Slide, ...]
+    title: str = ""
+    lang: str = "en-US"
