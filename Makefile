@@ -81,7 +81,7 @@ serve: setup ## set up and run the service on 127.0.0.1:8000
 lock: setup ## choose package versions anew: ours, and those of the images
 	echo uv | $(LOCK) --upgrade --no-annotate - -o requirements/setup.lock
 	$(LOCK) --upgrade pyproject.toml -o requirements/base.lock
-	$(LOCK) --upgrade pyproject.toml --extra dev --extra bench --extra otel -c requirements/setup.lock -o requirements/dev.lock
+	$(LOCK) --upgrade pyproject.toml --extra dev --extra bench --extra otel --extra render -c requirements/setup.lock -o requirements/dev.lock
 	for spec in images/*.toml; do \
 		$(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(sys.stdin.buffer)["packages"], sep="\n")' < $$spec | \
 		$(LOCK) --upgrade - -o $${spec%.toml}.lock || exit 1; \
