@@ -41,12 +41,17 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """Linear (`angle` in CSS degrees: 0 is upwards, 90 to the right) or radial (from the middle, `cx`, `cy` 0 to 1)."""
+    """Linear (`angle` in CSS degrees: 0 is upwards, 90 to the right) or radial (from the middle, `cx`, `cy` 0 to 1).
+
+    The last stop of a radial gradient is at `rx`, `ry`, as parts of the box's sides; 0 is the farthest corner.
+    """
 
     stops: tuple[Stop, ...]
     angle: float | None = None
     cx: float = 0.5
     cy: float = 0.5
+    rx: float = 0.0
+    ry: float = 0.0
 
 
 Fill = Colour | Gradient
@@ -83,6 +88,8 @@ class Shape:
     """Top, right, bottom, left."""
     radii: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     """Top left, top right, bottom right, bottom left; half of the shorter side is a circle or a pill."""
+    is_ellipse: bool = False
+    """Fills its box from side to side; instead of radii."""
     polygon: tuple[tuple[float, float], ...] = ()
     """Of a clip-path: corners, 0 to 1 of the box. Instead of radii."""
     shadow: Shadow | None = None
@@ -109,7 +116,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Text in one style. Its only line breaks are those of the page, and those that must be kept."""
+    """Text in one style. A newline in it breaks the line: those of the page, and those that must be kept."""
 
     text: str
     size: float
@@ -142,7 +149,10 @@ class Paragraph:
     is_rtl: bool = False
     pitch: float = 0.0
     """From one baseline to the next, CSS pixels; 0 for a single line."""
+    first_baseline: float = 0.0
+    """Of its first line, from the top of the text box or cell, CSS pixels."""
     space_before: float = 0.0
+    """Between the line boxes of the paragraph above and its own, each 1.2 x size, or its pitch, high."""
     bullet: str = ""
     """A character, or `1.`, `a.`, `i.` … for numbers that PowerPoint counts."""
     bullet_start: int = 1
@@ -178,7 +188,7 @@ class Cell:
     strokes: tuple[Stroke | None, Stroke | None, Stroke | None, Stroke | None] = (None, None, None, None)
     padding: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     anchor: str = "middle"
-    """top, middle or bottom."""
+    """top, middle or bottom; the first paragraph's `first_baseline`, where not 0, says it exactly."""
     rows: int = 1
     columns: int = 1
 
