@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from warren.domain import ExecKind, ExecResult, Limits, Storage
+from warren.egress import Egress
 from warren.lifecycle import ACTIVE, Status
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class Sandbox:
     storage: Storage = Storage.PERSISTENT
     env: Mapping[str, str] = field(default_factory=dict)
     """May hold secrets: never shown, never logged."""
+    egress: Egress = field(default_factory=Egress)
+    """What it may reach; what it was granted for a while is kept apart."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     session_key: str | None = None
     idle_timeout_s: float | None = None

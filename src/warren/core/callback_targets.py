@@ -16,20 +16,20 @@ from urllib.parse import SplitResult, urlsplit
 import anyio
 from anyio import to_thread
 
+from warren.core.outside import is_public, plain
 from warren.errors import InvalidRequest
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
+    from warren.core.outside import Address
+
 MAX_ANSWER = 8 << 20
 MAX_URL = 2000
 _LOOK_UP_S = 5.0
 _PORTS = {"http": 80, "https": 443}
 _SETTING = "dialects.otari.callback_hosts"
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-# WHY: these hold an IPv4 address that a gateway on the way would go on to, public or not.
-_TRANSLATED = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
 
 
 class Unreached(Exception):
@@ -133,12 +133,10 @@ class Targets:
         host = (parts.hostname or "").lower().rstrip(".")
         return bool(self._names & {host, f"{host}:{parts.port or _PORTS[parts.scheme]}"})
 
-    def _may(self, address: _Address, peer: str) -> bool:
+    def _may(self, address: Address, peer: str) -> bool:
         if any(address in network for network in self._networks):
             return True
-        is_translated = any(address in network for network in _TRANSLATED)
-        is_local = getattr(address, "is_site_local", False)
-        if address.is_global and not (address.is_multicast or is_local or is_translated):
+        if is_public(address):
             return True
         return bool(peer) and str(address) == peer and not (address.is_loopback or address.is_link_local)
 
@@ -158,7 +156,7 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
-async def _look_up(parts: SplitResult) -> list[_Address]:
+async def _look_up(parts: SplitResult) -> list[Address]:
     try:
         with anyio.fail_after(_LOOK_UP_S):
             port = parts.port or _PORTS[parts.scheme]
@@ -166,7 +164,7 @@ async def _look_up(parts: SplitResult) -> list[_Address]:
     except (OSError, UnicodeError, TimeoutError):
         raise Unreached("its name cannot be looked up") from None
     addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
-    return [getattr(address, "ipv4_mapped", None) or address for address in addresses]
+    return [plain(address) for address in addresses]
 
 
 def _explain(exc: Exception) -> str:

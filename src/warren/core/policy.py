@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warren.domain import GIB, KIB, MIB, Limits
+from warren.egress import Egress, EgressMode
 from warren.errors import InvalidRequest
 from warren.records import Holding
 
@@ -24,6 +25,8 @@ class Ceiling:
     creates_per_minute: int = 0
     largest: Mapping[str, float] = field(default_factory=dict)
     """The most that one sandbox may have of what `Limits` names."""
+    egress: Egress = field(default_factory=lambda: Egress(mode=EgressMode.OPEN))
+    """The most that one sandbox may reach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,8 @@ class Policy:
     """How long rows of the audit record are kept; None is for ever."""
     kept_executions: int = 1000
     link_max_s: float = 7 * 86_400
+    egress: Egress = field(default_factory=Egress)
+    """What a sandbox may reach when the caller does not say, within what its tenant may."""
     callback_hosts: tuple[str, ...] = ()
     """Where programs' calls may go besides public addresses."""
     own_skills: int = 200

@@ -1,0 +1,122 @@
+"""Hosts as rules and programs write them: one spelling for each, and what a rule's words match. Pure."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from warren.core.outside import Address, Network, is_inside, is_public, parse_address
+
+MAX_NAME = 253
+MAX_STARS = 4
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_GLOB_LABEL = re.compile(r"[a-z0-9_*-]{1,63}")
+# WHY: C libraries take these for addresses: 127.1, 2130706433 and 0x7f.1 are all 127.0.0.1.
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host that somebody wants to reach: a name or an address."""
+
+    text: str
+    """In its one spelling."""
+    address: Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a rule names: exactly one of a name, a glob of names, and a network, which may be a single address."""
+
+    text: str
+    name: str | None = None
+    glob: re.Pattern[str] | None = None
+    network: Network | None = None
+
+    def matches_name(self, host: Host) -> bool:
+        """Whether a host is meant by its name."""
+        if host.address is not None:
+            return False
+        return host.text == self.name or (self.glob is not None and self.glob.fullmatch(host.text) is not None)
+
+    def opens(self, host: Host, address: Address) -> bool:
+        """Whether a connection for a host to one of its addresses is meant.
+
+        One that is not public has to be named: by its name, its address or a network without public addresses.
+        """
+        if self.network is not None:
+            return address in self.network and (is_public(address) or is_inside(self.network))
+        return self.matches_name(host) and (self.name is not None or is_public(address))
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_host(text: str) -> Host:
+    """Read what a program wants to reach. Raises ValueError for what is neither a name nor an address."""
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if ":" in bare:
+        address = parse_address(bare)
+        return Host(str(address), address)
+    name = _parse_name(bare)
+    try:
+        return Host(name, ipaddress.IPv4Address(name))
+    except ValueError:
+        pass
+    if _NUMBER.fullmatch(name.rpartition(".")[2]):
+        raise ValueError("it is neither a name nor an address")
+    return Host(name)
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_pattern(text: str) -> Pattern:
+    """Read what a rule names. Raises ValueError, which says what is wrong."""
+    if "/" in text:
+        return _parse_network(text)
+    if "*" in text:
+        return _parse_glob(text)
+    host = parse_host(text)
+    if host.address is not None:
+        return Pattern(host.text, network=ipaddress.ip_network(host.text))
+    return Pattern(host.text, name=host.text)
+
+
+def _parse_network(text: str) -> Pattern:
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError:
+        raise ValueError("write a network by its first address, such as 10.0.0.0/8 or fd00::/8") from None
+    if getattr(network.network_address, "ipv4_mapped", None) is not None:
+        raise ValueError("write it as IPv4, such as 10.0.0.0/8")
+    return Pattern(str(network), network=network)
+
+
+def _parse_glob(text: str) -> Pattern:
+    """Read a glob: a star stands for any part of one label, and as the whole first label for one label or more."""
+    name = text.lower().removesuffix(".")
+    labels = name.split(".")
+    if len(name) > MAX_NAME or name.count("*") > MAX_STARS or not all(map(_GLOB_LABEL.fullmatch, labels)):
+        raise ValueError(f"write a glob as labels with at most {MAX_STARS} stars, such as *.example.org")
+    if _NUMBER.fullmatch(labels[-1]):
+        raise ValueError("globs are of names: write addresses as a network, such as 10.0.0.0/8")
+    first = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*" if labels[0] == "*" else _part(labels[0])
+    return Pattern(name, glob=re.compile(r"\.".join((first, *map(_part, labels[1:])))))
+
+
+def _part(label: str) -> str:
+    return "[a-z0-9_-]+" if label == "*" else "[a-z0-9_-]*".join(map(re.escape, label.split("*")))
+
+
+def _parse_name(text: str) -> str:
+    name = text.lower().removesuffix(".")
+    if not name.isascii():
+        # Not above: few names need it.
+        import idna
+
+        try:
+            name = idna.encode(name, uts46=True).decode("ascii")
+        except idna.IDNAError:
+            raise ValueError("it is no host name") from None
+    if len(name) > MAX_NAME or not all(map(_LABEL.fullmatch, name.split("."))):
+        raise ValueError("it is no host name")
+    return name
