@@ -136,6 +136,7 @@ class Run:
     baseline: float = 0.0
     """Raised (sup) or lowered (sub), as a part of the size."""
     link: str = ""
+    """http, https, mailto, or `#slide-3` for the third slide of this deck."""
     shadow: Shadow | None = None
 
 
@@ -150,7 +151,10 @@ class Paragraph:
     pitch: float = 0.0
     """From one baseline to the next, CSS pixels; 0 for a single line."""
     first_baseline: float = 0.0
-    """Of its first line, from the top of the text box or cell, CSS pixels."""
+    """Of its first line, from the top of the text box or cell, CSS pixels; 0 where it is not known."""
+    first_size: float = 0.0
+    """The largest size in its first line; 0 lets the writer take it from the runs."""
+    lines: int = 1
     space_before: float = 0.0
     """Between the line boxes of the paragraph above and its own, each 1.2 x size, or its pitch, high."""
     bullet: str = ""
