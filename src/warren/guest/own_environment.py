@@ -1,0 +1,121 @@
+"""The sandbox's own Python environment: a folder of its workspace that stands on the image, which nobody can write.
+
+`/opt/image/bin/own-python` is what pip and uv are told to install with (PIP_PYTHON, UV_PYTHON). It becomes the
+interpreter of that environment, made when it is first asked for; or of one that the program chose itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping  # noqa: TC003  # cheap, and the runtime annotation stays true
+from typing import NoReturn
+
+_SHOWN = frozenset({"METADATA", "WHEEL", "entry_points.txt", "namespace_packages.txt", "top_level.txt"})
+_MARK = "warren-image.pth"
+"""Names the image's packages, and the build that had them; written last, so what has it is complete."""
+
+
+def main() -> NoReturn:
+    """Become the interpreter; the arguments are its arguments."""
+    image = os.path.dirname(os.path.dirname(os.path.abspath(sys.executable)))
+    python = find_chosen(image, os.environ, _read_parent()) or make(image, find_folder(os.environ))
+    os.execv(python, [python, *sys.argv[1:]])  # noqa: S606  # our own interpreter, no shell
+
+
+def find_folder(env: Mapping[str, str]) -> str:
+    """Return the folder of the environment: that in which programs are told to look for modules."""
+    packages = env.get("WARREN_PACKAGES") or "/workspace/.packages/lib/pythonX/site-packages"
+    return os.path.dirname(os.path.dirname(os.path.dirname(packages)))
+
+
+def find_chosen(image: str, env: Mapping[str, str], parent: str) -> str | None:
+    """Return the interpreter of an environment that the program made and uses itself; None when there is none."""
+    own = os.path.join(find_folder(env), "")
+    candidates = [env.get("VIRTUAL_ENV", "")]
+    if os.path.basename(parent) == "uv":
+        candidates.append(os.path.join(os.getcwd(), ".venv"))
+    else:
+        found = parent if "/" in parent else shutil.which(parent, path=env.get("PATH")) or ""
+        candidates.append(os.path.dirname(os.path.dirname(os.path.abspath(found))) if found else "")
+    for folder in candidates:
+        python = os.path.join(folder, "bin", "python")
+        is_other = folder and folder != image and not os.path.join(folder, "").startswith(own)
+        if is_other and os.path.exists(os.path.join(folder, "pyvenv.cfg")) and os.path.exists(python):
+            return python
+    return None
+
+
+def make(image: str, folder: str) -> str:
+    """Make the environment unless it is there, for the Python of this image; returns its interpreter."""
+    library = os.path.join("lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
+    python = os.path.join(folder, "bin", "python")
+    target = os.readlink(os.path.join(image, "bin", "python"))
+    packages, mark = os.path.join(image, library), os.path.join(folder, library, _MARK)
+    said = f"# {os.stat(packages).st_mtime_ns}\n{packages}\n"
+    with contextlib.suppress(OSError):
+        if os.readlink(python) == target and _read(mark) == said:
+            return python
+    os.makedirs(os.path.join(folder, library), exist_ok=True)
+    os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
+    _put(os.path.join(folder, "pyvenv.cfg"), _read(os.path.join(image, "pyvenv.cfg")))
+    for name, leads_to in (("python", target), ("python3", "python")):
+        _link(leads_to, os.path.join(folder, "bin", name))
+    _forget_gone(os.path.join(folder, library))
+    for name in os.listdir(packages):
+        if name.endswith(".dist-info"):
+            _show(os.path.join(packages, name), os.path.join(folder, library, name))
+    _put(mark, said)
+    return python
+
+
+def _forget_gone(library: str) -> None:
+    """Take away what an earlier build of the image had, and this one has not."""
+    for name in os.listdir(library):
+        metadata = os.path.join(library, name, "METADATA")
+        if name.endswith(".dist-info") and os.path.islink(metadata) and not os.path.exists(metadata):
+            shutil.rmtree(os.path.join(library, name), ignore_errors=True)
+
+
+def _show(source: str, target: str) -> None:
+    """Let installers know a package of the image for installed here, so that they neither fetch nor shadow it.
+
+    What is replaced by another version is taken away as they take away any: by the names in RECORD, which are links.
+    """
+    name = os.path.basename(target)
+    files = sorted(_SHOWN.intersection(os.listdir(source)))
+    # Whoever makes it a second time, for another build of the image, leaves what is installed alone.
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(target)
+        for file in files:
+            os.symlink(os.path.join(source, file), os.path.join(target, file))
+        _put(os.path.join(target, "INSTALLER"), "image\n")
+        record = "".join(f"{name}/{file},,\n" for file in [*files, "INSTALLER", "RECORD"])
+        _put(os.path.join(target, "RECORD"), record)
+
+
+def _link(leads_to: str, path: str) -> None:
+    temporary = f"{path}.{os.getpid()}"
+    os.symlink(leads_to, temporary)
+    os.replace(temporary, path)
+
+
+def _put(path: str, text: str) -> None:
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def _read_parent() -> str:
+    try:
+        return _read(f"/proc/{os.getppid()}/cmdline").partition("\0")[0]
+    except (OSError, UnicodeError):
+        return ""
