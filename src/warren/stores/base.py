@@ -10,6 +10,7 @@ from warren.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from warren.egress import Brokered, Grant
     from warren.lifecycle import Status
     from warren.records import (
         ApiKey,
@@ -150,6 +151,30 @@ class Store(Protocol):
 
     async def callbacks(self) -> tuple[Callbacks, ...]:
         """Return what is kept of that, of all sandboxes."""
+
+    async def keep_grant(self, grant: Grant) -> None:
+        """Keep what a sandbox may reach for a while, in the place of what was kept under its id.
+
+        It goes with the sandbox, and nothing happens where that is gone.
+        """
+
+    async def remove_grant(self, grant_id: str) -> bool:
+        """Forget a grant; say whether there was one."""
+
+    async def grants(self) -> tuple[Grant, ...]:
+        """Return the grants of all sandboxes, oldest first; also those whose time is over."""
+
+    async def keep_secret(self, secret: Brokered) -> None:
+        """Keep a secret for a sandbox, in the place of its secret of that name.
+
+        It goes with the sandbox, and nothing happens where that is gone.
+        """
+
+    async def remove_secret(self, sandbox_id: str, name: str) -> bool:
+        """Forget a secret of a sandbox; say whether there was one."""
+
+    async def secrets(self) -> tuple[Brokered, ...]:
+        """Return the secrets of all sandboxes, oldest first."""
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep a key. Raises Conflict when a key of that name is in force."""

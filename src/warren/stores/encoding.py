@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from warren.domain import Cause, Display, ExecResult, FileChange, State
+from warren.egress import Egress, EgressMode, EgressRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,29 @@ def load_mapping(stored: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{type(value).__name__} instead of an object")  # noqa: TRY004 - as above
     return value
+
+
+def dump_rule(rule: EgressRule) -> dict[str, object]:
+    """Build what is encoded of a rule of the way out."""
+    return {"host": rule.host, "ports": rule.ports, "methods": rule.methods, "until": rule.until}
+
+
+def load_rule(fields: Mapping[str, Any]) -> EgressRule:
+    """Undo `dump_rule`. Raises KeyError or TypeError."""
+    return EgressRule(
+        host=fields["host"], ports=tuple(fields["ports"]), methods=tuple(fields["methods"]), until=fields["until"]
+    )
+
+
+def dump_egress(egress: Egress) -> str | bytes:
+    """Encode what a sandbox may reach."""
+    return dump_json({"mode": egress.mode, "rules": [dump_rule(rule) for rule in egress.rules]})
+
+
+def load_egress(stored: object) -> Egress:
+    """Undo `dump_egress`. Raises ValueError, KeyError or TypeError."""
+    fields = load_mapping(stored)
+    return Egress(mode=EgressMode(fields["mode"]), rules=tuple(map(load_rule, fields["rules"])))
 
 
 def dump_result(result: ExecResult) -> str | bytes:

@@ -13,6 +13,7 @@ import anyio
 from warren.testing import (
     checks_store_audit,
     checks_store_callbacks,
+    checks_store_egress,
     checks_store_executions,
     checks_store_files,
     checks_store_keys,
@@ -40,6 +41,7 @@ CHECKS = _collect(
     checks_store_quotas,
     checks_store_executions,
     checks_store_callbacks,
+    checks_store_egress,
     checks_store_audit,
     checks_store_keys,
     checks_store_files,

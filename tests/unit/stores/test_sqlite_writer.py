@@ -13,9 +13,10 @@ import pytest
 
 from unit.stores.sqlite_file import open_store, tamper
 from warren.domain import new_id
+from warren.egress import Egress
 from warren.errors import Conflict, StoreError
 from warren.records import Holding, Owner, SandboxQuery
-from warren.stores.sqlite import SqliteStore, sandboxes, schema
+from warren.stores.sqlite import SqliteStore, schema
 from warren.testing.store_subject import make_entry, make_execution, make_key, make_result, make_sandbox
 
 if TYPE_CHECKING:
@@ -209,7 +210,12 @@ def test_what_an_earlier_version_recorded_is_counted_too(tmp_path: Path) -> None
         for statement in schema.statements(schema.MIGRATIONS[0]):
             connection.execute(statement)
         connection.execute("INSERT INTO schema_version VALUES (1, 0)")
-        sandboxes.add(connection, sandbox)
+        connection.execute(
+            "INSERT INTO sandboxes (id, tenant, subject, status, active, memory_bytes, disk_bytes, engine, image, "
+            "image_digest, limits, storage, env, metadata, created_at, active_at, changed_at) "
+            "VALUES (?, ?, ?, 'running', 1, 1, 1, 'bare', 'data', '', '{}', 'persistent', '{}', '{}', 1, 1, 1)",
+            (sandbox.id, *sandbox.owner),
+        )
         for number, result in enumerate(("{}", None)):
             connection.execute(
                 "INSERT INTO executions (id, sandbox_id, tenant, subject, kind, code, background, request_id, "
@@ -220,6 +226,9 @@ def test_what_an_earlier_version_recorded_is_counted_too(tmp_path: Path) -> None
 
     async def main() -> None:
         async with open_store(tmp_path, own_bytes=9_600) as store:
+            kept = await store.get(sandbox.id)
+            assert kept is not None
+            assert kept.egress == Egress(), "what was made before there was a way out has none"
             assert 9_500 < await store.recorded(sandbox.owner) < 9_600
             await store.record(make_execution(sandbox, result=make_result(), finished_at=3.0))
             assert await store.execution("exe_0") is None, "it was the oldest that had ended"

@@ -10,7 +10,7 @@ from warren.domain import Limits, Storage
 from warren.errors import Conflict, InvalidRequest, QuotaExceeded
 from warren.lifecycle import Status
 from warren.records import Holding, Owner, Sandbox
-from warren.stores.encoding import dump_json, dump_text, load_mapping, load_text
+from warren.stores.encoding import dump_egress, dump_json, dump_text, load_egress, load_mapping, load_text
 from warren.stores.sqlite.paging import Filters
 
 if TYPE_CHECKING:
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from warren.records import Page, SandboxQuery
 
 _COLUMNS = (
-    "id", "tenant", "subject", "status", "engine", "image", "image_digest", "limits", "storage", "env", "metadata",
-    "session_key", "idle_timeout_s", "max_lifetime_s", "created_at", "active_at", "changed_at", "reason", "executions",
+    "id", "tenant", "subject", "status", "engine", "image", "image_digest", "limits", "storage", "env", "egress",
+    "metadata", "session_key", "idle_timeout_s", "max_lifetime_s", "created_at", "active_at", "changed_at", "reason",
+    "executions",
 )  # fmt: skip
 _READ = ", ".join(_COLUMNS)
 _WRITTEN = (*_COLUMNS[:-1], "active", "memory_bytes", "disk_bytes")
@@ -162,6 +163,7 @@ def _dump(sandbox: Sandbox) -> tuple[Any, ...]:
         dump_json(asdict(sandbox.limits)),
         sandbox.storage,
         dump_json(dict(sandbox.env)),
+        dump_egress(sandbox.egress),
         dump_json(dict(sandbox.metadata)),
         None if sandbox.session_key is None else dump_text(sandbox.session_key),
         sandbox.idle_timeout_s,
@@ -192,6 +194,7 @@ def load(row: Sequence[Any]) -> Sandbox:
             "storage": Storage(fields["storage"]),
             "limits": _load_limits(fields["limits"]),
             "env": load_mapping(fields["env"]),
+            "egress": load_egress(fields["egress"]),
             "metadata": load_mapping(fields["metadata"]),
         }
     )

@@ -276,7 +276,27 @@ CREATE UNIQUE INDEX skills_name ON skills (tenant, subject, name);
 CREATE INDEX skills_shared ON skills (tenant, name) WHERE is_shared;
 """
 
-MIGRATIONS = (_FIRST, _RECORD_BYTES, _AUDIT_START, _CALLBACKS, _FILES, _SKILLS)
+_EGRESS = """
+ALTER TABLE sandboxes ADD COLUMN egress TEXT NOT NULL DEFAULT '{"mode":"none","rules":[]}';
+CREATE TABLE grants (
+    id TEXT PRIMARY KEY,
+    sandbox_id TEXT NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE,
+    rule TEXT NOT NULL,
+    created_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX grants_sandbox ON grants (sandbox_id);
+CREATE TABLE secrets (
+    sandbox_id TEXT NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    placeholder TEXT NOT NULL,
+    hosts TEXT NOT NULL,
+    value TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    PRIMARY KEY (sandbox_id, name)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS = (_FIRST, _RECORD_BYTES, _AUDIT_START, _CALLBACKS, _FILES, _SKILLS, _EGRESS)
 
 
 def read_version(connection: sqlite3.Connection) -> int:

@@ -13,6 +13,7 @@ from warren.errors import StoreError
 from warren.stores.buckets import Buckets
 from warren.stores.sqlite import audit, executions, files, keys, sandboxes
 from warren.stores.sqlite import callbacks as callback_rows
+from warren.stores.sqlite import egress as egress_rows
 from warren.stores.sqlite import skills as skill_rows
 from warren.stores.sqlite.audit import Appender
 from warren.stores.sqlite.checkpoints import Checkpoints
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import AsyncIterator, Callable
 
+    from warren.egress import Brokered, Grant
     from warren.lifecycle import Status
     from warren.records import (
         ApiKey,
@@ -222,6 +224,30 @@ class SqliteStore:
     async def callbacks(self) -> tuple[Callbacks, ...]:
         """Return what the programs of all sandboxes may call."""
         return await self._reader.scan(callback_rows.get_all)
+
+    async def keep_grant(self, grant: Grant) -> None:
+        """Keep what a sandbox may reach for a while."""
+        await self._write(partial(egress_rows.keep_grant, grant=grant))
+
+    async def remove_grant(self, grant_id: str) -> bool:
+        """Forget a grant."""
+        return await self._write(partial(egress_rows.remove_grant, grant_id=grant_id))
+
+    async def grants(self) -> tuple[Grant, ...]:
+        """Return the grants of all sandboxes."""
+        return await self._reader.scan(egress_rows.get_grants)
+
+    async def keep_secret(self, secret: Brokered) -> None:
+        """Keep a secret for a sandbox."""
+        await self._write(partial(egress_rows.keep_secret, secret=secret), flushed=True)
+
+    async def remove_secret(self, sandbox_id: str, name: str) -> bool:
+        """Forget a secret of a sandbox."""
+        return await self._write(partial(egress_rows.remove_secret, sandbox_id=sandbox_id, name=name), flushed=True)
+
+    async def secrets(self) -> tuple[Brokered, ...]:
+        """Return the secrets of all sandboxes."""
+        return await self._reader.scan(egress_rows.get_secrets)
 
     async def add_key(self, key: ApiKey) -> None:
         """Keep a key."""
