@@ -9,7 +9,7 @@ import tempfile
 
 import warren
 
-PARTS = ("__init__.py", "guest", "engines/__init__.py", "engines/local")
+PARTS = ("__init__.py", "guest", "render", "engines/__init__.py", "engines/local")
 """What a zygote and the sandboxes it makes need; the rest of Warren is not shown to them."""
 
 

@@ -1,0 +1,149 @@
+"""The page of one job: everything that it asks for is answered from memory, and all of its tricks are turned down."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from warren.render import deck as decks
+from warren.render.browser import HEIGHT, WIDTH
+from warren.render.failure import RenderFailed
+
+if TYPE_CHECKING:
+    from warren.render.browser import Browser
+    from warren.render.deck import Answer, Deck
+    from warren.render.mirror import Mirror
+
+MAX_REQUESTS = 5000
+"""Of one deck, answered and refused together; what comes later gets no answer."""
+_MAX_NOTED = 50
+_NOTED_LENGTH = 200
+_LOADING_S = 30.0
+
+
+class Page:
+    """Loads one deck, once."""
+
+    def __init__(self, browser: Browser, deck: Deck, mirror: Mirror | None = None) -> None:
+        self.session = browser.page
+        self._connection = browser.connection
+        self._deck = deck
+        self._mirror = mirror
+        self._loader = ""
+        self._loaded = asyncio.Event()
+        self._requests = 0
+        self.last_request = 0.0
+        """When something was last asked for, on the monotonic clock."""
+        self.missing: Counter[str] = Counter()
+        """What the deck asked for and did not get."""
+        self.errors: list[str] = []
+        """Exceptions of the deck's own scripts."""
+        self.left = False
+        """Whether the deck went to another page."""
+
+    async def load(self) -> None:
+        """Load the deck up to its `load` event, or as far as it comes in the time for it.
+
+        Raises RenderFailed when there is no page at all.
+        """
+        session = self.session
+        session.on("Inspector.targetCrashed", self._crashed)
+        session.on("Page.javascriptDialogOpening", self._dismiss)
+        session.on("Page.loadEventFired", lambda _: self._loaded.set())
+        session.on("Page.frameNavigated", self._navigated)
+        session.on("Runtime.exceptionThrown", self._thrown)
+        self._connection.on("Fetch.requestPaused", self._asked)
+        for method, params in self._preparations():
+            session.post(method, params)
+        await self._connection.call("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
+        began = await session.call("Page.navigate", {"url": decks.URL})
+        if problem := began.get("errorText"):
+            raise RenderFailed("load_failed", f"the deck could not be loaded: {problem}")
+        self._loader = began["loaderId"]
+        try:
+            async with asyncio.timeout(_LOADING_S):
+                await self._loaded.wait()
+        except TimeoutError:
+            self.errors.append(f"the page had not finished loading after {_LOADING_S:.0f} seconds")
+        await session.enter_world()
+
+    def check(self) -> None:
+        """Raise RenderFailed when the deck is no longer on its page."""
+        if self.left:
+            raise RenderFailed("page_left", "the deck went to another page while it was rendered: remove what does")
+
+    def _preparations(self) -> list[tuple[str, dict[str, Any]]]:
+        metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+        return [
+            ("Page.enable", {}),
+            ("Runtime.enable", {}),
+            ("Emulation.setDeviceMetricsOverride", metrics),
+            ("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}),
+            ("Emulation.setFocusEmulationEnabled", {"enabled": True}),
+        ]
+
+    def _asked(self, params: dict[str, Any]) -> None:
+        self._requests += 1
+        if self._requests > MAX_REQUESTS:
+            return
+        self.last_request = time.monotonic()
+        url = params["request"]["url"]
+        is_main = params.get("resourceType") == "Document" and params.get("frameId") == self.session.frame_id
+        answer = None
+        if params["request"]["method"] == "GET" and not (is_main and self._loader):
+            answer = self._deck.answer(url, is_main=is_main, mirror=self._mirror)
+        if answer is None:
+            self._note_missing(url)
+            # WHY another reason: for the page itself this one leaves what is there instead of showing an error.
+            reason = "Aborted" if is_main else "BlockedByClient"
+            refusal = {"requestId": params["requestId"], "errorReason": reason}
+            self._connection.post("Fetch.failRequest", refusal)
+        else:
+            self._connection.post("Fetch.fulfillRequest", _fulfilment(params["requestId"], answer))
+
+    def _note_missing(self, url: str) -> None:
+        short = url if len(url) <= _NOTED_LENGTH else url[:_NOTED_LENGTH] + "…"
+        if short in self.missing or len(self.missing) < _MAX_NOTED:
+            self.missing[short] += 1
+
+    def _dismiss(self, params: dict[str, Any]) -> None:
+        self.session.post("Page.handleJavaScriptDialog", {"accept": params.get("type") == "beforeunload"})
+
+    def _navigated(self, params: dict[str, Any]) -> None:
+        frame = params["frame"]
+        if frame["id"] == self.session.frame_id and urlsplit(frame["url"]).hostname != decks.HOST:
+            self.left = True
+
+    def _thrown(self, params: dict[str, Any]) -> None:
+        if len(self.errors) < _MAX_NOTED:
+            details = params.get("exceptionDetails", {})
+            thrown = details.get("exception", {})
+            self.errors.append(str(thrown.get("description") or details.get("text", ""))[:_NOTED_LENGTH])
+
+    def _crashed(self, _params: dict[str, Any]) -> None:
+        reason = "the page crashed: most often because its scripts or pictures need more memory than a render has"
+        self._connection.end_session(self.session.id, reason)
+
+
+def _fulfilment(request_id: str, answer: Answer) -> dict[str, Any]:
+    headers = {
+        "Content-Type": answer.content_type,
+        "Cache-Control": "no-store",
+        "Access-Control-Allow-Origin": "*",
+        "Cross-Origin-Resource-Policy": "cross-origin",
+        "X-Content-Type-Options": "nosniff",
+        "X-DNS-Prefetch-Control": "off",
+        "Referrer-Policy": "no-referrer",
+    }
+    if answer.is_page or answer.content_type.startswith(("text/html", "image/svg+xml", "application/xhtml")):
+        headers["Content-Security-Policy"] = decks.POLICY
+    return {
+        "requestId": request_id,
+        "responseCode": 200,
+        "responseHeaders": [{"name": name, "value": value} for name, value in headers.items()],
+        "body": base64.b64encode(answer.body).decode(),
+    }

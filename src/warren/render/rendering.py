@@ -1,0 +1,114 @@
+"""One render from the loaded browser to the finished ZIP: one page load, one picture of each slide."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from warren.render.output import Output
+from warren.render.page import Page
+from warren.render.pictures import PictureDeck
+from warren.render.settle import settle
+from warren.render.shots import take_shot
+from warren.render.slides import Slides
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warren.render.browser import Browser
+    from warren.render.deck import Deck
+    from warren.render.mirror import Mirror
+    from warren.render.shots import Shot
+    from warren.render.slides import Slide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to make of a deck."""
+
+    zip_path: str
+    name: str = "presentation"
+    """Of the PowerPoint file in the ZIP, without `.pptx`."""
+    editable: bool = False
+    max_slides: int = 200
+    max_output_bytes: int = 220_000_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Rendered:
+    """What came of it."""
+
+    slides: int = 0
+    width: int = 0
+    height: int = 0
+    fallbacks: list[dict[str, Any]] = field(default_factory=list)
+    """Slides of an editable deck that became pictures after all: `slide` from 1, and `reason`."""
+    missing: list[dict[str, Any]] = field(default_factory=list)
+    """What the deck asked for and did not get: `url` and `count`."""
+    script_errors: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Rendering:
+    """Makes one deck. `tell(stage, done, total)` is called as it goes on."""
+
+    def __init__(self, browser: Browser, wanted: Wanted, tell: Callable[[str, int, int], None]) -> None:
+        self._browser = browser
+        self._wanted = wanted
+        self._tell = tell
+        self._began = time.monotonic()
+        self.result = Rendered()
+
+    async def run(self, deck: Deck, mirror: Mirror | None) -> Rendered:
+        """Render. Raises RenderFailed and the exceptions of `cdp.py`."""
+        page = Page(self._browser, deck, mirror)
+        output = Output(self._wanted.zip_path, self._wanted.max_output_bytes)
+        try:
+            self._tell("load", 0, 1)
+            await page.load()
+            self._lap("load")
+            await settle(page)
+            page.check()
+            self._lap("settle")
+            await self._make(page, output)
+        finally:
+            self.result.missing = [{"url": url, "count": count} for url, count in page.missing.items()]
+            self.result.script_errors = page.errors
+            output.close()
+        return self.result
+
+    async def _make(self, page: Page, output: Output) -> None:
+        slides = Slides(page)
+        found = await slides.find(self._wanted.max_slides)
+        deck = PictureDeck(str(await page.session.evaluate("document.title")))
+        self.result.slides = len(found)
+        self._lap("find")
+        behind: asyncio.Task[None] | None = None
+        for index, slide in enumerate(found):
+            shown = await slides.show(index)
+            shot = await take_shot(page.session, shown)
+            if index == 0:
+                self.result.width, self.result.height = round(shot.width), round(shot.height)
+            if behind is not None:
+                await behind
+            # The next slide is shown and taken while a thread writes this one.
+            behind = asyncio.create_task(asyncio.to_thread(_keep, output, deck, index, shot, slide))
+            self._tell("slides", index + 1, len(found))
+        assert behind is not None
+        await behind
+        self._lap("slides")
+        self._tell("write", 0, 1)
+        output.add(f"{self._wanted.name}.pptx", await asyncio.to_thread(deck.finish))
+        self._lap("write")
+
+    def _lap(self, stage: str) -> None:
+        now = time.monotonic()
+        self.result.seconds[stage] = round(now - self._began, 3)
+        self._began = now
+
+
+def _keep(output: Output, deck: PictureDeck, index: int, shot: Shot, slide: Slide) -> None:
+    output.add(f"slides/slide_{index + 1:03d}.png", shot.png)
+    deck.add(shot, slide)
