@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from warren.core.image_parts import Parts
 from warren.core.image_spec import ImageSpec, Interpreter, load_spec, locked_versions, parse_spec
 from warren.core.images import Catalog
 from warren.errors import InvalidRequest, NotFound
@@ -28,7 +29,7 @@ def write(folder: Path, text: str, name: str = "tiny") -> str:
     ("text", "words"),
     [
         ("name = 'tiny'\npackages = []\npreloads = []", ["unknown key 'preloads'", "did you mean preload?"]),
-        ("name = 'tiny'\npackages = []\nzzz = 1", ["unknown key 'zzz'", "description, env, name"]),
+        ("name = 'tiny'\npackages = []\nzzz = 1", ["unknown key 'zzz'", "description, env, fonts"]),
         ("packages = []", ["name is missing"]),
         ("name = 'tiny'", ["packages is missing"]),
         ("name = 'tiny'\npackages = 'numpy'", ["packages must be a list of strings", "numpy"]),
@@ -44,6 +45,18 @@ def write(folder: Path, text: str, name: str = "tiny") -> str:
         ("name = 'tiny'\npackages = []\npython = '3'", ["python '3'", "'>=3.11'"]),
         ("name = 'tiny'\npackages = []\nroot = 'relative'", ["root 'relative'", "absolute"]),
         ("name = 'tiny'\npackages = []\nroot = '/does/not/exist'", ["'/does/not/exist'", "exists"]),
+        ("name = 'tiny'\npackages = []\nsystem = 1", ["system must be a table, not 1"]),
+        (
+            "name = 'tiny'\npackages = []\n[system]\npackage = []",
+            ["unknown key system.package:", "mean packages?"],
+        ),
+        ("name = 'tiny'\npackages = []\n[system]\npackages = ['--force']", ["'--force' must be the name of a Debian"]),
+        ("name = 'tiny'\npackages = []\n[system]\npackages = ['a1 | b; c']", ["'b; c' must be the name of a Debian"]),
+        ("name = 'tiny'\npackages = []\n[system]\ncommands = ['/bin/x']", ["'/bin/x' must be the name of a program"]),
+        ("name = 'tiny'\npackages = []\n[browser]\nprograms = ['x; y']", ["'x; y' must be an absolute path"]),
+        ("name = 'tiny'\npackages = []\n[node]\npackages = ['a']", ["'a' must be a name and a version"]),
+        ("name = 'tiny'\npackages = []\n[node]\npackages = ['a==1']", ["needs npm's lock", "tiny.npm.json"]),
+        ("name = 'tiny'\npackages = []\n[fonts]\nArial = 1", ["fonts must be a table of strings"]),
         ("name =", ["not valid TOML"]),
     ],
 )
@@ -92,10 +105,44 @@ def test_comments_of_a_lock_do_not_change_the_address() -> None:
         replace(SPEC, preload=("b",)),
         replace(SPEC, env={"X": "2"}),
         replace(SPEC, lock="a==1"),
+        replace(SPEC, parts=Parts(packages=("a",))),
+        replace(SPEC, parts=Parts(commands=("a",))),
+        replace(SPEC, parts=Parts(browser=("/a",))),
+        replace(SPEC, parts=Parts(fonts={"A": "B"})),
+        replace(SPEC, parts=Parts(node=("a==1",), node_lock="{}")),
     ],
 )
 def test_whatever_changes_the_image_changes_its_address(other: ImageSpec) -> None:
     assert other.digest(PYTHON) != SPEC.digest(PYTHON)
+
+
+def test_parts_that_an_image_does_not_have_are_no_part_of_its_address() -> None:
+    assert SPEC.parts.inputs() == {}
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [
+        "not json",
+        "[]",
+        '{"packages": {}}',
+        '{"packages": {"node_modules/a": {"version": "2", "integrity": "sha512-x"}}}',
+        '{"packages": {"node_modules/a": {"version": "1"}}}',
+        '{"packages": {"node_modules/a": {"version": "1", "integrity": "sha512-x"}, "node_modules/b": {}}}',
+    ],
+)
+def test_a_lock_of_npm_that_does_not_pin_everything_by_its_hash_is_refused(lock: str) -> None:
+    values: dict[str, Any] = {"name": "tiny", "packages": [], "node": {"packages": ["a==1"]}}
+
+    with pytest.raises(InvalidRequest, match=r"tiny\.npm\.json does not hold"):
+        parse_spec(values, path="tiny.toml", node_lock=lock)
+
+
+def test_an_image_of_the_catalog_that_is_locked_for_npm_names_no_registry() -> None:
+    spec = Catalog("/nowhere").spec("office")
+
+    assert spec.parts.node_lock is not None
+    assert "://" not in spec.parts.node_lock
 
 
 def test_another_interpreter_means_another_address() -> None:
@@ -128,7 +175,7 @@ def test_an_interpreter_where_sandboxes_have_something_of_their_own_is_refused(p
 def test_an_unknown_image_is_answered_with_the_nearest_and_all_names(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path))
 
-    with pytest.raises(NotFound, match=r"no image 'dta': did you mean data\? There is data, python"):
+    with pytest.raises(NotFound, match=r"no image 'dta': did you mean data\? There is data, office, python"):
         catalog.get("dta")
     assert list(tmp_path.iterdir()) == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from warren.errors import ConfigError
 
 if TYPE_CHECKING:
     from warren.engines.local.probe import Layer
+    from warren.settings import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -31,21 +32,26 @@ Examples:
 def doctor(*, as_json: AsJson = False) -> int:
     """Check every layer of isolation on this host: whether it holds, why not, and the command that fixes it.
 
-    Leaves with 1 when a layer is missing that the settings do not name optional.
+    Also what the images need of this system and do not find. Leaves with 1 when a layer is missing that the settings do
+    not name optional.
     """
     from warren.engines.local.probe import WITHOUT_ASKING, find_missing, probe
     from warren.settings import Settings
 
-    optional = WITHOUT_ASKING.union(Settings.load().optional_layers)
+    settings = Settings.load()
+    optional = WITHOUT_ASKING.union(settings.optional_layers)
     try:
         layers = probe(optional=optional)
     except RuntimeError as exc:
         raise ConfigError(str(exc)) from exc
     missing = find_missing(layers, optional)
+    images = _find_wanting(settings)
     if wants_json(as_json):
-        print_json({"ok": not missing, "layers": [_as_json(layer, optional) for layer in layers]})
+        print_json({"ok": not missing, "layers": [_as_json(layer, optional) for layer in layers], "images": images})
     else:
         _print(layers, missing, optional)
+        for image in images:
+            print(f"Image {image['name']} misses {', '.join(image['missing'])}: {image['fix']}")
     return 1 if missing else 0
 
 
@@ -75,6 +81,16 @@ def stop_engine(
         of_sandboxes = "Sandboxes were stopped" if sandboxes else "Running sandboxes live on"
         print(f"What was kept warm has ended. {of_sandboxes}; the next command starts it again.")
     return 0
+
+
+def _find_wanting(settings: Settings) -> list[dict[str, Any]]:
+    """Return the images that need something of this system which is not there, and what brings it."""
+    from warren.app import build_catalog
+    from warren.core.image_system import build_command, find_missing
+
+    specs = (spec for spec in build_catalog(settings).specs() if spec.root == "host")
+    found = ((spec.name, find_missing(spec.parts)) for spec in specs)
+    return [{"name": name, "missing": list(lost), "fix": build_command(lost)} for name, lost in found if lost]
 
 
 def _as_json(layer: Layer, optional: frozenset[str]) -> dict[str, object]:

@@ -1,6 +1,8 @@
 """Makes the folder of one image with uv.
 
-Rule 1: no code of a package runs here. Wheels only, and preloads are looked up, not imported: a build may run as root.
+Rule 1: no code of a package runs here, because a build may run as root. Wheels only, preloads are looked up, not
+   imported, and packages of Node.js are unpacked without running their scripts. What runs is uv, where something of
+   the system is missing its package manager, and npm, whose hash is in the lock.
 Rule 2: nothing in the folder names a host path, except `image.json`: sandboxes see the folder elsewhere.
 """
 
@@ -12,83 +14,25 @@ import re
 import stat
 import subprocess
 import sys
-import threading
-from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from warren.core.image_browser import add_browser
+from warren.core.image_fonts import add_fonts
+from warren.core.image_node import add_node
+from warren.core.image_system import install_missing
+from warren.core.image_tools import add_tools
+from warren.core.image_work import VENV_INSIDE, BuildStep, find_trust, run
 from warren.errors import BuildFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from warren.core.image_spec import ImageSpec, Interpreter
+    from warren.core.image_work import Build
 
-VENV_INSIDE = "/opt/image"
 LOCK_FILE = "requirements.lock"
 
-_TRUST_STORES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _RESOLVED = re.compile(r"Resolved (\d+) packages?")
 _STARTED = re.compile(r"Downloading (\S+)(?: \(([\d.]+ ?\w+)\))?")
 _FINISHED = re.compile(r"\s*Downloaded (\S+)")
-
-
-@dataclass(frozen=True, slots=True)
-class BuildStep:
-    """Where a build has got to, for a progress display."""
-
-    phase: str
-    """`waiting`, `resolving`, `downloading`, `installing`, `compiling`, `finishing` or `done`, in this order."""
-    detail: str = ""
-    done: int = 0
-    total: int = 0
-    """0 when it is not known how much there is to do."""
-
-
-class Stop:
-    """Ends a build from another thread: what it runs is killed, and it raises BuildFailed."""
-
-    def __init__(self) -> None:
-        self._asked = threading.Event()
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
-
-    def ask(self) -> None:
-        """End the build, now or as soon as it begins."""
-        with self._lock:
-            self._asked.set()
-            if self._process is not None:
-                self._process.kill()
-
-    def attach(self, process: subprocess.Popen[str]) -> None:
-        """Say what runs now."""
-        with self._lock:
-            self._process = process
-            if self._asked.is_set():
-                process.kill()
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass. Raises BuildFailed when the end is asked for."""
-        self._asked.wait(seconds)
-        self.check()
-
-    def check(self) -> None:
-        """Raise BuildFailed when the end is asked for."""
-        if self._asked.is_set():
-            raise BuildFailed("the build was stopped before it was done: begin it again")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Build:
-    """One build: what, on what, where."""
-
-    spec: ImageSpec
-    interpreter: Interpreter
-    folder: str
-    progress: Callable[[BuildStep], None]
-    lock_fd: int
-    """Inherited by the programs a build runs, so that the lock outlives a killed builder as long as they do."""
-    stop: Stop = field(default_factory=Stop)
 
 
 def build_folder(build: Build) -> None:
@@ -97,14 +41,19 @@ def build_folder(build: Build) -> None:
     Raises BuildFailed; whoever made the folder removes it.
     """
     venv = f"{build.folder}/venv"
+    install_missing(build)
     build.progress(BuildStep("resolving", f"{len(build.spec.packages)} packages"))
-    _run(build, [*_uv(), "venv", "--no-project", "--python", build.interpreter.executable, venv])
+    run(build, [*_uv(), "venv", "--no-project", "--python", build.interpreter.executable, venv])
     _write_lock(build)
     _install(build)
+    add_node(build)
+    add_fonts(build)
     build.progress(BuildStep("compiling", "bytecode"))
     _compile(build)
     build.progress(BuildStep("finishing"))
     _move_inside(build.interpreter, venv)
+    add_tools(venv, build.interpreter.name)
+    add_browser(build)
     check_preload(build.spec, build.interpreter, venv)
     _open_to_all(build.folder)
 
@@ -147,7 +96,7 @@ def _write_lock(build: Build) -> None:
     with open(wanted, "w", encoding="utf-8") as file:
         file.write("\n".join(build.spec.packages))
     command = [*_uv(), "pip", "compile", "--quiet", "--generate-hashes", "--no-emit-index-url", "--no-header"]
-    _run(build, [*command, "--no-annotate", "--python", build.interpreter.executable, wanted, "-o", lock])
+    run(build, [*command, "--no-annotate", "--python", build.interpreter.executable, wanted, "-o", lock])
     os.unlink(wanted)
 
 
@@ -182,45 +131,7 @@ def _install(build: Build) -> None:
         "--only-binary",
         ":all:",
     ]
-    _run(build, [*command, "--require-hashes", "-r", f"{build.folder}/{LOCK_FILE}"], on_line)
-
-
-def _run(build: Build, command: Sequence[str], on_line: Callable[[str], None] | None = None) -> None:
-    last: deque[str] = deque(maxlen=200)
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        pass_fds=(build.lock_fd,),
-    ) as process:
-        assert process.stderr is not None
-        build.stop.attach(process)
-        try:
-            for line in process.stderr:
-                last.append(line.rstrip())
-                if on_line is not None:
-                    on_line(line)
-        except BaseException:
-            process.kill()
-            raise
-    build.stop.check()
-    if process.returncode != 0:
-        raise BuildFailed(f"image {build.spec.name} could not be built: {_reason(last)}")
-
-
-def _reason(lines: Sequence[str]) -> str:
-    """Join what uv said to one sentence, without the lists of hashes."""
-    said = [line.strip() for line in lines]
-    start = next((at for at, line in enumerate(said) if line.startswith("error:")), max(0, len(said) - 3))
-    parts = [re.sub(r"^(error|cause|hint|caused by):\s*", "", line, flags=re.IGNORECASE) for line in said[start:]]
-    kept = [part.rstrip(".") for part in parts if part and not part.startswith("sha256:") and not part.endswith(":")]
-    reason = "; ".join(dict.fromkeys(kept))[:600] or "uv gave no reason"
-    if re.search(r"connect|dns|timed out|network|fetch", reason, re.IGNORECASE):
-        return f"{reason}. Check the network, or name a package index in UV_DEFAULT_INDEX"
-    return reason
+    run(build, [*command, "--require-hashes", "-r", f"{build.folder}/{LOCK_FILE}"], on_line)
 
 
 def _compile(build: Build) -> None:
@@ -305,6 +216,6 @@ def _open_to_all(folder: str) -> None:
 def _uv() -> list[str]:
     import uv
 
-    # WHY: uv brings its own list of authorities; what this machine trusts besides, a company's proxy say, counts too.
-    trust = ["--system-certs"] if any(os.path.exists(store) for store in _TRUST_STORES) else []
+    # WHY: uv brings its own list of authorities; what this machine trusts besides counts too.
+    trust = [] if find_trust() is None else ["--system-certs"]
     return [str(uv.find_uv_bin()), *trust]

@@ -14,12 +14,13 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from warren.core.image_parts import TABLES, Parts, parse_parts
 from warren.errors import InvalidRequest, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-BUILDER_VERSION = 1
+BUILDER_VERSION = 2
 """Part of every digest: raise it when the same spec would be built differently."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
@@ -37,7 +38,7 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 }
 _HIDDEN = ("/dev", "/home/sandbox", "/proc", "/tmp", "/workspace")
 """Where a sandbox has something of its own, so that an interpreter there would not be seen."""
-_KEYS = ("name", "description", "aliases", "python", "packages", "preload", "env", "root")
+_KEYS = ("name", "description", "aliases", "python", "packages", "preload", "env", "root", *TABLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,7 @@ class ImageSpec:
     root: str = "host"
     lock: str | None = None
     """Text of the lock beside the spec; without one, versions are chosen when it is built."""
+    parts: Parts = field(default_factory=Parts)
     path: str
 
     def digest(self, interpreter: Interpreter) -> str:
@@ -101,6 +103,7 @@ class ImageSpec:
             "root": self.root,
             "lock": None if self.lock is None else _significant_lines(self.lock),
             "interpreter": [interpreter.version, platform.machine(), interpreter.prefix, interpreter.inside],
+            **self.parts.inputs(),
         }
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -136,19 +139,25 @@ def load_spec(path: str) -> ImageSpec:
         raise InvalidRequest(f"{path} is not valid TOML: {exc}") from exc
     except OSError as exc:
         raise InvalidRequest(f"{path} cannot be read: {exc.strerror}") from exc
-    lock_path = path.removesuffix(".toml") + ".lock"
-    lock = None
-    if os.path.exists(lock_path):
-        with open(lock_path, encoding="utf-8") as lock_file:
-            lock = lock_file.read()
-    spec = parse_spec(values, path=path, lock=lock)
+    lock, node_lock = (_read_beside(path, ending) for ending in (".lock", ".npm.json"))
+    spec = parse_spec(values, path=path, lock=lock, node_lock=node_lock)
     stem = os.path.basename(path).removesuffix(".toml")
     if spec.name != stem:
         raise InvalidRequest(f"{path} describes the image {spec.name!r}: name the file {spec.name}.toml")
     return spec
 
 
-def parse_spec(values: Mapping[str, Any], *, path: str, lock: str | None = None) -> ImageSpec:
+def _read_beside(path: str, ending: str) -> str | None:
+    beside = path.removesuffix(".toml") + ending
+    if not os.path.exists(beside):
+        return None
+    with open(beside, encoding="utf-8") as file:
+        return file.read()
+
+
+def parse_spec(
+    values: Mapping[str, Any], *, path: str, lock: str | None = None, node_lock: str | None = None
+) -> ImageSpec:
     """Check the values of a spec and make the spec of them; `path` is for the error's sentence."""
     for key in values:
         if key not in _KEYS:
@@ -166,6 +175,7 @@ def parse_spec(values: Mapping[str, Any], *, path: str, lock: str | None = None)
         env=_env(values, path),
         root=_text(values, "root", path, default="host"),
         lock=lock,
+        parts=parse_parts(values, path=path, node_lock=node_lock),
         path=path,
     )
     _check_words(spec)

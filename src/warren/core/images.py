@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import warren
-from warren.core.image_build import Build, BuildStep, Stop, build_folder
+from warren.core.image_build import build_folder
 from warren.core.image_spec import ImageSpec, Interpreter, load_spec
+from warren.core.image_work import Build, BuildStep, Stop
 from warren.domain import Image
 from warren.errors import BuildFailed, Conflict, NotFound, suggest
 

@@ -122,7 +122,7 @@ class Build:
     """How far the last build of an image is, or how it ended."""
 
     phase: str
-    """waiting, resolving, downloading, installing, compiling, finishing or done."""
+    """waiting, system, resolving, downloading, installing, node, fonts, compiling, finishing or done."""
     detail: str
     done: int
     total: int

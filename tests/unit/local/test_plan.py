@@ -31,7 +31,7 @@ SANDBOX = plan.SandboxRequest(
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        ("root", plan.build_root_plan(ROOT, exists=plan.HOST_ETC)),
+        ("root", plan.build_root_plan(ROOT, exists=plan.HOST_FILES)),
         ("sandbox", plan.build_sandbox_plan(SANDBOX)),
     ],
 )
@@ -42,7 +42,7 @@ def test_the_plan_is_the_reviewed_one(name: str, steps: tuple[plan.Step, ...]) -
 
 
 def test_every_step_of_both_plans_can_be_performed() -> None:
-    steps = plan.build_root_plan(ROOT, exists=plan.HOST_ETC) + plan.build_sandbox_plan(SANDBOX)
+    steps = plan.build_root_plan(ROOT, exists=plan.HOST_FILES) + plan.build_sandbox_plan(SANDBOX)
 
     assert {step.act for step in steps} <= contain._ACTS.keys()
 

@@ -87,7 +87,7 @@ def _root_request(launch: Launch) -> plan.RootRequest:
 
 
 def _existing() -> list[str]:
-    return [path for path in plan.HOST_ETC if os.path.exists(path)]
+    return [path for path in plan.HOST_FILES if os.path.exists(path)]
 
 
 def _enter_first_namespace() -> None:

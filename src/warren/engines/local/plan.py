@@ -46,7 +46,7 @@ MASKED = (
     "/proc/vmallocinfo",
 )
 READ_ONLY = ("/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/sys")
-HOST_ETC = (
+HOST_FILES = (
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/fonts",
@@ -55,7 +55,10 @@ HOST_ETC = (
     "/etc/mime.types",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
+    "/etc/texmf",
+    "/var/lib/texmf",
 )
+"""What programs of the host's /usr read outside it, if it is there: nothing but what packages put there."""
 USERS = "sandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
 GROUPS = "sandbox:x:1000:\nnogroup:x:65534:\n"
 HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost\n"
@@ -94,7 +97,7 @@ class RootRequest:
 
 
 def build_root_plan(request: RootRequest, *, exists: Iterable[str]) -> tuple[Step, ...]:
-    """Plan the root in which a zygote lives; `exists` lists those of HOST_ETC and other host paths that are there."""
+    """Plan the root in which a zygote lives; `exists` lists those of HOST_FILES and other host paths that are there."""
     there = frozenset(exists)
     steps = [step("make_root")]
     if request.root == "host":
@@ -131,7 +134,7 @@ _ETC_FILES = (
 def _host_root_steps(there: frozenset[str]) -> list[Step]:
     steps = [step("bind", source="/usr", target="/usr")]
     steps += [step("link", path=f"/{name}", target=f"usr/{name}") for name in _ROOT_FOLDERS if name != "usr"]
-    steps += [step("bind", source=path, target=path) for path in HOST_ETC if path in there]
+    steps += [step("bind", source=path, target=path) for path in HOST_FILES if path in there]
     return steps
 
 
@@ -195,7 +198,8 @@ def _workspace_step(request: SandboxRequest) -> Step:
 def build_environment(image: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Build the whole environment of user code: nothing of the host's, then the image's, then the sandbox's own."""
     return {
-        "PATH": "/opt/image/bin:/usr/local/bin:/usr/bin:/bin",
+        # Commands of packages that the sandbox installed come first, as their modules do.
+        "PATH": f"{WORKSPACE}/.packages/bin:/opt/image/bin:{WORKSPACE}/.packages/npm/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": "/home/sandbox",
         "USER": "sandbox",
         "LOGNAME": "sandbox",

@@ -222,7 +222,7 @@ class AuditShown(Shown):
 class BuildShown(Shown):
     """How far the last build of an image by this service is, or how it ended."""
 
-    phase: str = Field(description="waiting, resolving, downloading, installing, compiling, finishing or done.")
+    phase: str = Field(description="waiting, system, resolving, downloading, installing, node, fonts, compiling, finishing or done.")
     detail: str
     done: int
     total: int = Field(description="0 when it is not known how much there is to do.")
