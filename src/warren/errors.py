@@ -10,6 +10,7 @@ Error                      never raised directly
 │  ├─ PreconditionFailed   412
 │  ├─ TooLarge             413
 │  ├─ OutOfRange           416
+│  ├─ RenderFailed         422
 │  └─ QuotaExceeded        429
 ├─ EngineError
 │  ├─ EngineUnavailable    503
@@ -128,6 +129,18 @@ class QuotaExceeded(RequestError):
         self.retry_after_s = retry_after_s
 
 
+class RenderFailed(RequestError):
+    """A deck could not be turned into slides; the message says why, and `reason` is one word for it."""
+
+    code = "render_failed"
+    status = 422
+
+    def __init__(self, message: str, *, reason: str = "failed") -> None:
+        super().__init__(message)
+        self.reason = reason
+        """`no_slides`, `too_many_slides`, `timeout`, `memory` and so on: `core/render_job.py` has them all."""
+
+
 class EngineError(Error):
     """Superclass of what an engine raises. Never raised directly."""
 
@@ -236,6 +249,7 @@ BY_CODE: dict[str, type[Error]] = {
         TooLarge,
         OutOfRange,
         QuotaExceeded,
+        RenderFailed,
         EngineUnavailable,
         StartFailed,
         BuildFailed,

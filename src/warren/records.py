@@ -152,6 +152,36 @@ class StoredFile:
 STORED_FILE_BYTES = 16 << 10
 
 
+class RenderStatus(enum.StrEnum):
+    """Where a render in the background is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Render:
+    """A deck that is rendered in the background, and what became of it."""
+
+    id: str
+    owner: Owner
+    status: RenderStatus
+    version: str
+    name: str
+    created_at: float
+    expires_at: float
+    finished_at: float | None = None
+    slides: int = 0
+    degraded: tuple[tuple[int, str], ...] = ()
+    """Slides that are pictures though they were meant to be editable, and why."""
+    file_id: str | None = None
+    """The stored file with its archive."""
+    reason: str | None = None
+    error: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
     """A package of instructions and files that can be put into sandboxes, until its owner deletes it."""

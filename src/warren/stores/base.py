@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Holding,
         Owner,
         Page,
+        Render,
         Sandbox,
         SandboxQuery,
         Skill,
@@ -246,6 +247,27 @@ class Store(Protocol):
 
     async def skill_blobs(self) -> frozenset[str]:
         """Return the name of every package."""
+
+    async def add_render(self, render: Render) -> None:
+        """Keep a render that begins. Raises Conflict when its id is known."""
+
+    async def keep_render(self, render: Render) -> bool:
+        """Replace a render; say whether it was still there, and do nothing where it is not."""
+
+    async def render(self, render_id: str) -> Render | None:
+        """Return a render, also one whose time is over."""
+
+    async def renders(self, owner: Owner) -> tuple[Render, ...]:
+        """Return the renders of an owner, newest first; also those whose time is over."""
+
+    async def unfinished_renders(self) -> tuple[Render, ...]:
+        """Return everybody's renders that have no end yet, oldest first."""
+
+    async def remove_render(self, render_id: str) -> bool:
+        """Forget a render; say whether there was one."""
+
+    async def remove_renders(self, *, expired_at: float) -> int:
+        """Forget the renders that are done and whose time is over then; say how many those were."""
 
     async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
         """Take from a bucket that holds `capacity` and fills at `per_s`. Not kept over a restart."""

@@ -18,6 +18,7 @@ from warren.testing import (
     checks_store_files,
     checks_store_keys,
     checks_store_quotas,
+    checks_store_renders,
     checks_store_sandboxes,
     checks_store_skills,
 )
@@ -45,6 +46,7 @@ CHECKS = _collect(
     checks_store_audit,
     checks_store_keys,
     checks_store_files,
+    checks_store_renders,
     checks_store_skills,
 )
 """Every check, in the order to read them."""

@@ -14,6 +14,7 @@ from warren.stores.buckets import Buckets
 from warren.stores.sqlite import audit, executions, files, keys, sandboxes
 from warren.stores.sqlite import callbacks as callback_rows
 from warren.stores.sqlite import egress as egress_rows
+from warren.stores.sqlite import renders as render_rows
 from warren.stores.sqlite import skills as skill_rows
 from warren.stores.sqlite.audit import Appender
 from warren.stores.sqlite.checkpoints import Checkpoints
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         Holding,
         Owner,
         Page,
+        Render,
         Sandbox,
         SandboxQuery,
         Skill,
@@ -326,6 +328,34 @@ class SqliteStore:
     async def skill_blobs(self) -> frozenset[str]:
         """Return the name of every package."""
         return await self._reader.scan(skill_rows.list_blobs)
+
+    async def add_render(self, render: Render) -> None:
+        """Keep a render that begins."""
+        await self._write(partial(render_rows.add, render=render))
+
+    async def keep_render(self, render: Render) -> bool:
+        """Replace a render that is still there."""
+        return await self._write(partial(render_rows.keep, render=render))
+
+    async def render(self, render_id: str) -> Render | None:
+        """Return a render."""
+        return await self._reader.scan(render_rows.get, render_id)
+
+    async def renders(self, owner: Owner) -> tuple[Render, ...]:
+        """Return the renders of an owner."""
+        return await self._reader.scan(render_rows.get_all, owner)
+
+    async def unfinished_renders(self) -> tuple[Render, ...]:
+        """Return those that have no end."""
+        return await self._reader.scan(render_rows.get_unfinished)
+
+    async def remove_render(self, render_id: str) -> bool:
+        """Forget a render."""
+        return await self._write(partial(render_rows.remove, render_id=render_id))
+
+    async def remove_renders(self, *, expired_at: float) -> int:
+        """Forget renders whose time is over."""
+        return await self._write(partial(render_rows.remove_expired, at=expired_at))
 
     async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
         """Take from a bucket."""

@@ -1,23 +1,101 @@
-"""ChatUI's slides: there is nothing here that renders them."""
+"""ChatUI's slides: a page with `.slide` sections in, an archive with a presentation and pictures out."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import contextlib
+import datetime as dt
 from typing import TYPE_CHECKING
 
-from warren.gateway.dialects.chatui import schemas
+from anyio import to_thread
+
+from warren.core.render_job import NewRender
+from warren.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, RenderFailed, TooLarge
+from warren.gateway.dialects.chatui import schemas, translate, words
 from warren.gateway.dialects.details import Refused
 from warren.gateway.operations import Answer, Operation
+from warren.gateway.streaming import finish_unless_left
+from warren.gateway.transfers import Streamed
 from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from warren.core.render_job import Rendered
     from warren.gateway.operations import Call
+    from warren.settings import Settings
+
+_STATUSES = {"too_many_slides": 400, "output_too_large": 400, "slide_size": 400, "timeout": 504, "page_hung": 504}
+RATE = "Render rate limit exceeded for this principal."
 
 
-async def render_slides(_call: Call) -> ASGIApp:
-    """Say that it cannot be done."""
-    raise Refused(501, "Slide rendering is not available on this service: `/version` lists what is, under `features`.")
+async def render_slides(call: Call) -> ASGIApp:
+    """Render a deck."""
+    body = call.body(schemas.Deck)
+    version = body.rendering_version or call.settings.render.version
+    name = f"presentation_{version}_{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}"
+    files = await to_thread.run_sync(_parse_files, body, call.settings)
+    new = NewRender(html=body.html, files=files, version=version, name=name)
+    async with contextlib.AsyncExitStack() as held:
+        try:
+            rendering = held.enter_async_context(call.service.renders.render(call.caller, new))
+            rendered = await finish_unless_left(call.receive, rendering)
+        except (RenderFailed, InvalidRequest, TooLarge, QuotaExceeded, Overloaded, NotFound) as error:
+            raise _refuse(error) from error
+        return Streamed(
+            rendered.content, held.pop_all(), headers=_headers(rendered, name), length=rendered.content.length
+        )
+    raise AssertionError
+
+
+def _refuse(error: Exception) -> Refused:
+    match error:
+        case RenderFailed():
+            return Refused(_STATUSES.get(error.reason, 500), str(error))
+        case QuotaExceeded():
+            return Refused(429, RATE, words.retry(error))
+        case Overloaded():
+            return Refused(429, "renderer is busy, please retry shortly", words.retry(error))
+        case NotFound():
+            return Refused(501, f"Slides cannot be rendered here: {error}")
+        case _:
+            return Refused(400, str(error))
+
+
+def _headers(rendered: Rendered, name: str) -> list[tuple[bytes, bytes]]:
+    release = translate.RELEASE.encode()
+    headers = [
+        (b"content-type", b"application/zip"),
+        (b"content-disposition", f'attachment; filename="{name}.zip"'.encode()),
+        (b"x-rendering-version", rendered.version.encode()),
+        (b"x-renderer-version", release),
+        (b"x-renderer-version-tag", b"v" + release),
+        (b"x-slide-count", b"%d" % rendered.slides),
+        (b"x-render-id", translate.render_id(rendered.id).encode()),
+    ]
+    if rendered.degraded:
+        listed = ",".join(str(each.slide) for each in rendered.degraded)
+        headers.append((b"x-degraded-slides", listed.encode()))
+    return headers
+
+
+def _parse_files(body: schemas.Deck, settings: Settings) -> dict[str, bytes]:
+    """Decode what the page brings. Raises Refused."""
+    if len(body.input_files) > settings.render.files:
+        raise Refused(400, f"too many input_files (max {settings.render.files})")
+    found: dict[str, bytes] = {}
+    for each in body.input_files:
+        text = each.base64_content.partition(",")[2] if each.base64_content.startswith("data:") else each.base64_content
+        try:
+            found[each.file_name] = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise Refused(400, f"input file '{each.file_name}' has invalid base64 content") from None
+    return found
+
+
+def _body_limit(settings: Settings) -> int:
+    return settings.render.body_bytes
 
 
 OPERATIONS = tuple(
@@ -28,9 +106,19 @@ OPERATIONS = tuple(
         grant=Scope.RUN,
         tag="Rendering",
         summary="Render slides",
-        raw_body="application/json",
+        description="A page with elements of the class `slide` becomes a presentation: pictures of them (`v1`), or "
+        "text, shapes, tables and pictures that can be edited (`v2`). `X-Degraded-Slides` lists those that had to "
+        "stay pictures.",
+        body=schemas.Deck,
+        body_limit=_body_limit,
         query=schemas.Nothing,
-        answers=(Answer(status=501, description="Not on this service.", content_type="application/json"),),
+        answers=(
+            Answer(
+                description="An archive: the presentation, and a picture of each slide under `slides/`.",
+                content_type="application/zip",
+            ),
+        ),
+        errors=(400, 422, 501),
     )
     for path in ("/api/render", "/api/v1/render")
 )

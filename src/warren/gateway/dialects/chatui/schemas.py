@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 MAX_CODE = 100_000
 MAX_NAME = 128
 MAX_PACKAGE = 64
 MAX_TEX = 250_000
 MAX_TEX_FILES = 20
+MAX_DECK_FILE = 35_000_000
+_FILE_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-\[\],<>=!~]*")
 
 
@@ -162,9 +164,7 @@ class TexFile(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _accept_alias(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "base64" in value and "base64_content" not in value:
-            return {("base64_content" if name == "base64" else name): each for name, each in value.items()}
-        return value
+        return _rename_base64(value)
 
 
 class Tex(BaseModel):
@@ -175,6 +175,57 @@ class Tex(BaseModel):
     tex: str = Field(min_length=1, max_length=MAX_TEX)
     job_name: str = "document"
     input_files: list[TexFile] = Field(default=[], max_length=MAX_TEX_FILES)
+
+
+class DeckFile(BaseModel):
+    """A file that a page finds under `assets/`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    file_name: str = Field(min_length=1, max_length=128)
+    base64_content: str = Field(min_length=1, max_length=MAX_DECK_FILE)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_alias(cls, value: Any) -> Any:
+        return _rename_base64(value)
+
+    @field_validator("file_name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if "/" in name or "\\" in name:
+            raise ValueError("file_name must not contain path separators")
+        if not _FILE_NAME.fullmatch(name) or name in {".", ".."}:
+            raise ValueError("file_name must be letters, digits, dots, dashes and underscores")
+        return name
+
+
+class Deck(BaseModel):
+    """A page with slides."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    html: str = Field(min_length=1)
+    input_files: list[DeckFile] = []
+    rendering_version: Literal["v1", "v2"] | None = Field(
+        default=None, description="Not in the original: which renderer, where it is not the operator's choice."
+    )
+
+    @field_validator("input_files")
+    @classmethod
+    def _check_unique(cls, files: list[DeckFile]) -> list[DeckFile]:
+        seen: set[str] = set()
+        for each in files:
+            if each.file_name in seen:
+                raise ValueError(f"duplicate input file name: {each.file_name}")
+            seen.add(each.file_name)
+        return files
+
+
+def _rename_base64(value: Any) -> Any:
+    if isinstance(value, dict) and "base64" in value and "base64_content" not in value:
+        return {("base64_content" if name == "base64" else name): each for name, each in value.items()}
+    return value
 
 
 class Counts(BaseModel):

@@ -1,0 +1,223 @@
+"""The native API: decks to presentations, at once or in the background."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from anyio import to_thread
+
+from warren.core.render_job import NewRender
+from warren.core.render_policy import EDITABLE, PICTURES
+from warren.errors import InvalidRequest
+from warren.gateway.dialects.native import schemas_renders as schemas
+from warren.gateway.dialects.native.translate import render_optional_time, render_time
+from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.streaming import EventStream, encode_event, finish_unless_left
+from warren.gateway.transfers import Streamed
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from starlette.types import ASGIApp
+
+    from warren.gateway.operations import Call, Reply
+    from warren.records import Render
+    from warren.settings import Settings
+
+_TAG = "Slides"
+_PATH = "/renders/{render_id}"
+_ZIP = "An archive: the presentation, and a picture of each slide under `slides/`."
+_EVENTS = "`progress` (`phase`, `done`, `total`) for each step, then `result` (the render)."
+
+
+async def create_render(call: Call) -> ASGIApp:
+    """Render a deck."""
+    body = call.body(schemas.CreateRender)
+    new = await to_thread.run_sync(_parse, body)
+    renders = call.service.renders
+    if body.background:
+        render = await renders.start(call.caller, new)
+        return json_reply(show(render), 202, (b"location", f"/api/v1/renders/{render.id}".encode()))
+    async with contextlib.AsyncExitStack() as held:
+        rendering = held.enter_async_context(renders.render(call.caller, new))
+        rendered = await finish_unless_left(call.receive, rendering)
+        headers = [*_archive_headers(body.name), (b"x-slide-count", b"%d" % rendered.slides)]
+        headers.append((b"x-rendering-version", rendered.version.encode()))
+        if rendered.degraded:
+            listed = ",".join(str(each.slide) for each in rendered.degraded)
+            headers.append((b"x-degraded-slides", listed.encode()))
+        return Streamed(rendered.content, held.pop_all(), headers=headers, length=rendered.content.length)
+    raise AssertionError
+
+
+async def list_renders(call: Call) -> Reply:
+    """List renders in the background."""
+    return json_reply({"items": [show(each) for each in await call.service.renders.list(call.caller)]})
+
+
+async def get_render(call: Call) -> Reply:
+    """Show a render."""
+    return json_reply(show(await call.service.renders.get(call.caller, _id(call))))
+
+
+async def follow_render(call: Call) -> ASGIApp:
+    """Follow a render."""
+    render_id = _id(call)
+    await call.service.renders.get(call.caller, render_id)
+    return EventStream(
+        _follow(call, render_id), contextlib.AsyncExitStack(), heartbeat_s=call.settings.serve.heartbeat_s
+    )
+
+
+async def _follow(call: Call, render_id: str) -> AsyncGenerator[bytes, None]:
+    async with contextlib.aclosing(call.service.renders.follow(call.caller, render_id)) as steps:
+        async for step in steps:
+            yield encode_event("progress", {"phase": step.phase, "done": step.done, "total": step.total})
+    yield encode_event("result", show(await call.service.renders.get(call.caller, render_id)))
+
+
+async def get_render_result(call: Call) -> ASGIApp:
+    """Answer with what a render made."""
+    file = await call.service.renders.result(call.caller, _id(call))
+    async with contextlib.AsyncExitStack() as held:
+        content = await held.enter_async_context(call.service.stored_files.read(call.caller, file))
+        headers = _archive_headers(file.name.removesuffix(".zip"))
+        return Streamed(content, held.pop_all(), headers=headers, length=file.size)
+    raise AssertionError
+
+
+async def delete_render(call: Call) -> Reply:
+    """End and forget a render."""
+    await call.service.renders.delete(call.caller, _id(call))
+    return NO_CONTENT
+
+
+def show(render: Render) -> dict[str, Any]:
+    """Write down a render."""
+    return {
+        "id": render.id,
+        "owner": render.owner._asdict(),
+        "status": render.status,
+        "version": render.version,
+        "name": render.name,
+        "slides": render.slides,
+        "degraded": [{"slide": slide, "why": why} for slide, why in render.degraded],
+        "reason": render.reason,
+        "error": render.error,
+        "created_at": render_time(render.created_at),
+        "finished_at": render_optional_time(render.finished_at),
+        "expires_at": render_time(render.expires_at),
+    }
+
+
+def _id(call: Call) -> str:
+    return call.id("render_id", schemas.RENDER_ID, "render")
+
+
+def _parse(body: schemas.CreateRender) -> NewRender:
+    files: dict[str, bytes] = {}
+    for asset in body.assets:
+        given = asset.model_fields_set & {"text", "base64"}
+        if len(given) != 1:
+            raise InvalidRequest(f"assets: give {asset.name[:100]!r} exactly one of text and base64")
+        if asset.name in files:
+            raise InvalidRequest(f"assets: {asset.name[:100]!r} is there twice")
+        files[asset.name] = (
+            base64.b64decode(asset.base64) if "base64" in given else asset.text.encode("utf-8", "replace")
+        )
+    version = None if body.editable is None else EDITABLE if body.editable else PICTURES
+    return NewRender(html=body.html, files=files, version=version, name=body.name)
+
+
+def _archive_headers(name: str) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"content-type", b"application/zip"),
+        (b"content-disposition", f'attachment; filename="{name}.zip"'.encode()),
+    ]
+
+
+def _body_limit(settings: Settings) -> int:
+    return settings.render.body_bytes
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/renders",
+        handler=create_render,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="Make a presentation of a page",
+        description="Each element of the class `slide` becomes a slide, as one exact picture or as text, shapes, "
+        "tables and pictures that can be edited. It is rendered in a sandbox of its own, without a network; what a "
+        "page loads it must bring. A slide that cannot be made editable is a picture, and `X-Degraded-Slides` lists "
+        "it. A client that goes away ends it, unless it is in the background.",
+        body=schemas.CreateRender,
+        body_limit=_body_limit,
+        example={"html": "<section class='slide'><h1>Hello</h1></section>", "editable": True},
+        answers=(
+            Answer(description=_ZIP, content_type="application/zip"),
+            Answer(
+                status=202,
+                description="It is rendered in the background.",
+                model=schemas.RenderShown,
+                headers={"Location": "Where the render is."},
+            ),
+        ),
+        errors=(404, 413, 422, 502),
+    ),
+    Operation(
+        method="GET",
+        path="/renders",
+        handler=list_renders,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="List your renders in the background",
+        answers=(Answer(description="Newest first.", model=schemas.RendersShown),),
+    ),
+    Operation(
+        method="GET",
+        path=_PATH,
+        handler=get_render,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Show a render",
+        answers=(Answer(description="The render.", model=schemas.RenderShown),),
+        errors=(404,),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/events",
+        handler=follow_render,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Follow a render",
+        description="From its beginning to its end, also when it is over.",
+        answers=(Answer(description=_EVENTS, content_type="text/event-stream"),),
+        errors=(404,),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_PATH}/result",
+        handler=get_render_result,
+        grant=Scope.READ,
+        tag=_TAG,
+        summary="Get what a render made",
+        answers=(Answer(description=_ZIP, content_type="application/zip"),),
+        errors=(404, 409, 422),
+    ),
+    Operation(
+        method="DELETE",
+        path=_PATH,
+        handler=delete_render,
+        grant=Scope.RUN,
+        tag=_TAG,
+        summary="End and forget a render",
+        description="What it made is deleted too.",
+        answers=(Answer(status=204, description="It is gone."),),
+        errors=(404,),
+    ),
+)
