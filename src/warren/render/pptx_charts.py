@@ -1,0 +1,119 @@
+"""Charts whose numbers are known, as PowerPoint's own with their workbook inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pptx.chart.data import CategoryChartData, XyChartData
+from pptx.dml.color import RGBColor
+from pptx.enum.chart import XL_CHART_TYPE, XL_LEGEND_POSITION
+from pptx.util import Pt
+
+from warren.render.pptx_xml import clamped, finite, plain
+
+if TYPE_CHECKING:
+    from warren.render.pptx_page import Page
+    from warren.render.scene import Chart, Colour, Series
+
+_KINDS = {
+    ("bar", False): XL_CHART_TYPE.BAR_CLUSTERED,
+    ("bar", True): XL_CHART_TYPE.BAR_STACKED,
+    ("column", False): XL_CHART_TYPE.COLUMN_CLUSTERED,
+    ("column", True): XL_CHART_TYPE.COLUMN_STACKED,
+    ("line", False): XL_CHART_TYPE.LINE,
+    ("line", True): XL_CHART_TYPE.LINE_STACKED,
+    ("area", False): XL_CHART_TYPE.AREA,
+    ("area", True): XL_CHART_TYPE.AREA_STACKED,
+    ("pie", False): XL_CHART_TYPE.PIE,
+    ("doughnut", False): XL_CHART_TYPE.DOUGHNUT,
+    ("scatter", False): XL_CHART_TYPE.XY_SCATTER,
+    ("radar", False): XL_CHART_TYPE.RADAR,
+}
+_LEGENDS = {
+    "top": XL_LEGEND_POSITION.TOP,
+    "right": XL_LEGEND_POSITION.RIGHT,
+    "bottom": XL_LEGEND_POSITION.BOTTOM,
+    "left": XL_LEGEND_POSITION.LEFT,
+}
+_ROUND = {"pie", "doughnut"}
+_LINES = {"line", "scatter", "radar"}
+_MOST_NUMBERS = 20_000
+_GRID = RGBColor(0xD9, 0xD9, 0xD9)
+
+
+def add_chart(value: Chart, page: Page) -> None:
+    """Put the chart on the slide; raises what python-pptx raises where it cannot be written."""
+    kind = _KINDS.get((value.kind, value.is_stacked)) or _KINDS.get((value.kind, False))
+    numbers = sum(len(series.values) for series in value.series)
+    if kind is None or not 0 < numbers <= _MOST_NUMBERS:
+        message = f"There is no {value.kind!r} chart of {numbers} numbers."
+        raise ValueError(message)
+    data = _points(value) if value.kind == "scatter" else _categories(value)
+    box, scale = value.box, page.scale
+    places = (scale.place(box.x), scale.place(box.y), scale.length(box.width), scale.length(box.height))
+    framed = page.slide.shapes.add_chart(kind, *places, data)
+    framed.name = plain(value.name)[:200] or f"Chart {page.take_id() - 1}"
+    _dress(framed.chart, value, page)
+
+
+def _categories(value: Chart) -> Any:
+    data = CategoryChartData()
+    longest = max(len(series.values) for series in value.series)
+    names = [plain(name)[:500] for name in value.categories[:longest]]
+    data.categories = names + [str(number + 1) for number in range(len(names), longest)]
+    for series in value.series:
+        values = [None if number is None else finite(number) for number in series.values]
+        data.add_series(plain(series.name)[:500], values + [None] * (longest - len(values)))
+    return data
+
+
+def _points(value: Chart) -> Any:
+    data = XyChartData()
+    for series in value.series:
+        points = data.add_series(plain(series.name)[:500])
+        for x, y in zip(series.xs, series.values, strict=False):
+            if y is not None:
+                points.add_data_point(finite(x), finite(y))
+    return data
+
+
+def _dress(chart: Any, value: Chart, page: Page) -> None:
+    """Colours, fonts, title and legend as on the page."""
+    chart.font.size = Pt(clamped(round(page.scale.points(value.size), 1), 1, 400))
+    chart.font.color.rgb = _rgb(value.colour)
+    chart.has_title = bool(value.title.strip())
+    if chart.has_title:
+        chart.chart_title.text_frame.text = plain(value.title)[:500]
+    chart.has_legend = value.legend in _LEGENDS
+    if chart.has_legend:
+        chart.legend.position = _LEGENDS[value.legend]
+        chart.legend.include_in_layout = False
+    plot = chart.plots[0]
+    plot.vary_by_categories = value.kind in _ROUND
+    for drawn, series in zip(plot.series, value.series, strict=False):
+        _paint(drawn, series, value.kind)
+    if value.kind not in _ROUND | {"radar"}:
+        if value.kind in {"bar", "column"}:
+            plot.gap_width, plot.overlap = 60, 100 if value.is_stacked else -5
+        chart.value_axis.major_gridlines.format.line.color.rgb = _GRID
+        chart.value_axis.format.line.fill.background()
+
+
+def _paint(drawn: Any, series: Series, kind: str) -> None:
+    if kind in _LINES and series.fill:
+        drawn.format.line.color.rgb = _rgb(series.fill)
+        drawn.format.line.width = Pt(2)
+        drawn.marker.format.fill.solid()
+        drawn.marker.format.fill.fore_color.rgb = _rgb(series.fill)
+        drawn.marker.format.line.fill.background()
+    elif series.fill and kind not in _ROUND:
+        drawn.format.fill.solid()
+        drawn.format.fill.fore_color.rgb = _rgb(series.fill)
+    for index, colour in enumerate(series.fills[: len(series.values)]):
+        point = drawn.points[index].format.fill
+        point.solid()
+        point.fore_color.rgb = _rgb(colour)
+
+
+def _rgb(value: Colour) -> RGBColor:
+    return RGBColor(*(int(clamped(part, 0, 255)) for part in (value.red, value.green, value.blue)))

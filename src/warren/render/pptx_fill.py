@@ -1,0 +1,129 @@
+"""Colours, gradients, lines and shadows as DrawingML."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from warren.render.pptx_xml import Scale, clamped, element, finite
+from warren.render.scene import Box, Colour, Fill, Gradient, Shadow, Stop, Stroke
+
+_OPAQUE = 0.995
+_DASHES = {"dashed": "dash", "dotted": "sysDot"}
+
+
+def colour(value: Colour, alpha: float = 1.0) -> Any:
+    """`a:srgbClr`."""
+    hexadecimal = "".join(f"{int(clamped(part, 0, 255)):02X}" for part in (value.red, value.green, value.blue))
+    opacity = clamped(value.alpha * alpha, 0, 1)
+    shade = element("a:alpha", {"val": round(opacity * 100_000)}) if opacity < _OPAQUE else None
+    return element("a:srgbClr", {"val": hexadecimal}, shade)
+
+
+def solid(value: Colour, alpha: float = 1.0) -> Any:
+    """`a:solidFill`."""
+    return element("a:solidFill", None, colour(value, alpha))
+
+
+def fill(value: Fill | None, box: Box, alpha: float = 1.0) -> Any:
+    """Return what fills a shape of the size of `box`."""
+    if value is None:
+        return element("a:noFill")
+    if isinstance(value, Colour):
+        return solid(value, alpha)
+    stops = _ordered(value.stops)
+    if not stops:
+        return element("a:noFill")
+    if len(stops) == 1:
+        return solid(stops[0].colour, alpha)
+    return _linear(value.angle, stops, alpha) if value.angle is not None else _radial(value, stops, box, alpha)
+
+
+def _ordered(stops: tuple[Stop, ...]) -> list[Stop]:
+    """Return stops as CSS reads them: none before an earlier one, all within 0 to 1."""
+    ordered: list[Stop] = []
+    for stop in stops:
+        least = ordered[-1].at if ordered else 0.0
+        ordered.append(Stop(clamped(stop.at, least, 1), stop.colour))
+    return ordered
+
+
+def _stop_list(stops: list[Stop], alpha: float) -> Any:
+    marks = [
+        element("a:gs", {"pos": round(stop.at * 100_000)}, colour(stop.colour, alpha))
+        for stop in [*([Stop(0.0, stops[0].colour)] if stops[0].at > 0 else []), *stops]
+    ]
+    if stops[-1].at < 1:
+        marks.append(element("a:gs", {"pos": 100_000}, colour(stops[-1].colour, alpha)))
+    return element("a:gsLst", None, *marks)
+
+
+def _linear(angle: float, stops: list[Stop], alpha: float) -> Any:
+    # CSS counts from upwards, DrawingML from the right, both clockwise. Unscaled, both let the first and the last
+    # colour lie in corners of the box, so that boxes that are not square need no more than this.
+    turned = (finite(angle) - 90) % 360
+    line = element("a:lin", {"ang": round(turned * 60_000) % 21_600_000, "scaled": 0})
+    return element("a:gradFill", {"rotWithShape": 1}, _stop_list(stops, alpha), line)
+
+
+def _radial(gradient: Gradient, stops: list[Stop], box: Box, alpha: float) -> Any:
+    across, down = clamped(gradient.cx, 0, 1), clamped(gradient.cy, 0, 1)
+    reach = _reach(gradient, box)
+    drawn = [Stop(clamped(stop.at * reach, 0, 1), stop.colour) for stop in stops]
+    middle = element(
+        "a:fillToRect",
+        {
+            "l": round(across * 100_000),
+            "t": round(down * 100_000),
+            "r": round((1 - across) * 100_000),
+            "b": round((1 - down) * 100_000),
+        },
+    )
+    path = element("a:path", {"path": "circle"}, middle)
+    return element("a:gradFill", {"rotWithShape": 1}, _stop_list(drawn, alpha), path)
+
+
+def _reach(gradient: Gradient, box: Box) -> float:
+    """How far along DrawingML's way, which ends in the farthest corner, the last CSS colour is."""
+    if gradient.rx <= 0 or gradient.ry <= 0:
+        return 1.0
+    wide, high = max(finite(box.width), 1.0), max(finite(box.height), 1.0)
+    far_x = max(gradient.cx, 1 - gradient.cx) * wide
+    far_y = max(gradient.cy, 1 - gradient.cy) * high
+    corner = math.hypot(far_x, far_y)
+    return clamped(math.sqrt(gradient.rx * wide * gradient.ry * high) / corner, 0.02, 1) if corner > 0 else 1.0
+
+
+def line(stroke: Stroke | None, scale: Scale, tag: str = "a:ln") -> Any:
+    """Return a line, or the word that there is none."""
+    if stroke is None or finite(stroke.width) <= 0 or stroke.colour.alpha <= 0:
+        return element(tag, None, element("a:noFill"))
+    dash = element("a:prstDash", {"val": _DASHES.get(stroke.style, "solid")})
+    attributes = {
+        "w": scale.line(stroke.width),
+        "cap": "flat",
+        "cmpd": "dbl" if stroke.style == "double" else "sng",
+        "algn": "ctr",
+    }
+    join = None if tag != "a:ln" else element("a:miter", {"lim": 800_000})
+    return element(tag, attributes, solid(stroke.colour), dash, join)
+
+
+def effects(shadow: Shadow | None, box: Box, scale: Scale, alpha: float = 1.0) -> Any:
+    """`a:effectLst` with one shadow, or None."""
+    if shadow is None or shadow.colour.alpha <= 0:
+        return None
+    across, down = finite(shadow.x), finite(shadow.y)
+    attributes: dict[str, Any] = {
+        "blurRad": scale.inset(shadow.blur),
+        "dist": scale.inset(math.hypot(across, down)),
+        "dir": round(math.degrees(math.atan2(down, across)) % 360 * 60_000) % 21_600_000,
+    }
+    if shadow.is_inner:
+        return element("a:effectLst", None, element("a:innerShdw", attributes, colour(shadow.colour, alpha)))
+    if shadow.spread:
+        for key, side in (("sx", box.width), ("sy", box.height)):
+            share = 1 + 2 * finite(shadow.spread) / max(finite(side), 1.0)
+            attributes[key] = round(clamped(share, 0.05, 4) * 100_000)
+    attributes |= {"algn": "ctr", "rotWithShape": 0}
+    return element("a:effectLst", None, element("a:outerShdw", attributes, colour(shadow.colour, alpha)))
