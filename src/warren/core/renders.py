@@ -6,10 +6,12 @@ import contextlib
 import dataclasses
 import logging
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
+from warren.core.observer import Histogram
 from warren.core.render_job import NewRender, Rendered, RenderStep, conduct
 from warren.domain import new_id
 from warren.errors import Conflict, Error, Forbidden, NotFound, Overloaded, QuotaExceeded, RenderFailed, StoreError
@@ -76,6 +78,9 @@ class Renders:
     ) -> None:
         self.policy = policy
         self.active = 0
+        self.outcomes: Counter[str] = Counter()
+        """By how they ended: `successful`, `failed` or `timed_out`."""
+        self.seconds = Histogram()
         self._places = places
         self._store = store
         self._stored_files = stored_files
@@ -232,9 +237,15 @@ class Renders:
             raise
         finally:
             self.active -= 1
+            self._count(outcome, time.monotonic() - since)
             noted["duration_ms"] = round((time.monotonic() - since) * 1000)
             self._audit.note(caller, "render.create", outcome=outcome, **noted)
             await self._audit.settle()
+
+    def _count(self, outcome: str, seconds: float) -> None:
+        ended = {"ok": "successful", "timeout": "timed_out", "page_hung": "timed_out"}.get(outcome, "failed")
+        self.outcomes[ended] += 1
+        self.seconds.add(seconds)
 
     async def _run(self, caller: Caller, new: NewRender, render: Render) -> None:
         following = self._following[render.id]

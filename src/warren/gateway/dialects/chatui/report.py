@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from warren.core.observer import SECONDS, Histogram
+from warren.core.observer import SECONDS
 from warren.gateway.dialects.chatui.containers import containers_of
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+    from warren.core.observer import Histogram
+    from warren.core.renders import Renders
     from warren.core.service import Service
     from warren.gateway.dialects.chatui.containers import Containers
     from warren.gateway.metrics import Metrics
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 OUTCOMES = ("successful", "failed", "timed_out")
 _LABELS = {"route": "path", "status": "status_code"}
-RENDERING = "v1"
 
 
 class ChatuiReport:
@@ -57,38 +58,40 @@ class ChatuiReport:
             "cors_enabled": bool(settings.serve.cors_origins),
             "cors_origins_configured": len(settings.serve.cors_origins),
             "max_concurrent_executions": settings.capacity.executions,
-            "max_concurrent_renders": 0,
-            "active_rendering_version": RENDERING,
-            "render_timeout_seconds": 180,
+            "max_concurrent_renders": settings.render.at_once,
+            "active_rendering_version": settings.render.version,
+            "render_timeout_seconds": settings.render.timeout_s,
             "latex_render_max_request_body_bytes": chosen.latex_body_bytes,
             "latex_render_timeout_seconds": chosen.latex_timeout_s,
             "default_timeout": chosen.timeout_s,
             "session_timeout_seconds": chosen.idle_timeout_s,
             "max_session_lifetime_seconds": chosen.max_lifetime_s,
             "max_executions_per_session": chosen.executions_per_container,
-            "metrics": count(containers_of(service)),
+            "metrics": count(containers_of(service), service.renders),
         }
 
     def collect(self, metrics: Metrics) -> Iterator[Metric]:
         """Yield its numbers: of requests all that there were, of executions those of its own."""
-        known = containers_of(self._service)
+        known, renders = containers_of(self._service), self._service.renders
         requests, seconds = metrics.requests()
         yield _rename(requests, "gateway_http_requests")
         yield _rename(seconds, "gateway_http_request_duration_seconds")
         yield _outcomes("gateway_executions", known.outcomes)
         yield _histogram("gateway_execution_duration_seconds", known.seconds)
         yield GaugeMetricFamily("gateway_active_executions", "Programs that run.", known.active)
-        yield _outcomes("gateway_slide_renders", {})
-        yield _histogram("gateway_slide_render_duration_seconds", Histogram())
-        yield GaugeMetricFamily("gateway_active_slide_renders", "Decks that are rendered.", 0)
+        yield _outcomes("gateway_slide_renders", renders.outcomes)
+        yield _histogram("gateway_slide_render_duration_seconds", renders.seconds)
+        yield GaugeMetricFamily("gateway_active_slide_renders", "Decks that are rendered.", renders.active)
 
 
-def count(known: Containers) -> dict[str, int]:
+def count(known: Containers, renders: Renders) -> dict[str, int]:
     """Count executions and renders as `/metrics/json` has them."""
-    executions: dict[str, int] = {"total_executions": known.outcomes.total()}
-    executions |= {f"{outcome}_executions": known.outcomes[outcome] for outcome in OUTCOMES}
-    executions["active_executions"] = known.active
-    return executions | {name.replace("_executions", "_renders"): 0 for name in executions}
+    counted: dict[str, int] = {}
+    for what, each in (("executions", known), ("renders", renders)):
+        counted[f"total_{what}"] = each.outcomes.total()
+        counted |= {f"{outcome}_{what}": each.outcomes[outcome] for outcome in OUTCOMES}
+        counted[f"active_{what}"] = each.active
+    return counted
 
 
 def _name_auth(settings: Settings, service: Service) -> str:

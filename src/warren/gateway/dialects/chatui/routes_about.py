@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warren.errors import NotFound
 from warren.gateway.dialects.chatui import report, schemas, translate
 from warren.gateway.dialects.chatui.containers import containers_of
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, Reply, json_reply
@@ -38,13 +39,18 @@ async def about(call: Call) -> ASGIApp:
 
 async def get_version(call: Call) -> ASGIApp:
     """Say which release of the original this speaks as, and what of it there is."""
-    with_pip = call.settings.dialects.chatui.allow_pip
-    return json_reply(translate.render_version(with_pip=with_pip, with_rendering=False))
+    with_pip, render = call.settings.dialects.chatui.allow_pip, call.settings.render
+    try:
+        await call.service.images.get(render.image)
+        with_rendering = True
+    except NotFound:
+        with_rendering = False
+    return json_reply(translate.render_version(render.version, with_pip=with_pip, with_rendering=with_rendering))
 
 
 async def get_counts(call: Call) -> ASGIApp:
     """Say how much was run since the service began."""
-    return json_reply({"_note": _NOTE, **report.count(containers_of(call.service))})
+    return json_reply({"_note": _NOTE, **report.count(containers_of(call.service), call.service.renders)})
 
 
 async def check_key(_call: Call) -> ASGIApp:

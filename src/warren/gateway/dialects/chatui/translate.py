@@ -239,13 +239,14 @@ def render_executed(
     }
 
 
-def render_version(*, with_pip: bool, with_rendering: bool) -> dict[str, Any]:
+def render_version(rendering: str, *, with_pip: bool, with_rendering: bool) -> dict[str, Any]:
     """Build what `/version` says."""
     versions: Mapping[str, list[str]] = {"execution": ["v1"], "rendering": ["v1", "v2"]}
     about: dict[str, Any] = {"version": RELEASE, "tag": f"v{RELEASE}", "api_contract_version": 1, "beta": False}
     for what, known in versions.items():
         about |= {f"active_{what}_version": "v1", f"default_{what}_version": "v1"}
         about |= {f"supported_{what}_versions": known, f"available_{what}_versions": known}
+    about["active_rendering_version"] = rendering
     about["features"] = {
         "gateway_version_headers": True,
         "persistent_sessions": True,
