@@ -1,0 +1,243 @@
+"""Downloads: each file is fetched once, however many ask for it, and read while it comes.
+
+The last byte of a file is held back until the whole has the hash that the index named: nobody gets all of a false one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+
+from warren.core.package_fetch import Unfetched
+from warren.domain import MIB
+from warren.errors import Overloaded, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from anyio.abc import TaskGroup
+
+    from warren.core.package_fetch import Fetched
+    from warren.core.package_sources import Digest
+    from warren.core.package_store import Incoming, PackageStore
+
+MAX_DOWNLOADS = 8
+MAX_WAITING = 64
+_PIECE = 256 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A file of an index."""
+
+    name: str
+    url: str
+    digest: Digest | None
+    """None where the index names none that counts: it is fetched each time, and kept for nobody."""
+    weak: tuple[str, str] | None = None
+    """A hash that anybody could forge, but which it has to have all the same."""
+
+
+class Download:
+    """One file on its way."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.size: int | None = None
+        self.readers = 0
+        self.failure: Exception | None = None
+        self.incoming: Incoming | None = None
+        self.scope = anyio.CancelScope()
+        self.is_left = anyio.Event()
+        self._is_begun = False
+        self._is_good = False
+        self._changed = anyio.Event()
+
+    def begin(self, size: int | None, incoming: Incoming) -> None:
+        """Note that it has begun to come."""
+        self.size, self.incoming, self._is_begun = size, incoming, True
+        self.tell()
+
+    def end(self, failure: Exception | None) -> None:
+        """Note that all of it is here and as it should be, or why not."""
+        self.failure, self._is_good = failure, failure is None
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake whoever waits for more."""
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def wait_begun(self) -> None:
+        """Wait until its size is known. Raises why it could not be had."""
+        while not self._is_begun and self.failure is None:
+            await self._changed.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def wait_good(self) -> int:
+        """Wait until all of it is here; return how much that is. Raises why it could not be had."""
+        while not self._is_good:
+            if self.failure is not None:
+                raise self.failure
+            await self._changed.wait()
+        assert self.incoming is not None
+        return self.incoming.size
+
+    async def read(self, start: int, stop: int | None) -> AsyncIterator[bytes]:
+        """Yield the bytes as they come. Raises why it could not be had."""
+        incoming = self.incoming
+        assert incoming is not None
+        at = start
+        while stop is None or at < stop:
+            if self.failure is not None:
+                raise self.failure
+            ready = incoming.size if self._is_good else incoming.size - 1
+            most = ready if stop is None else min(ready, stop)
+            if at < most:
+                piece = await to_thread.run_sync(incoming.read, at, min(_PIECE, most - at))
+                at += len(piece)
+                yield piece
+            elif self._is_good:
+                return
+            else:
+                await self._changed.wait()
+
+
+class Downloads:
+    """What is on its way, by digest. Its tasks are in a group that the owner opens."""
+
+    def __init__(self, store: PackageStore, file_bytes: int) -> None:
+        self._store = store
+        self._file_bytes = file_bytes
+        self._coming: dict[str, Download] = {}
+        self._all: set[Download] = set()
+        self._places = anyio.Semaphore(MAX_DOWNLOADS)
+        self._waiting = 0
+        self.tasks: TaskGroup | None = None
+
+    def close(self) -> None:
+        """Give up what is on its way."""
+        for download in tuple(self._all):
+            download.scope.cancel()
+            download.is_left.set()
+
+    @contextlib.asynccontextmanager
+    async def join(
+        self, wanted: Wanted, fetch: Callable[[], AbstractAsyncContextManager[Fetched]]
+    ) -> AsyncIterator[Download]:
+        """Have the download of a file, begun if it is not, for as long as the body reads it. Raises Overloaded."""
+        key = "" if wanted.digest is None else str(wanted.digest)
+        download = self._coming.get(key)
+        if download is None:
+            download = self._start(key, wanted, fetch)
+        download.readers += 1
+        try:
+            yield download
+        finally:
+            download.readers -= 1
+            if not download.readers:
+                # Nobody wants it any more; who comes now begins anew.
+                self._forget(key, download)
+                download.scope.cancel()
+                download.is_left.set()
+
+    def _start(self, key: str, wanted: Wanted, fetch: Callable[[], AbstractAsyncContextManager[Fetched]]) -> Download:
+        assert self.tasks is not None
+        if self._waiting >= MAX_WAITING:
+            raise Overloaded("too many packages are being downloaded: try again in a moment")
+        download = Download(wanted)
+        self._all.add(download)
+        if key:
+            self._coming[key] = download
+        self.tasks.start_soon(self._run, key, download, fetch)
+        return download
+
+    async def _run(
+        self, key: str, download: Download, fetch: Callable[[], AbstractAsyncContextManager[Fetched]]
+    ) -> None:
+        failure: Exception | None = Unfetched("the download was given up")
+        try:
+            with download.scope:
+                self._waiting += 1
+                try:
+                    await self._places.acquire()
+                finally:
+                    self._waiting -= 1
+                try:
+                    failure = await self._try(download, fetch)
+                finally:
+                    self._places.release()
+        finally:
+            self._forget(key, download)
+            download.end(failure)
+            with anyio.CancelScope(shield=True):
+                # Its file is open for those who read it.
+                await download.is_left.wait()
+                if download.incoming is not None:
+                    await to_thread.run_sync(download.incoming.discard)
+                    download.incoming.close()
+            self._all.discard(download)
+
+    def _forget(self, key: str, download: Download) -> None:
+        if self._coming.get(key) is download:
+            del self._coming[key]
+
+    async def _try(
+        self, download: Download, fetch: Callable[[], AbstractAsyncContextManager[Fetched]]
+    ) -> Exception | None:
+        try:
+            async with fetch() as answer:
+                await self._copy(download, answer)
+            await self._check(download)
+        except (Unfetched, StoreError) as error:
+            return error
+        return None
+
+    async def _copy(self, download: Download, answer: Fetched) -> None:
+        size = answer.size
+        if size is not None and size > self._file_bytes:
+            raise self._too_large(download)
+        incoming = await to_thread.run_sync(self._store.begin)
+        wanted = download.wanted
+        incoming.want(wanted.digest.algorithm if wanted.digest else wanted.weak[0] if wanted.weak else "sha256")
+        download.begin(size, incoming)
+        async for piece in _gather(answer.body):
+            if incoming.size + len(piece) > self._file_bytes:
+                raise self._too_large(download)
+            await to_thread.run_sync(incoming.write, piece)
+            download.tell()
+        if size is not None and incoming.size != size:
+            raise Unfetched(f"{wanted.name} ended early: the index sent {incoming.size} of {size} bytes", is_down=True)
+
+    async def _check(self, download: Download) -> None:
+        wanted, incoming = download.wanted, download.incoming
+        assert incoming is not None
+        if wanted.digest is not None:
+            is_good = await to_thread.run_sync(self._store.keep, incoming, wanted.digest)
+        else:
+            is_good = wanted.weak is None or incoming.hash(wanted.weak[0]) == wanted.weak[1]
+        if not is_good:
+            raise Unfetched(f"{wanted.name} does not have the hash that its index names: it was not taken")
+
+    def _too_large(self, download: Download) -> Unfetched:
+        return Unfetched(f"{download.wanted.name} has more than the {self._file_bytes} bytes of packages.file_bytes")
+
+
+async def _gather(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Make larger pieces of small ones: each is a trip to a thread."""
+    held: list[bytes] = []
+    size = 0
+    async for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= MIB:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)

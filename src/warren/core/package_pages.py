@@ -1,0 +1,135 @@
+"""Pages of indexes, kept with when they were read: believed for a while, asked for again, used when nobody answers."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import orjson
+from anyio import to_thread
+
+from warren.core.package_fetch import Unfetched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from warren.core.package_fetch import Fetcher
+    from warren.core.package_sources import Source
+    from warren.core.package_store import PackageStore
+
+_FORMAT = 1
+"""Part of every name: what was kept in another way is not found."""
+_REST_S = 20.0
+"""How long an index that did not answer is left alone, where an older page will do."""
+_RECENT_BYTES = 8 << 20
+_MAX_AGE = re.compile(r"max-age=(\d{1,9})")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What an index said, as values; `stamp` changes with it."""
+
+    content: Any
+    stamp: str
+    is_stale: bool = False
+    """Whether the index could not be asked whether it still says so."""
+
+
+class Pages:
+    """Asks for pages, and remembers them on the disk. A page that the index does not have is remembered by nobody."""
+
+    def __init__(self, store: PackageStore, fetcher: Fetcher, page_s: float) -> None:
+        self._store = store
+        self._fetcher = fetcher
+        self._page_s = page_s
+        self._down_until: dict[str, float] = {}
+        self._locks: dict[str, anyio.Lock] = {}
+        self._recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._recent_bytes = 0
+        self._remembering = threading.Lock()
+
+    async def get(
+        self, url: str, source: Source, headers: Mapping[str, str], parse: Callable[[str, str, bytes], Any]
+    ) -> Page:
+        """Return a page as `parse` makes it of its address, type and body. Raises Unfetched and StoreError."""
+        asked = "\n".join([str(_FORMAT), url, *sorted(headers.values())])
+        name = hashlib.sha256(asked.encode()).hexdigest()
+        lock = self._locks.setdefault(name, anyio.Lock())
+        try:
+            # One asks; the others find what it was told.
+            async with lock:
+                return await self._get(name, url, source, headers, parse)
+        finally:
+            if not lock.statistics().tasks_waiting:
+                self._locks.pop(name, None)
+
+    async def _get(
+        self,
+        name: str,
+        url: str,
+        source: Source,
+        headers: Mapping[str, str],
+        parse: Callable[[str, str, bytes], Any],
+    ) -> Page:
+        kept = self._recent.get(name) or await to_thread.run_sync(self._read, name)
+        if kept is not None and 0 <= time.time() - kept["at"] < kept["fresh_s"]:
+            return Page(kept["content"], kept["stamp"])
+        if kept is not None and self._down_until.get(source.url, 0) > time.monotonic():
+            return Page(kept["content"], kept["stamp"], is_stale=True)
+        asked = {**headers, "If-None-Match": kept["etag"]} if kept is not None and kept["etag"] else dict(headers)
+        try:
+            answer, body = await self._fetcher.get_page(url, source, asked)
+        except Unfetched as error:
+            if error.is_down:
+                self._down_until[source.url] = time.monotonic() + _REST_S
+            if kept is None or not error.is_down:
+                raise
+            return Page(kept["content"], kept["stamp"], is_stale=True)
+        if answer.status == 304 and kept is None:
+            raise Unfetched("the package index says that nothing has changed since never")
+        kind = answer.headers.get("content-type", "")
+        fresh: dict[str, Any] = {"at": time.time(), "fresh_s": self._find_age(answer.headers)}
+        if answer.status == 304 and kept is not None:
+            fresh = {**kept, **fresh}
+        else:
+            content = await to_thread.run_sync(parse, answer.url, kind, body)
+            stamp = hashlib.sha256(body).hexdigest()[:32]
+            fresh |= {"etag": answer.headers.get("etag", ""), "stamp": stamp, "content": content}
+        await to_thread.run_sync(self._write, name, fresh)
+        return Page(fresh["content"], fresh["stamp"])
+
+    def _find_age(self, headers: Mapping[str, str]) -> float:
+        found = _MAX_AGE.search(headers.get("cache-control", ""))
+        return min(self._page_s, float(found[1])) if found else self._page_s
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        raw = self._store.read_page(name)
+        try:
+            kept = orjson.loads(raw) if raw else None
+        except orjson.JSONDecodeError:
+            return None
+        if raw is None or not isinstance(kept, dict):
+            return None
+        self._remember(name, kept, len(raw))
+        return kept
+
+    def _write(self, name: str, page: dict[str, Any]) -> None:
+        raw = orjson.dumps({**page, "bytes": 0})
+        self._store.write_page(name, raw)
+        self._remember(name, page, len(raw))
+
+    def _remember(self, name: str, page: dict[str, Any], size: int) -> None:
+        """Keep what was used last as values: a page of a large project takes longer to read than to send."""
+        with self._remembering:
+            before = self._recent.pop(name, None)
+            self._recent_bytes += size - (before["bytes"] if before else 0)
+            page["bytes"] = size
+            self._recent[name] = page
+            while self._recent_bytes > _RECENT_BYTES and len(self._recent) > 1:
+                self._recent_bytes -= self._recent.popitem(last=False)[1]["bytes"]
