@@ -170,6 +170,11 @@ class Session:
         """Have a function called with the parameters of each such event of this page."""
         self.connection.on(method, handler, self.id)
 
+    @property
+    def world(self) -> int | None:
+        """The isolated world's execution context, once it was entered."""
+        return self._world
+
     async def enter_world(self) -> None:
         """Make the isolated world of the document that is there now; call it again after a navigation."""
         params = {"frameId": self.frame_id, "worldName": WORLD, "grantUniveralAccess": False}
