@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from warren.render.pptx_xml import Scale, clamped, element, finite
@@ -39,6 +40,28 @@ def fill(value: Fill | None, box: Box, alpha: float = 1.0) -> Any:
     return _linear(value.angle, stops, alpha) if value.angle is not None else _radial(value, stops, box, alpha)
 
 
+def text_fill(value: Fill, box: Box, alpha: float = 1.0) -> Any:
+    """Return what fills letters."""
+    if isinstance(value, Colour):
+        return solid(value, alpha)
+    stops = _ordered(value.stops)
+    if len(stops) == 2:
+        # The middle colour changes nothing in PowerPoint, and is what LibreOffice paints instead of a gradient.
+        first, last = stops
+        value = replace(value, stops=(first, Stop((first.at + last.at) / 2, between(first.colour, last.colour)), last))
+    return fill(value, box, alpha) if stops else solid(Colour(0, 0, 0), alpha)
+
+
+def between(first: Colour, last: Colour) -> Colour:
+    """Return the colour half way."""
+    red, green, blue = ((a + b) // 2 for a, b in zip(_parts(first), _parts(last), strict=True))
+    return Colour(red, green, blue, (first.alpha + last.alpha) / 2)
+
+
+def _parts(value: Colour) -> tuple[int, int, int]:
+    return value.red, value.green, value.blue
+
+
 def _ordered(stops: tuple[Stop, ...]) -> list[Stop]:
     """Return stops as CSS reads them: none before an earlier one, all within 0 to 1."""
     ordered: list[Stop] = []
@@ -70,6 +93,10 @@ def _radial(gradient: Gradient, stops: list[Stop], box: Box, alpha: float) -> An
     across, down = clamped(gradient.cx, 0, 1), clamped(gradient.cy, 0, 1)
     reach = _reach(gradient, box)
     drawn = [Stop(clamped(stop.at * reach, 0, 1), stop.colour) for stop in stops]
+    if all(stop.colour.alpha * alpha >= _OPAQUE for stop in drawn):
+        # LibreOffice paints opaque circles one on another, with a moiré where they meet; with a trace of
+        # transparency, which nobody sees, it paints the gradient as a whole.
+        drawn[-1] = Stop(drawn[-1].at, replace(drawn[-1].colour, alpha=0.99))
     middle = element(
         "a:fillToRect",
         {
@@ -109,21 +136,18 @@ def line(stroke: Stroke | None, scale: Scale, tag: str = "a:ln") -> Any:
     return element(tag, attributes, solid(stroke.colour), dash, join)
 
 
-def effects(shadow: Shadow | None, box: Box, scale: Scale, alpha: float = 1.0) -> Any:
+def effects(shadow: Shadow | None, scale: Scale, alpha: float = 1.0) -> Any:
     """`a:effectLst` with one shadow, or None."""
     if shadow is None or shadow.colour.alpha <= 0:
         return None
     across, down = finite(shadow.x), finite(shadow.y)
+    # The spread goes into the blur, so that the shadow reaches as far: LibreOffice scales shadows about a corner.
     attributes: dict[str, Any] = {
-        "blurRad": scale.inset(shadow.blur),
+        "blurRad": scale.inset(shadow.blur + (0 if shadow.is_inner else shadow.spread)),
         "dist": scale.inset(math.hypot(across, down)),
         "dir": round(math.degrees(math.atan2(down, across)) % 360 * 60_000) % 21_600_000,
     }
     if shadow.is_inner:
         return element("a:effectLst", None, element("a:innerShdw", attributes, colour(shadow.colour, alpha)))
-    if shadow.spread:
-        for key, side in (("sx", box.width), ("sy", box.height)):
-            share = 1 + 2 * finite(shadow.spread) / max(finite(side), 1.0)
-            attributes[key] = round(clamped(share, 0.05, 4) * 100_000)
     attributes |= {"algn": "ctr", "rotWithShape": 0}
     return element("a:effectLst", None, element("a:outerShdw", attributes, colour(shadow.colour, alpha)))

@@ -58,16 +58,13 @@ class Page:
         if address is None:
             return None
         relation = self.slide.part.relate_to(address, RELATIONSHIP_TYPE.HYPERLINK, is_external=True)
-        # Without this word PowerPoint paints a link in the theme's colour, whatever its run says.
-        colour = element("ahyp:hlinkClr", {"val": "tx"})
-        extension = element("a:extLst", None, element("a:ext", {"uri": _KEEP_COLOUR}, colour))
-        return element("a:hlinkClick", {"r:id": relation}, extension)
+        return _click({"r:id": relation})
 
     def _jump(self, number: int) -> Any:
         if not 1 <= number <= len(self.slides):
             return None
         relation = self.slide.part.relate_to(self.slides[number - 1].part, RELATIONSHIP_TYPE.SLIDE)
-        return element("a:hlinkClick", {"r:id": relation, "action": "ppaction://hlinksldjump"})
+        return _click({"r:id": relation, "action": "ppaction://hlinksldjump"})
 
     def image(self, data: bytes) -> str:
         """Return the relation to the part that holds `data`; the same bytes are one part in the whole deck."""
@@ -82,6 +79,13 @@ class Page:
             part = Part(place, "image/svg+xml", package, drawing)
             self._svgs[drawing] = str(self.slide.part.relate_to(part, RELATIONSHIP_TYPE.IMAGE))
         return self._svgs[drawing]
+
+
+def _click(attributes: dict[str, str]) -> Any:
+    # Without this word PowerPoint paints a link in the theme's colour, whatever its run says.
+    colour = element("ahyp:hlinkClr", {"val": "tx"})
+    extension = element("a:extLst", None, element("a:ext", {"uri": _KEEP_COLOUR}, colour))
+    return element("a:hlinkClick", attributes, extension)
 
 
 def web_address(target: str) -> str | None:

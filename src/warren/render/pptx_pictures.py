@@ -47,7 +47,7 @@ def picture(value: Picture, page: Page) -> Any:
             None,
             frame(value.box, page.scale),
             rounded(value.box, value.radii, page.scale),
-            effects(value.shadow, value.box, page.scale),
+            effects(value.shadow, page.scale),
         ),
     )
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from warren.render.pptx_fill import effects, fill, line
 from warren.render.pptx_geometry import Step, frame, moved, outline, polygon, preset, rounded
 from warren.render.pptx_xml import Scale, element, finite
+from warren.render.scene import Gradient, Stroke
 
 if TYPE_CHECKING:
     from warren.render.pptx_page import Page
-    from warren.render.scene import Box, Fill, Shadow, Shape, Stroke
+    from warren.render.scene import Box, Fill, Shadow, Shape
 
 _TOP, _RIGHT, _BOTTOM, _LEFT = range(4)
 _BEZIER = 0.4477152502
 _SIDES = 4
+_STRAIGHT = {0, 90, 180, 270}
+_EDGE = 0.002
+_MOST_BANDS = 24
 
 
 def shapes(value: Shape, page: Page) -> list[Any]:
@@ -24,8 +29,12 @@ def shapes(value: Shape, page: Page) -> list[Any]:
     strokes = tuple(_visible(stroke) for stroke in value.strokes)
     around = _common(strokes)
     made: list[Any] = []
+    if value.shadow is not None and _is_ring(value.shadow):
+        made.append(_ring(value, value.shadow, page))
+        value = replace(value, shadow=None)
     if value.fill is not None or around is not None or value.shadow is not None:
         made.append(_body(value, around, page))
+        made.extend(_bands(value, page))
     if value.polygon or value.is_ellipse:
         return made
     for side, stroke in enumerate(strokes):
@@ -65,6 +74,50 @@ def _body(value: Shape, around: Stroke | None, page: Page) -> Any:
     return _shape(page, value.name, box, geometry, paint=value.fill, stroke=around, shadow=shadow)
 
 
+def _is_ring(shadow: Shadow) -> bool:
+    """Tell a shadow that is a second border: `0 0 0 4px`."""
+    return not shadow.is_inner and shadow.spread > 0 and shadow.blur + abs(shadow.x) + abs(shadow.y) < 1
+
+
+def _ring(value: Shape, shadow: Shadow, page: Page) -> Any:
+    wide = shadow.spread
+    box = moved(value.box, wide / 2, wide / 2, wide / 2, wide / 2)
+    a, b, c, d = (radius + wide / 2 if radius > 0 else 0.0 for radius in value.radii)
+    geometry = preset("ellipse") if value.is_ellipse else rounded(box, (a, b, c, d), page.scale)
+    return _shape(page, value.name, box, geometry, paint=None, stroke=Stroke(wide, shadow.colour))
+
+
+def _bands(value: Shape, page: Page) -> list[Any]:
+    """Return rectangles for a gradient without any transition, which LibreOffice would paint in one colour."""
+    gradient = value.fill
+    if not isinstance(gradient, Gradient) or gradient.angle not in _STRAIGHT or max(value.radii) > 0 or value.polygon:
+        return []
+    stops = gradient.stops
+    pairs = list(pairwise(stops))
+    if len(stops) > _MOST_BANDS or any(stop.colour.alpha < 1 for stop in stops):
+        return []
+    if any(a.colour != b.colour and b.at - a.at > _EDGE for a, b in pairs):
+        return []
+    bands = [(a.at, b.at, a.colour) for a, b in pairs if b.at - a.at > _EDGE]
+    if len({colour for _, _, colour in bands}) < 2:
+        return []
+    return [
+        _shape(page, value.name, _band(value.box, gradient.angle, *ends), preset("rect"), paint=paint)
+        for *ends, paint in bands
+    ]
+
+
+def _band(box: Box, angle: float | None, start: float, end: float) -> Box:
+    wide, high = box.width, box.height
+    sides = {
+        0: (0.0, -(1 - end) * high, 0.0, -start * high),
+        90: (-start * wide, 0.0, -(1 - end) * wide, 0.0),
+        180: (0.0, -start * high, 0.0, -(1 - end) * high),
+        270: (-(1 - end) * wide, 0.0, -start * wide, 0.0),
+    }
+    return moved(box, *sides[round(angle or 0)])
+
+
 def _shape(
     page: Page,
     name: str,
@@ -86,7 +139,7 @@ def _shape(
             geometry,
             fill(paint, box),
             line(stroke, page.scale),
-            effects(shadow, box, page.scale),
+            effects(shadow, page.scale),
         ),
     )
 

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from warren.render import pptx_seat as seat
-from warren.render.pptx_fill import colour, effects, fill, solid
+from warren.render.pptx_fill import colour, effects, text_fill
 from warren.render.pptx_xml import clamped, element, finite, plain
-from warren.render.scene import Box, Colour, Gradient, Paragraph, Run
+from warren.render.scene import Box, Colour, Paragraph, Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,18 +122,12 @@ def _run_style(run: Run, page: Page, box: Box, alpha: float, largest: float, *, 
     return element(
         "a:rPr",
         attributes,
-        _paint(run, box, alpha),
-        None if is_break else effects(run.shadow, box, page.scale, alpha),
+        text_fill(run.fill, box, alpha),
+        None if is_break else effects(run.shadow, page.scale, alpha),
         element("a:highlight", None, colour(run.highlight)) if run.highlight and not is_break else None,
         *_families(run),
         page.link(run.link) if run.link and not is_break else None,
     )
-
-
-def _paint(run: Run, box: Box, alpha: float) -> Any:
-    if isinstance(run.fill, Gradient):
-        return fill(run.fill, box, alpha) if run.fill.stops else solid(Colour(0, 0, 0), alpha)
-    return solid(run.fill, alpha)
 
 
 def _families(run: Run) -> list[Any]:
