@@ -75,7 +75,7 @@ def test_a_deck_of_chatuis_becomes_an_archive_with_its_headers(client: httpx.Cli
     assert answer.headers["content-type"] == "application/zip"
     name = answer.headers["content-disposition"].partition('filename="')[2].rstrip('"')
     assert name.startswith("presentation_v1_")
-    assert _names(answer.content) == [name.replace(".zip", ".pptx"), "slides/slide_001.png", "slides/slide_002.png"]
+    assert sorted(_names(answer.content)) == [name.replace(".zip", ".pptx"), "slides/slide_001.png", "slides/slide_002.png"]
     assert answer.headers["x-rendering-version"] == "v1"
     assert answer.headers["x-slide-count"] == "2"
     assert len(answer.headers["x-render-id"]) == 12
@@ -144,7 +144,7 @@ def test_a_render_in_the_background_is_followed_and_its_result_kept(rendering: S
     shown = client.get(where).json()
     assert (shown["status"], shown["slides"], shown["degraded"], shown["error"]) == ("done", 2, [], None)
     made = client.get(f"{where}/result")
-    assert _names(made.content)[0] == "deck.pptx"
+    assert "deck.pptx" in _names(made.content)
     assert client.get("/api/v1/renders").json()["items"][0] == shown
     with rendering.client("bob") as bob:
         assert bob.get(f"/renders/{shown['id']}").status_code == 404

@@ -22,7 +22,7 @@ from warren.errors import Error, NotFound, RenderFailed, SandboxLost
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from anyio.streams.memory import MemoryObjectSendStream
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from warren.core.image_cache import ImageCache
     from warren.core.link import Link
@@ -53,10 +53,17 @@ class RenderPlace:
     """What the program inside says, one thing at a time. It is hostile: a deck may have taken it over."""
     words: MemoryObjectSendStream[bytes] = field(repr=False)
     """What it is told."""
+    heard: MemoryObjectReceiveStream[bytes] = field(repr=False)
 
     async def tell(self, path: str) -> None:
         """Tell the program which job it is for."""
         await self.words.send(f"{path}\n".encode())
+
+    async def close(self) -> None:
+        """Stop listening to it."""
+        self.words.close()
+        self.heard.close()
+        await self.says.aclose()
 
 
 class RenderPlaces:
@@ -134,25 +141,23 @@ class RenderPlaces:
         """Make a sandbox and wait until its browser is ready."""
         spec = SandboxSpec(id=new_id("sbx"), image=image, limits=self._policy.limits, storage=Storage.EPHEMERAL)
         handle = Handle(self._engine.name, spec.id)
+        place: RenderPlace | None = None
         try:
             with explained(), anyio.CancelScope(shield=True):
                 await self._engine.create(spec)
-            link = await self._links.get(handle)
-            place = _begin(handle, image, link)
-            with anyio.fail_after(START_S):
-                _check_ready(await anext(place.says))
-        except TimeoutError:
-            self._dead.append(handle)
-            raise RenderFailed(f"the browser was not ready within {START_S:g} seconds", reason="timeout") from None
+            place = _begin(handle, image, await self._links.get(handle))
+            await _wait_ready(place)
         except BaseException:
             self._dead.append(handle)
+            if place is not None:
+                with anyio.CancelScope(shield=True):
+                    await place.close()
             raise
         return place
 
     async def _retire(self, place: RenderPlace) -> None:
         """Give it up; nobody has to wait until it is removed."""
-        place.words.close()
-        await place.says.aclose()
+        await place.close()
         self._dead.append(place.handle)
         self._changed.set()
 
@@ -180,9 +185,16 @@ class RenderPlaces:
                 raise
 
 
-def _check_ready(first: dict[str, Any]) -> None:
+async def _wait_ready(place: RenderPlace) -> None:
+    try:
+        with anyio.fail_after(START_S):
+            first = await anext(place.says)
+    except TimeoutError:
+        why = f"the browser was not ready within {START_S:g} seconds"
+        raise RenderFailed(why, reason="browser_missing") from None
     if first.get("type") != "ready":
-        raise RenderFailed(f"the browser did not start: {str(first.get('error', ''))[:500]}", reason="browser_missing")
+        why = f"the browser did not start: {str(first.get('error', ''))[:500]}"
+        raise RenderFailed(why, reason="browser_missing")
 
 
 def _begin(handle: Handle, image: Image, link: Link) -> RenderPlace:
@@ -196,7 +208,7 @@ def _begin(handle: Handle, image: Image, link: Link) -> RenderPlace:
         scan_changes=False,
         checkpoint=False,
     )
-    return RenderPlace(handle, image, link, _listen(link.stream(request, receive)), send)
+    return RenderPlace(handle, image, link, _listen(link.stream(request, receive)), send, receive)
 
 
 async def _listen(events: AsyncGenerator[Event, None]) -> AsyncGenerator[dict[str, Any], None]:
