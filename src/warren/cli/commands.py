@@ -32,6 +32,7 @@ COMMANDS = {
     "top": Command("top", "top", "Show what sandboxes use.", "EXAMPLES"),
     "sandbox": Command("sandbox", "app", "Make sandboxes that stay, and use them."),
     "serve": Command("serve", "serve", "Serve sandboxes over HTTP.", "EXAMPLES"),
+    "mcp": Command("mcp", "mcp", "Serve tools for a model, by MCP.", "EXAMPLES"),
     "status": Command("status", "status", "Say how the service is.", "EXAMPLES"),
     "stop": Command("daemon", "stop", "Stop the service.", "STOP_EXAMPLES"),
     "image": Command("image", "app", "List, build, show and remove images."),

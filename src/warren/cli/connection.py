@@ -69,15 +69,21 @@ async def connected(target: Target) -> AsyncIterator[AsyncClient]:
     """Find the service, or be it, for the length of a block."""
     from warren import AsyncClient
 
+    async with reachable(target) as url, AsyncClient(url) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def reachable(target: Target) -> AsyncIterator[str]:
+    """Find it, or be it, and say where it is."""
     if target.url is not None:
-        async with AsyncClient(target.url) as client:
-            yield client
+        yield target.url
         return
     settings = Settings.load(flags={"data_dir": target.data_dir})
     async with contextlib.AsyncExitStack() as held:
         await _find_or_serve(settings, held)
         path = held.enter_context(short_path(socket_path(settings.data_dir)))
-        yield await held.enter_async_context(AsyncClient(f"unix:{path}"))
+        yield f"unix:{path}"
 
 
 async def _find_or_serve(settings: Settings, held: contextlib.AsyncExitStack) -> None:

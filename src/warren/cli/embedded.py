@@ -126,11 +126,11 @@ def new_owned_id() -> str:
 async def _sweep(engine: Engine) -> None:
     """Destroy the sandboxes of commands that were killed before they could do so."""
     async for handle in engine.handles():
-        if _is_orphan(handle.sandbox_id):
+        if is_orphan(handle.sandbox_id):
             await engine.destroy(handle)
 
 
-def _is_orphan(sandbox_id: str) -> bool:
+def is_orphan(sandbox_id: str) -> bool:
     """Whether a command of this pid namespace made it and is gone; of other namespaces we cannot tell."""
     owner, _, _ = sandbox_id.removeprefix(_PREFIX).partition("z")
     if not sandbox_id.startswith(_PREFIX) or not owner.endswith(f"x{_namespace()}"):

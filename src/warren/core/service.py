@@ -189,6 +189,10 @@ class Service:
         self.is_draining = True
         self.admission.close()
 
+    def at_end(self, end: Callable[[], Awaitable[None]]) -> None:
+        """Have something ended before all else is: what was begun while the service was open already."""
+        self._open.push_async_callback(end)
+
     async def _close_audit(self) -> None:
         try:
             await self.audit.close()

@@ -32,6 +32,7 @@ from warren.gateway.entrance import Entrance
 from warren.gateway.forwarded import trust_proxies
 from warren.gateway.health import Health
 from warren.gateway.key_in_path import KeyInPath
+from warren.gateway.mcp import Mcp
 from warren.gateway.metrics import Metrics, MetricsMiddleware
 from warren.gateway.middleware import RequestMiddleware, allow_origins
 from warren.gateway.openapi import build_dialect_openapi, build_openapi
@@ -91,7 +92,8 @@ def build_app(
     # One for all: what somebody sends counts, in whatever dialect.
     room = Room()
     dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health, room=room)
-    routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=dialects, room=room)
+    mcp = Mcp(service, settings, auth, otherwise=dialects, room=room)
+    routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=mcp, room=room)
     hosts = PortHosts(settings.serve.ports_url) if settings.serve.ports_url else None
     app: ASGIApp = ProblemMiddleware(Entrance(routes, service.sharing, hosts))
     app = allow_origins(app, settings.serve.cors_origins, hosts)

@@ -22,6 +22,7 @@ from warren.settings.groups import (
 )
 from warren.settings.groups_dialects import DialectsSettings
 from warren.settings.groups_identity import JwtSettings, TenantSettings
+from warren.settings.groups_mcp import McpSettings
 from warren.settings.kinds import Group, Names, Seconds
 from warren.settings.sources import (
     FILE,
@@ -92,6 +93,7 @@ class Settings(Group):
     records: RecordSettings = Field(default=RecordSettings(), description="How much is written down.")
     jwt: JwtSettings = Field(default=JwtSettings(), description="Sign-in with JSON Web Tokens.")
     dialects: DialectsSettings = Field(default=DialectsSettings(), description="The APIs of other products.")
+    mcp: McpSettings = Field(default=McpSettings(), description="Tools for models, by MCP.")
     log: LogSettings = Field(default=LogSettings(), description="What the service says on standard error.")
     tracing: TracingSettings = Field(default=TracingSettings(), description="Traces of requests.")
 

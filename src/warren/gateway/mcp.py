@@ -1,0 +1,144 @@
+"""MCP on the service's own port: `/mcp`, and `/sse` with `/messages/`. Who asks, how often and how much, is checked.
+
+What speaks the protocol is loaded when the first client comes, beside everything else that goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio import to_thread
+
+from warren.gateway.auth import read_secret
+from warren.gateway.bodies import check_depth, count_large, read_body
+from warren.gateway.dispatch import ANY, Dispatcher
+from warren.gateway.key_in_path import PREFIX
+from warren.gateway.operations import Answer, Operation
+from warren.gateway.websockets import check_origin
+from warren.records import Scope as Grant
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from warren.core.service import Service
+    from warren.gateway.auth import Auth
+    from warren.gateway.operations import Call
+    from warren.gateway.room import Room
+    from warren.settings import Settings
+
+_TAG = "MCP"
+
+
+class Mcp:
+    """Answers the addresses of MCP; passes all others on."""
+
+    def __init__(self, service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp, *, room: Room) -> None:
+        self._service = service
+        self._settings = settings
+        self._room = room
+        self._lock = anyio.Lock()
+        self._transports: Any = None
+        operations = build_operations(self) if settings.mcp.enabled else ()
+        if not settings.mcp.sse:
+            operations = operations[:1]
+        self._routes = Dispatcher(operations, service, settings, auth, otherwise, room=room, prefix="")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or pass on."""
+        await self._routes(scope, receive, send)
+
+    async def streamable(self, call: Call) -> ASGIApp:
+        """Serve the transport of today."""
+        return self._build(call, "serve")
+
+    async def sse(self, call: Call) -> ASGIApp:
+        """Serve the transport of before."""
+        return self._build(call, "serve_sse")
+
+    async def message(self, call: Call) -> ASGIApp:
+        """Take a message for it."""
+        return self._build(call, "take_message")
+
+    def _build(self, call: Call, name: str) -> ASGIApp:
+        # WHY: a page of elsewhere that a browser has open here can send requests, though it may not read the answers.
+        check_origin(call.scope["headers"], self._settings.serve.cors_origins)
+        if call.scope["state"].get("has_key_in_path"):
+            # So that a client that is told where to send its messages can send them.
+            call.scope["root_path"] = f"{PREFIX}{read_secret(call.scope['headers'])}"
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            transports = await self._open()
+            limit = self._settings.serve.body_bytes
+            size = count_large(scope, limit) if scope["method"] == "POST" else 0
+            with self._room.hold(call.caller.principal.owner, size) if size else contextlib.nullcontext():
+                if scope["method"] == "POST":
+                    receive = await _read_whole(scope, receive, limit)
+                await getattr(transports, name)(call.caller, scope, receive, send)
+
+        return serve
+
+    async def _open(self) -> Any:
+        """Load what speaks the protocol, in a thread: it takes a second, in which others are served."""
+        async with self._lock:
+            if self._transports is None:
+                module = await to_thread.run_sync(import_module, "warren.mcp_server.http")
+                transports = module.Transports(self._service, self._settings)
+                await transports.open()
+                self._transports = transports
+        return self._transports
+
+
+async def _read_whole(scope: Scope, receive: Receive, limit: int) -> Receive:
+    """Read the body and check it before anything parses it; return what hands it out again."""
+    body = await read_body(scope, receive, limit)
+    check_depth(body)
+    is_given = False
+
+    async def give() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return give
+
+
+def build_operations(mcp: Mcp) -> tuple[Operation, ...]:
+    """Build what there is; tools that run something ask for more than the right to read by themselves."""
+    answers = (Answer(description="As the protocol has it."),)
+    return (
+        Operation(
+            method=ANY,
+            path="/mcp",
+            handler=mcp.streamable,
+            grant=Grant.READ,
+            tag=_TAG,
+            summary="MCP, streamable HTTP",
+            is_passed_on=True,
+            answers=answers,
+        ),
+        Operation(
+            method="GET",
+            path="/sse",
+            handler=mcp.sse,
+            grant=Grant.READ,
+            tag=_TAG,
+            summary="MCP, server-sent events",
+            is_passed_on=True,
+            answers=(Answer(description="As the protocol has it.", content_type="text/event-stream"),),
+        ),
+        Operation(
+            method="POST",
+            path="/messages/",
+            handler=mcp.message,
+            grant=Grant.READ,
+            tag=_TAG,
+            summary="A message for that",
+            is_passed_on=True,
+            answers=answers,
+        ),
+    )

@@ -1,0 +1,134 @@
+"""What tools answer: text for the model, the same as data, and pictures. Of long outputs both ends are kept."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mcp_types import CallToolResult, ImageContent, TextContent
+
+from warren.domain import Cause, State
+from warren.errors import Overloaded, QuotaExceeded, SandboxLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mcp_types import ContentBlock
+
+    from warren.domain import ExecResult, FileChange
+    from warren.errors import Error
+
+MAX_IMAGES = 8
+MAX_IMAGE_BYTES = 4 << 20
+"""Of one picture, as base64: what clients take."""
+MAX_CHANGES = 50
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+class Failed(Exception):
+    """A tool could not do what was asked; the message says what to do next."""
+
+
+def answer(
+    text: str, data: Mapping[str, Any], images: Iterable[ImageContent] = (), *, ok: bool = True
+) -> CallToolResult:
+    """Build an answer."""
+    content: list[ContentBlock] = [TextContent(text=printable(text)), *images]
+    return CallToolResult(content=content, structured_content=scrub(dict(data)), is_error=not ok)
+
+
+def refuse(text: str) -> CallToolResult:
+    """Build the answer of a tool that could not do what was asked."""
+    return CallToolResult(content=[TextContent(text=printable(text))], is_error=True)
+
+
+def explain(error: Error) -> str:
+    """Say what went wrong, and what to do next."""
+    text = str(error)
+    if isinstance(error, QuotaExceeded | Overloaded) and error.retry_after_s:
+        return f"{text} Try again in {error.retry_after_s:.0f} seconds."
+    if isinstance(error, SandboxLost):
+        return f"{text} Call again: a sandbox that is gone is made anew, without what was in it."
+    return text
+
+
+def clip(text: str, most: int) -> str:
+    """Keep both ends of a long text, and say how much is missing between them."""
+    if len(text) <= most:
+        return text
+    head, tail = most // 3, most - most // 3
+    left_out = len(text) - head - tail
+    return (
+        f"{text[:head]}\n[... {left_out} characters left out; to see them, write the output to a file and "
+        f"read parts of it ...]\n{text[len(text) - tail :]}"
+    )
+
+
+def printable(text: str) -> str:
+    """Make text fit for JSON: half a character is replaced."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def scrub(value: Any) -> Any:
+    """Make every text in a value fit for JSON."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(str(name)): scrub(each) for name, each in value.items()}
+    return [scrub(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def decode(output: bytes) -> str:
+    """Read what a program wrote."""
+    return output.decode("utf-8", "replace")
+
+
+def list_changes(changes: Iterable[FileChange]) -> list[dict[str, Any]]:
+    """Write files that were made, changed or deleted; not what programs keep for themselves."""
+    shown = [each for each in changes if not _is_private(each.path)]
+    return [{"path": each.path, "action": each.action, "size": each.size} for each in shown[:MAX_CHANGES]]
+
+
+def _is_private(path: str) -> bool:
+    return any(part == "__pycache__" or (part.startswith(".") and len(part) > 1) for part in path.split("/"))
+
+
+def why(result: ExecResult, timeout_s: float) -> str:
+    """Say in one line how an execution ended, when it did not end well."""
+    sentence = _CAUSES.get(result.cause, "").format(timeout=f"{timeout_s:g}", code=result.exit_code)
+    if not sentence and result.exit_code:
+        sentence = f"It ended with exit code {result.exit_code}."
+    state = _STATES.get(result.state, "") if result.cause is not Cause.EXITED else ""
+    return " ".join(part for part in (sentence, state, result.hint or "") if part)
+
+
+_CAUSES = {
+    Cause.TIMEOUT: "It was stopped after {timeout} seconds: give it more with `timeout`, or run it in the background.",
+    Cause.INTERRUPTED: "It was interrupted.",
+    Cause.OOM: "It was killed because the sandbox has no more memory: work on less at a time.",
+    Cause.CPU: "It was killed because it used more processor time than it may.",
+    Cause.PIDS: "It was killed because the sandbox has too many processes.",
+    Cause.DISK: "The sandbox's disk is full: delete files that are no longer needed.",
+    Cause.OUTPUT: "It was killed because it wrote far too much output: write it to a file.",
+    Cause.KILLED: "Its process was killed, or crashed.",
+    Cause.LOST: "The sandbox went away while it ran: call again, and a new one is made.",
+}
+_STATES = {
+    State.ROLLED_BACK: "Variables are as they were before this call.",
+    State.LOST: "All variables are gone.",
+}
+
+
+def pictures(result: ExecResult) -> list[ImageContent]:
+    """Return what a cell drew, as far as a client takes it."""
+    found: list[ImageContent] = []
+    for display in result.displays:
+        kind = next((each for each in IMAGES if each in display.data), None)
+        if kind is not None and len(display.data[kind]) <= MAX_IMAGE_BYTES and len(found) < MAX_IMAGES:
+            found.append(ImageContent(data=display.data[kind], mime_type=kind))
+    return found
+
+
+def dump(value: Mapping[str, Any]) -> str:
+    """Write JSON as the original did."""
+    return json.dumps(scrub(dict(value)), indent=2)

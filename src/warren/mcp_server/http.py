@@ -1,0 +1,136 @@
+"""The transports over HTTP: streamable, of the current revision and of older ones, and server-sent events before that.
+
+Opened with the first request, and ended with the service. Who asks, and that they may, is known before anything here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+from warren.errors import Error, NotFound, StoreError
+from warren.mcp_server.server import build_server
+from warren.mcp_server.use import CALLER, session_key
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive, Scope, Send
+
+    from warren.core.service import Service
+    from warren.records import Caller
+    from warren.settings import Settings
+
+MESSAGES = "/messages/"
+_LOOK_S = 0.5
+_ASK_AGAIN_S = 15.0
+
+
+class Transports:
+    """MCP for whoever comes by HTTP."""
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        self._service = service
+        self._settings = settings
+        self._server = build_server(service, settings)
+        most = settings.serve.body_bytes
+        self._manager = StreamableHTTPSessionManager(
+            app=self._server,
+            max_request_body_size=most,
+            max_sessions=settings.mcp.sessions,
+            session_idle_timeout=settings.mcp.session_idle_s,
+        )
+        self._sse = SseServerTransport(MESSAGES, max_request_body_size=most)
+        self._streams = 0
+
+    async def open(self) -> None:
+        """Be ready for requests, until the service ends."""
+        ready = anyio.Event()
+        # A task of its own: sessions outlive the request that is the first.
+        task = asyncio.get_running_loop().create_task(self._run(ready))
+
+        async def end() -> None:
+            task.cancel()
+            await asyncio.wait((task,))
+
+        self._service.at_end(end)
+        await ready.wait()
+
+    async def _run(self, ready: anyio.Event) -> None:
+        async with self._manager.run():
+            ready.set()
+            await anyio.sleep_forever()
+
+    async def serve(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request of streamable HTTP."""
+        _introduce(caller, scope)
+        if scope["method"] == "DELETE":
+            await self._end_session(caller, scope, receive, send)
+        elif scope["method"] == "GET":
+            await self._while_allowed(self._manager.handle_request, scope, receive, send)
+        else:
+            await self._manager.handle_request(scope, receive, send)
+
+    async def serve_sse(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        """Keep a stream open, on which everything is answered that comes as a message."""
+        _introduce(caller, scope)
+        await self._while_allowed(self._converse, scope, receive, send)
+
+    async def take_message(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a message of somebody who has such a stream."""
+        _introduce(caller, scope)
+        await self._sse.handle_post_message(scope, receive, send)
+
+    async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._sse.connect_sse(scope, receive, send) as (reader, writer):
+            await self._server.run(reader, writer, self._server.create_initialization_options())
+
+    async def _end_session(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        """End a session, and its sandbox with it: nobody can find that again."""
+        status = 0
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        await self._manager.handle_request(scope, receive, note)
+        name = next((value.decode("latin-1") for each, value in scope["headers"] if each == b"mcp-session-id"), "")
+        if status < 300 and name and self._settings.mcp.sandbox_per_session:
+            with contextlib.suppress(NotFound):
+                sandbox = await self._service.sandboxes.find(caller, session_key(f"session-{name}"))
+                await self._service.sandboxes.delete(caller, sandbox.id)
+
+    async def _while_allowed(self, app: Any, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve what lasts until its client leaves, may no longer ask, or the service is about to end."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch, scope["state"].get("ask_again"), tasks.cancel_scope)
+            await app(scope, receive, send)
+            tasks.cancel_scope.cancel()
+
+    async def _watch(self, ask_again: Any, scope: anyio.CancelScope) -> None:
+        ask_at = anyio.current_time() + _ASK_AGAIN_S
+        while not self._service.is_draining:
+            await anyio.sleep(_LOOK_S)
+            if ask_again is not None and anyio.current_time() >= ask_at:
+                ask_at = anyio.current_time() + _ASK_AGAIN_S
+                try:
+                    with contextlib.suppress(StoreError):
+                        await ask_again()
+                except Error:
+                    break
+        # What is under way on other requests may finish; this one would never end by itself.
+        scope.cancel()
+
+
+def _introduce(caller: Caller, scope: Scope) -> None:
+    """Say who asks: to the tools, and to the library, which lets nobody into another's session."""
+    scope["state"][CALLER] = caller
+    owner = caller.principal.owner
+    token = AccessToken(token="-", client_id=owner.tenant, subject=owner.subject, scopes=[])  # noqa: S106 - no secret
+    scope["user"] = AuthenticatedUser(token)

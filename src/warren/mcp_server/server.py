@@ -1,0 +1,134 @@
+"""The MCP server: every method of the protocol that is ours to answer, over a service."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mcp.server.lowlevel.server import Server
+from mcp_types import CallToolResult, ListToolsResult
+from pydantic import ValidationError
+
+from warren import __version__
+from warren.errors import Error, suggest
+from warren.mcp_server import original, resources, tools_files, tools_run, tools_sandbox
+from warren.mcp_server.answers import Failed, explain, refuse
+from warren.mcp_server.use import Use
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp_types import (
+        CallToolRequestParams,
+        ListResourcesResult,
+        ListResourceTemplatesResult,
+        PaginatedRequestParams,
+        ReadResourceRequestParams,
+        ReadResourceResult,
+    )
+
+    from warren.core.service import Service
+    from warren.mcp_server.tool import Tool
+    from warren.settings import Settings
+
+    Context = ServerRequestContext[Any, Any]
+
+_log = logging.getLogger(__name__)
+
+NAME = "warren"
+TITLE = "Warren sandboxes"
+INSTRUCTIONS = (
+    "Code runs in a sandbox of its own, with no way to this machine's files. Use run_python for anything in Python: "
+    "variables stay between calls. Files live in /workspace and are shared by all tools. Where the network is closed, "
+    "install_packages still works if the operator allows it."
+)
+TOOLS: dict[str, Tool] = {
+    tool.name: tool for tool in (*tools_run.TOOLS, *tools_files.TOOLS, *original.TOOLS, *tools_sandbox.TOOLS)
+}
+"""All of them, in the order in which models see them."""
+_SHOWN = 3
+
+
+def choose_tools(settings: Settings) -> dict[str, Tool]:
+    """Return the tools that the operator wants offered."""
+    chosen = settings.mcp.tools
+    return {name: tool for name, tool in TOOLS.items() if not chosen or name in chosen}
+
+
+def build_server(service: Service, settings: Settings) -> Server[Any]:
+    """Build the server of a service. Who calls is in the state of each request: see `use.CALLER`."""
+    return Answers(service, settings).build()
+
+
+class Answers:
+    """Answers requests, each as its caller."""
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        self._service = service
+        self._settings = settings
+        self._tools = choose_tools(settings)
+        self._listed = [tool.render() for tool in self._tools.values()]
+        self._schemas = {tool.name: tool.input_schema for tool in self._listed}
+
+    def build(self) -> Server[Any]:
+        """Build the library's server over these."""
+        server: Server[Any] = Server(
+            NAME,
+            version=__version__,
+            title=TITLE,
+            instructions=INSTRUCTIONS,
+            get_tool_input_schema=self._schemas.get,
+            on_list_tools=self.list_tools,
+            on_call_tool=self.call_tool,
+            on_list_resources=self.list_resources,
+            on_list_resource_templates=self.list_templates,
+            on_read_resource=self.read_resource,
+        )
+        # Ours traces requests already, where the operator wants that.
+        server.middleware.clear()
+        return server
+
+    async def list_tools(self, _context: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
+        """List the tools."""
+        return ListToolsResult(tools=self._listed)
+
+    async def call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+        """Use a tool. What goes wrong is an answer, too: the model reads it, and does better."""
+        tool = self._tools.get(params.name)
+        if tool is None:
+            return refuse(f"Unknown tool: {params.name[:100]}{suggest(params.name, self._tools)}")
+        try:
+            asked = tool.arguments.model_validate(params.arguments or {})
+        except ValidationError as exc:
+            return refuse(_explain_arguments(tool, exc))
+        try:
+            return await tool.run(Use(self._service, self._settings, context), asked)
+        except Failed as failed:
+            return refuse(str(failed))
+        except Error as error:
+            return refuse(explain(error))
+        except Exception as exc:  # noqa: BLE001 - nothing of our inside belongs into an answer
+            _log.error("mcp.failed", extra={"tool": tool.name, "error": type(exc).__name__}, exc_info=exc)
+            return refuse("Something went wrong inside the service: try again, and tell its operator if it stays so.")
+
+    async def list_resources(self, context: Context, _params: PaginatedRequestParams | None) -> ListResourcesResult:
+        """List files."""
+        return await resources.list_resources(Use(self._service, self._settings, context))
+
+    async def list_templates(
+        self, _context: Context, _params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        """Say how addresses of files are built."""
+        return resources.list_templates()
+
+    async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        """Read a file."""
+        return await resources.read_resource(Use(self._service, self._settings, context), str(params.uri))
+
+
+def _explain_arguments(tool: Tool, exc: ValidationError) -> str:
+    if tool.is_original:
+        return f"Error executing tool {tool.name}: {exc}"
+    found = exc.errors(include_url=False, include_input=False)
+    named = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:_SHOWN])
+    known = ", ".join(tool.arguments.model_fields)
+    return f"The arguments of {tool.name} are not right: {named}. It takes: {known}."

@@ -1,0 +1,92 @@
+"""What a tool is: its name, what it takes and answers, and what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mcp_types import Tool as Listed
+from mcp_types import ToolAnnotations
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mcp_types import CallToolResult
+
+    from warren.mcp_server.use import Use
+
+
+class Arguments(BaseModel):
+    """What a tool takes. An argument that is not known is refused: a model that misspells one must hear of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class InSandbox(Arguments):
+    """What every tool takes that works in a sandbox."""
+
+    session_id: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="Name of another sandbox to use, made when it is first named. Leave it out for the usual one.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One tool, as a value."""
+
+    name: str
+    title: str
+    description: str
+    arguments: type[BaseModel]
+    answer: type[BaseModel]
+    run: Callable[[Use, Any], Awaitable[CallToolResult]]
+    reads_only: bool = False
+    destroys: bool = False
+    repeats: bool = False
+    """Whether calling it twice is as good as once."""
+    goes_out: bool = False
+    """Whether it reaches something outside of the sandbox."""
+    is_original: bool = False
+    """Whether it is as onit-sandbox had it, errors and all."""
+
+    def render(self) -> Listed:
+        """Write it for a list."""
+        return Listed(
+            name=self.name,
+            title=self.title,
+            description=self.description,
+            input_schema=build_schema(self.arguments),
+            output_schema=build_schema(self.answer),
+            annotations=ToolAnnotations(
+                title=self.title,
+                read_only_hint=self.reads_only,
+                destructive_hint=self.destroys and not self.reads_only,
+                idempotent_hint=self.repeats or self.reads_only,
+                open_world_hint=self.goes_out,
+            ),
+        )
+
+
+def build_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Write a model as JSON Schema, with everything in its place: some clients resolve no references."""
+    schema = model.model_json_schema()
+    known = schema.pop("$defs", {})
+    return dict(_inline(schema, known))
+
+
+def _inline(value: Any, known: dict[str, Any]) -> Any:
+    if isinstance(value, list):
+        return [_inline(each, known) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value:
+        return _inline(known[value["$ref"].rpartition("/")[2]], known)
+    # A docstring is for whoever reads the code.
+    return {
+        name: _inline(each, known)
+        for name, each in value.items()
+        if not (name == "description" and "properties" in value)
+    }

@@ -1,0 +1,190 @@
+"""One use of a tool: who calls, which sandbox it is for, and how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from warren.core.sandboxes import NewSandbox
+from warren.domain import Storage
+from warren.errors import Error, NotFound, SandboxLost, Unsupported
+from warren.lifecycle import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import TypeVar
+
+    from mcp.server.context import ServerRequestContext
+
+    from warren.core.executions import NewExecution, Running
+    from warren.core.service import Service
+    from warren.domain import ExecResult
+    from warren.records import Caller, Sandbox
+    from warren.settings import Settings
+
+    T = TypeVar("T")
+
+SESSION_HEADER = "warren-session"
+"""Names the sandbox of all calls that name none."""
+EPHEMERAL_HEADER = "warren-ephemeral"
+"""Says that this sandbox is to leave nothing behind."""
+CALLER = "mcp_caller"
+"""Where in the state of a request its caller is."""
+EVERYBODYS = "default"
+"""The sandbox of a principal that names none."""
+_PREFIX = "mcp/"
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_TICK_S = 1.0
+_LINE_CHARS = 200
+_RESUMED = (
+    "The sandbox had been stopped because it was idle: its files are there, the variables of run_python are gone."
+)
+
+
+def session_key(name: str) -> str:
+    """Build the key of a sandbox from the name a client gave it: different names never meet, whatever is in them."""
+    if _PLAIN.fullmatch(name):
+        return _PREFIX + name
+    return f"{_PREFIX}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The sandbox of a call, and whether it was there before."""
+
+    id: str
+    note: str = ""
+    """What the model should know of it."""
+
+
+class Use:
+    """What a tool has to work with. Everything is done as the caller, through the use cases that all ways in share."""
+
+    def __init__(self, service: Service, settings: Settings, context: ServerRequestContext[Any, Any]) -> None:
+        assert context.request is not None
+        self.service = service
+        self.settings = settings
+        self._context = context
+        self._headers = context.request.headers
+        self.caller: Caller = context.request.scope["state"][CALLER]
+        self._last_line = ""
+
+    def key(self, session_id: str | None) -> str:
+        """Say which sandbox is meant: the one that is named, else the client's, else the session's or principal's."""
+        return session_key(session_id or self._default())
+
+    def _default(self) -> str:
+        session = self._headers.get("mcp-session-id") if self.settings.mcp.sandbox_per_session else None
+        return self._headers.get(SESSION_HEADER) or (f"session-{session}" if session else EVERYBODYS)
+
+    def _is_kept(self, session_id: str | None) -> bool:
+        """Whether files outlive idleness: not in a sandbox that is one session's."""
+        if session_id:
+            return True
+        if self._headers.get(SESSION_HEADER):
+            return bool(self._headers.get(EPHEMERAL_HEADER) != "true")
+        return not self._default().startswith("session-")
+
+    async def find(self, session_id: str | None) -> Sandbox:
+        """Return the sandbox, and make none. Raises NotFound."""
+        try:
+            return await self.service.sandboxes.find(self.caller, self.key(session_id))
+        except NotFound:
+            raise NotFound("There is no sandbox yet: run_python, run_bash and write_file make one.") from None
+
+    async def place(self, session_id: str | None) -> Place:
+        """Return the sandbox, made if there is none."""
+        try:
+            found = await self.service.sandboxes.find(self.caller, self.key(session_id))
+        except NotFound:
+            sandbox, _ = await self.service.sandboxes.create(self.caller, self._new(session_id))
+            return Place(sandbox.id)
+        return Place(found.id, _RESUMED if found.status is Status.STOPPED else "")
+
+    def _new(self, session_id: str | None) -> NewSandbox:
+        chosen = self.settings.mcp
+        return NewSandbox(
+            image=chosen.image or None,
+            storage=Storage.PERSISTENT if self._is_kept(session_id) else Storage.EPHEMERAL,
+            session_key=self.key(session_id),
+            metadata={"dialect": "mcp"},
+            idle_timeout_s=chosen.idle_timeout_s,
+        )
+
+    async def within(self, session_id: str | None, work: Callable[[Place], Awaitable[T]]) -> T:
+        """Do something in the sandbox. One that went away meanwhile, because it was idle, is made again once."""
+        place = await self.place(session_id)
+        try:
+            return await work(place)
+        except (NotFound, SandboxLost):
+            with contextlib.suppress(NotFound):
+                found = await self.service.sandboxes.find(self.caller, self.key(session_id))
+                if found.id == place.id and found.status in {Status.RUNNING, Status.STOPPED}:
+                    raise
+            return await work(await self.place(session_id))
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether the client asked to be told how far this is."""
+        meta: Any = self._context.meta or {}
+        return "progress_token" in meta or "progressToken" in meta
+
+    async def run(self, sandbox_id: str, new: NewExecution) -> ExecResult:
+        """Run something to its end. A call that is cancelled ends it."""
+        executions = self.service.executions
+        if not self.wants_progress:
+            execution = await executions.run(self.caller, sandbox_id, new)
+        else:
+            async with await executions.begin(self.caller, sandbox_id, new) as running:
+                await self._tell_until_done(running)
+                execution = await running.wait()
+        assert execution.result is not None
+        return execution.result
+
+    async def install(
+        self, sandbox_id: str, ecosystem: str, names: tuple[str, ...], *, upgrade: bool, timeout_s: float
+    ) -> Any:
+        """Install packages. Raises Error."""
+        packages: Any = getattr(self.service, "packages", None)
+        if packages is None:
+            raise Unsupported("This service cannot install packages yet.")
+        new = import_module("warren.core.packages").NewInstall(
+            ecosystem=ecosystem, names=names, upgrade=upgrade, timeout_s=timeout_s
+        )
+        return await packages.install(self.caller, sandbox_id, new)
+
+    async def _tell_until_done(self, running: Running) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._listen, running)
+            tasks.start_soon(self.tick)
+            await running.finished.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _listen(self, running: Running) -> None:
+        with contextlib.suppress(Error):
+            async with contextlib.aclosing(running.events()) as events:
+                async for event in events:
+                    if event.kind in {"stdout", "stderr"}:
+                        self.hear(event.data)
+
+    def hear(self, output: bytes) -> None:
+        """Keep the last line that was written, to show it."""
+        lines = output[-4 * _LINE_CHARS :].decode("utf-8", "replace").split("\n")
+        self._last_line = next((line.strip() for line in reversed(lines) if line.strip()), self._last_line)[
+            :_LINE_CHARS
+        ]
+
+    async def tick(self) -> None:
+        """Tell the client again and again that this goes on, with the last line that was written."""
+        begun = anyio.current_time()
+        while True:
+            await anyio.sleep(_TICK_S)
+            seconds = round(anyio.current_time() - begun, 1)
+            message = self._last_line or f"running for {seconds:g} s"
+            await self._context.session.report_progress(seconds, message=message)
