@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from warren.core.egress_hosts import parse_pattern
 from warren.core.images import Catalog
 from warren.core.policy import Ceiling, Policy
+from warren.egress import Egress, EgressMode, EgressRule
 from warren.engines.base import load_engine
 from warren.errors import ConfigError, InvalidRequest
 from warren.records import Holding, Scope
@@ -94,6 +96,7 @@ def build_policy(settings: Settings) -> Policy:
         stopped_lifetime_s=life.stopped_lifetime_s,
         pool_size=pool.size,
         pool_images=pool.images or (settings.image,),
+        egress=Egress(mode=EgressMode(settings.egress.default)),
         own=_holding(quota),
         tenant=_ceiling(settings.tenant),
         tenants={name: _ceiling(each, settings.tenant) for name, each in settings.tenants.items()},
@@ -138,7 +141,18 @@ def _ceiling(settings: TenantSettings, otherwise: TenantSettings | None = None) 
         requests_per_minute=values.get("requests_per_minute", 0),
         creates_per_minute=values.get("creates_per_minute", 0),
         largest={name[4:]: most for name, most in values.items() if name.startswith("max_") and most},
+        egress=Egress(
+            mode=EgressMode(values.get("egress", "open")),
+            rules=tuple(_ceiling_rule(host) for host in values.get("egress_hosts", ())),
+        ),
     )
+
+
+def _ceiling_rule(host: str) -> EgressRule:
+    try:
+        return EgressRule(host=parse_pattern(host).text, ports=())
+    except ValueError as exc:
+        raise ConfigError(f"tenant.egress_hosts cannot have {host!r}: {exc}") from exc
 
 
 def build_tokens(settings: JwtSettings) -> Tokens | None:

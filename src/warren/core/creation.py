@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from warren.core.policy import Policy
     from warren.core.pool import Pool, Pooled
     from warren.domain import Image
+    from warren.egress import Egress
     from warren.engines.base import Engine
     from warren.records import Owner
     from warren.stores.base import Store
@@ -51,6 +52,7 @@ class NewSandbox:
     limits: Limits | None = None
     storage: Storage = Storage.PERSISTENT
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    egress: Egress | None = None
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     session_key: str | None = None
     """Of the sandboxes of one owner, at most one has it."""
@@ -60,13 +62,18 @@ class NewSandbox:
     use_pool: bool = True
 
     def __post_init__(self) -> None:
-        for name, value in self.env.items():
-            if not name or "=" in name or "\0" in name + value:
-                raise InvalidRequest(f"env holds {name[:64]!r}: a name has no = and no NUL in it, and a value no NUL")
-            if name in _OURS:
-                raise InvalidRequest(f"env holds {name}, which is Warren's own")
-        if sum(len(name) + len(value) for name, value in self.env.items()) > MAX_ENV:
-            raise InvalidRequest(f"env holds more than {MAX_ENV} characters: put large values into a file")
+        check_env(self.env)
+
+
+def check_env(env: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for what cannot be the environment of a sandbox."""
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise InvalidRequest(f"env holds {name[:64]!r}: a name has no = and no NUL in it, and a value no NUL")
+        if name in _OURS:
+            raise InvalidRequest(f"env holds {name}, which is Warren's own")
+    if sum(len(name) + len(value) for name, value in env.items()) > MAX_ENV:
+        raise InvalidRequest(f"env holds more than {MAX_ENV} characters: put large values into a file")
 
 
 class Creation:
@@ -102,9 +109,11 @@ class Creation:
         image = await self._images.get(new.image or self._policy.image)
         limits = new.limits or self._policy.limits_of(owner.tenant)
         self._policy.check_limits(owner.tenant, limits)
+        egress = self._policy.choose_egress(owner.tenant, new.egress)
         with self._pool.creating():
             pooled = self._pool.acquire(image, new.storage, limits) if new.use_pool else None
-            place = Place(self._build_record(owner, new, image, limits, pooled))
+            record = self._build_record(owner, new, image, limits, pooled)
+            place = Place(dataclasses.replace(record, egress=egress))
             async with place.lock:
                 with anyio.CancelScope(shield=True):
                     other = await self._write_down(place, new, pooled)
@@ -187,7 +196,7 @@ class Creation:
                     await self._engine.destroy(place.handle)
                 with explained():
                     # Connected to when it is first used: until then it is one process instead of three.
-                    await self._engine.create(build_spec(sandbox, image))
+                    await self._engine.create(build_spec(self._engine, sandbox, image))
             if sandbox.status is Status.CREATING:
                 await self._lives.become(place, Status.RUNNING)
         except BaseException:
@@ -248,4 +257,7 @@ def choose_time(asked: float | None, otherwise: float | None) -> float | None:
 def _fingerprint(new: NewSandbox) -> str:
     """Tell requests apart that came with one key."""
     asked = dataclasses.asdict(dataclasses.replace(new, idempotency_key=None))
+    if new.egress is None:
+        # Keys of before there was a way out are still good.
+        del asked["egress"]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

@@ -31,7 +31,7 @@ class EgressPolicies:
         self.secrets: dict[str, dict[str, Brokered]] = {}
         """By sandbox and name."""
         self._places = places
-        self._policy = policy
+        self.policy = policy
         self._refused: dict[str, tuple[int, str]] = {}
 
     def current(self, sandbox_id: str) -> tuple[Egress, Owner]:
@@ -58,7 +58,7 @@ class EgressPolicies:
         """Decide about a connection of a sandbox, as `egress_rules.decide` does."""
         egress, owner = self.current(sandbox_id)
         return decide(
-            egress, self._policy.ceiling_of(owner.tenant).egress, host, port, method=method, addresses=addresses
+            egress, self.policy.ceiling_of(owner.tenant).egress, host, port, method=method, addresses=addresses
         )
 
     def secrets_for(self, sandbox_id: str, host: str) -> tuple[Brokered, ...]:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from warren.core.egress_hosts import Host, parse_host, parse_pattern
 from warren.core.outside import is_public, parse_address
@@ -89,6 +89,19 @@ def lower_to(egress: Egress, ceiling: Egress) -> Egress:
     """Return a policy without what is over a ceiling: for what the operator, and no caller, chose."""
     mode = egress.mode if _rank(egress.mode) <= _rank(ceiling.mode) else ceiling.mode
     return Egress(mode=mode, rules=tuple(rule for rule in egress.rules if _fits(rule, ceiling)))
+
+
+def describe_egress(egress: Egress) -> dict[str, Any]:
+    """Build what the audit record says of a policy."""
+    if not egress.rules:
+        return {"egress": egress.mode.value}
+    return {"egress": egress.mode.value, "rules": [describe_rule(rule) for rule in egress.rules]}
+
+
+def describe_rule(rule: EgressRule) -> str:
+    """Write a rule in one line."""
+    methods = f"{','.join(rule.methods)} " if rule.methods else ""
+    return f"{methods}{rule.host}:{','.join(map(str, rule.ports)) or '*'}"
 
 
 def decide(

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.execution_ending import end, find_result
-from warren.core.execution_record import build_finished, build_lost, build_refused
+from warren.core.execution_record import add_refused, build_finished, build_lost, build_refused
 from warren.core.execution_writer import Finish
 from warren.errors import Error, NotFound, SandboxLost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from warren.core.egress_policies import EgressPolicies
     from warren.core.execution_running import Running
     from warren.core.execution_writer import ExecutionWriter
     from warren.core.links import Links
@@ -28,17 +29,22 @@ _END_S = 2.0
 class Conductor:
     """Knows every execution under way in this process, and leaves none of them without a result."""
 
-    def __init__(self, writer: ExecutionWriter, links: Links, observer: Observer) -> None:
+    def __init__(
+        self, writer: ExecutionWriter, links: Links, observer: Observer, egress: EgressPolicies | None = None
+    ) -> None:
         self.writer = writer
         self.running: dict[str, Running] = {}
         self.is_closing = False
         """True when the service ends: executions then run on, and the next service finds them."""
         self._links = links
         self._observer = observer
+        self._egress = egress
 
     def admit(self, running: Running, *, is_recorded: bool = False) -> None:
         """Take in an execution that is about to begin, and write that down."""
         self.running[running.execution.id] = running
+        if self._egress is not None:
+            running.refused = self._egress.refused(running.execution.sandbox_id)[0]
         if running.is_kept and not is_recorded:
             running.start = self.writer.start(running.execution)
 
@@ -74,6 +80,10 @@ class Conductor:
 
     def settle(self, running: Running, result: ExecResult) -> None:
         """Say how an execution ended, to whoever waits for it and to the writer."""
+        if self._egress is not None:
+            count, why = self._egress.refused(running.execution.sandbox_id)
+            if count > running.refused:
+                result = add_refused(result, count - running.refused, why)
         execution = running.execution = build_finished(running.execution, result)
         self._observer.execution_finished(execution.kind.value, result.cause.value, result.duration_ms / 1000)
         self.writer.finish(

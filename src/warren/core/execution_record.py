@@ -87,6 +87,13 @@ def build_refused(execution: Execution, why: str) -> ExecResult:
     )
 
 
+def add_refused(result: ExecResult, count: int, why: str) -> ExecResult:
+    """Say in a hint that connections were refused meanwhile; what ended the program by force is said first."""
+    sentence = f"{'A connection was' if count == 1 else f'{count} connections were'} refused: {why}"
+    parts = (sentence, result.hint) if result.cause in {Cause.EXITED, Cause.ERROR} else (result.hint, sentence)
+    return replace(result, hint=" ".join(part for part in parts if part))
+
+
 def build_kept(execution: Execution, policy: Policy) -> Execution:
     """Cut a finished execution to what the store keeps."""
     result = execution.result

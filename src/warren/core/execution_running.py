@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import anyio
@@ -92,6 +93,8 @@ class Running:
         self.finished = anyio.Event()
         if place is None:
             self.finished.set()
+        self.refused = 0
+        """Connections that its sandbox had been refused when it began."""
         self.is_audited = False
         self.is_kept = True
         """Whether there is a record of it; otherwise only an audit entry."""
@@ -168,10 +171,16 @@ class Running:
             async with contextlib.aclosing(self.open_link.attach(self.execution.id, after)) as events:
                 async for event in events:
                     seen = event.seq
-                    if event.result is not None:
-                        # Whoever knows the result may ask for the record of it.
-                        await self.wait()
-                    yield event
+                    # Whoever knows the result may ask for the record of it.
+                    yield event if event.result is None else _with_hint(event, await self.wait())
                 return
         for event in replay(await self.wait(), seen):
             yield event
+
+
+def _with_hint(event: Event, execution: Execution) -> Event:
+    """Have the hint in a result that we gave it: of what its sandbox was refused, its agent knows nothing."""
+    hint = None if execution.result is None else execution.result.hint
+    if event.result is None or hint is None or event.result.hint == hint:
+        return event
+    return replace(event, result=replace(event.result, hint=hint))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from warren.core.admission import Admission
     from warren.core.audit import Audit
+    from warren.core.egress_policies import EgressPolicies
     from warren.core.execution_followers import Following
     from warren.core.execution_running import Typed
     from warren.core.links import Links
@@ -58,6 +59,7 @@ class Executions:
         policy: Policy,
         observer: Observer | None = None,
         tracer: Tracer | None = None,
+        egress: EgressPolicies | None = None,
     ) -> None:
         self._store = store
         self._sandboxes = sandboxes
@@ -68,7 +70,7 @@ class Executions:
         self._tracer = tracer or Tracer()
         self._writer = ExecutionWriter(store, audit, policy)
         observer = observer or Observer()
-        self._conductor = Conductor(self._writer, links, observer)
+        self._conductor = Conductor(self._writer, links, observer, egress)
         self._followers = Followers(observer)
         # Each may be 2 MiB and its displays, and as JSON six times that, for as long as its client does not read it.
         self.results = Transfers(

@@ -14,6 +14,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from warren.core.egress_env import build_env
 from warren.core.places import Place
 from warren.domain import Image, SandboxSpec, Storage
 from warren.errors import Conflict, Error, SandboxLost, StartFailed, StoreError
@@ -49,6 +50,8 @@ class Lives:
         self.places: dict[str, Place] = {}
         self.before_end: Callable[[str], Awaitable[None]] = _nothing
         """Awaited before a sandbox is stopped or destroyed: what is still to be written about it is written then."""
+        self.on_forget: list[Callable[[str], None]] = []
+        """Called with the id of each sandbox that is gone."""
         self._engine = engine
         self._store = store
         self._links = links
@@ -90,7 +93,7 @@ class Lives:
         await self.become(place, Status.STARTING, check_quota=True, reason=None, image_digest=image.digest)
         try:
             with explained():
-                await self._engine.start(place.handle, build_spec(place.sandbox, image))
+                await self._engine.start(place.handle, build_spec(self._engine, place.sandbox, image))
             place.link = await self._links.get(place.handle)
         except Error as error:
             await self._finish_stop(place, f"it could not be started: {error}")
@@ -207,6 +210,8 @@ class Lives:
         place.is_gone = True
         if self.places.get(place.id) is place:
             del self.places[place.id]
+        for forget in self.on_forget:
+            forget(place.id)
 
     async def _look_again(self, place: Place) -> None:
         current = await self._store.get(place.id)
@@ -235,8 +240,12 @@ def explained() -> Iterator[None]:
         raise
 
 
-def build_spec(sandbox: Sandbox, image: Image) -> SandboxSpec:
+def build_spec(engine: Engine, sandbox: Sandbox, image: Image) -> SandboxSpec:
     """Build what an engine needs to know of a sandbox."""
     return SandboxSpec(
-        id=sandbox.id, image=image, limits=sandbox.limits, storage=sandbox.storage, env=dict(sandbox.env)
+        id=sandbox.id,
+        image=image,
+        limits=sandbox.limits,
+        storage=sandbox.storage,
+        env=build_env(engine, image, sandbox.env),
     )

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from warren.core.egress_passage import EgressLimits
+from warren.core.egress_rules import check_egress, check_within, lower_to
 from warren.domain import GIB, KIB, MIB, Limits
 from warren.egress import Egress, EgressMode
 from warren.errors import InvalidRequest
@@ -13,6 +15,8 @@ from warren.records import Holding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from warren.egress import EgressRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,10 @@ class Policy:
     kept_executions: int = 1000
     link_max_s: float = 7 * 86_400
     egress: Egress = field(default_factory=Egress)
+    egress_limits: EgressLimits = field(default_factory=EgressLimits)
+    """What may pass on the way out."""
+    egress_ca_file: str = ""
+    """Whom to believe over TLS, besides whom this host does."""
     """What a sandbox may reach when the caller does not say, within what its tenant may."""
     callback_hosts: tuple[str, ...] = ()
     """Where programs' calls may go besides public addresses."""
@@ -87,6 +95,25 @@ class Policy:
             return self.limits
         less = {name: type(own)(most) for name, most in largest.items() if most < (own := getattr(self.limits, name))}
         return dataclasses.replace(self.limits, **less)
+
+    def choose_egress(self, tenant: str, asked: Egress | None) -> Egress:
+        """Return what a tenant's sandbox may reach: as was asked for, in its one spelling, or as the operator decided.
+
+        Raises InvalidRequest for what makes no sense, and Forbidden for more than the tenant may have.
+        """
+        if asked is None:
+            return self.lower_egress(tenant, self.egress)
+        checked = check_egress(asked)
+        check_within(checked, self.ceiling_of(tenant).egress, tenant)
+        return checked
+
+    def lower_egress(self, tenant: str, egress: Egress) -> Egress:
+        """Return what the operator, and no caller, chose for a sandbox, within what its tenant may have."""
+        return lower_to(egress, self.ceiling_of(tenant).egress)
+
+    def check_rules(self, tenant: str, rules: tuple[EgressRule, ...]) -> None:
+        """Raise Forbidden for rules that no sandbox of this tenant may have."""
+        check_within(Egress(mode=EgressMode.RULES, rules=rules), self.ceiling_of(tenant).egress, tenant)
 
     def check_limits(self, tenant: str, limits: Limits, before: Limits | None = None) -> None:
         """Raise InvalidRequest for limits that no sandbox of this tenant may have; what one has already, it keeps."""

@@ -7,6 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from warren.core.creation import Creation, NewSandbox, choose_time
+from warren.core.egress_rules import describe_egress
 from warren.core.lives import Lives
 from warren.core.observer import Observer
 from warren.core.places import Place
@@ -17,7 +18,7 @@ from warren.lifecycle import Status
 from warren.records import Page, Sandbox, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from warren.core.admission import Admission
     from warren.core.audit import Audit
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from warren.core.policy import Policy
     from warren.core.pool import Pool
     from warren.domain import Limits
+    from warren.egress import Egress
     from warren.engines.base import Engine
     from warren.records import Caller, SandboxQuery
     from warren.stores.base import Store
@@ -43,6 +45,7 @@ class SandboxChanges:
     idle_timeout_s: float | None = None
     max_lifetime_s: float | None = None
     limits: Limits | None = None
+    egress: Egress | None = None
 
 
 class Sandboxes:
@@ -73,6 +76,8 @@ class Sandboxes:
         self._audit = audit
         self._policy = policy
         self._tracer = tracer or Tracer()
+        self.on_egress: Callable[[str], None] = lambda _sandbox_id: None
+        """Called with the id of each sandbox that may reach something else from now on."""
         self._creation = Creation(
             engine=engine,
             store=store,
@@ -89,7 +94,7 @@ class Sandboxes:
 
         Raises NotFound for an image that is not there, QuotaExceeded, Overloaded, or what the engine said.
         """
-        async with self._audited(caller, "sandbox.create", image=new.image, storage=new.storage) as noted:
+        async with self.audited(caller, "sandbox.create", image=new.image, storage=new.storage) as noted:
             _check_may(caller, Scope.RUN)
             self._audit.check_writable()
             while True:
@@ -102,6 +107,7 @@ class Sandboxes:
                         span.set({"warren.sandbox_id": place.id, "warren.image": place.sandbox.image})
                 noted.update(sandbox_id=place.id, is_new=is_new)
                 if is_new:
+                    noted.update(describe_egress(place.sandbox.egress))
                     return place.sandbox, True
                 # If it is gone, whoever made it has failed or deleted it meanwhile: then it is ours to make.
                 if await self._join(place):
@@ -137,23 +143,28 @@ class Sandboxes:
         Raises Conflict for another size of the disk, Unsupported where the engine cannot resize, or QuotaExceeded.
         """
         async with (
-            self._audited(caller, "sandbox.update", sandbox_id=sandbox_id),
-            self._hold(caller, sandbox_id, Scope.RUN) as place,
+            self.audited(caller, "sandbox.update", sandbox_id=sandbox_id),
+            self.hold(caller, sandbox_id, Scope.RUN) as place,
         ):
             if place.sandbox.status is Status.RUNNING and not place.is_ready:
                 await self.lives.reach(place)
             before = place.sandbox
-            fields = {
+            fields: dict[str, Any] = {
                 "metadata": before.metadata if changes.metadata is None else dict(changes.metadata),
                 "idle_timeout_s": choose_time(changes.idle_timeout_s, before.idle_timeout_s),
                 "max_lifetime_s": choose_time(changes.max_lifetime_s, before.max_lifetime_s),
             }
+            if changes.egress is not None:
+                fields["egress"] = self._policy.choose_egress(before.owner.tenant, changes.egress)
             limits = changes.limits or before.limits
             _check_disk(before.limits, limits)
             if changes.limits is not None:
                 self._policy.check_limits(before.owner.tenant, limits, before.limits)
             is_resized = limits != before.limits
             await self.lives.write(place, before.status, check_quota=is_resized, limits=limits, **fields)
+            if place.sandbox.egress != before.egress:
+                self._audit.note(caller, "egress.set", sandbox_id=sandbox_id, **describe_egress(place.sandbox.egress))
+                self.on_egress(sandbox_id)
             if is_resized and before.status is Status.RUNNING:
                 await self._resize(place, before.limits)
             return await self._render(place)
@@ -164,8 +175,8 @@ class Sandboxes:
         Raises Conflict for an ephemeral one: its workspace would go too, and whoever wants that deletes it.
         """
         async with (
-            self._audited(caller, "sandbox.stop", sandbox_id=sandbox_id),
-            self._hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place,
+            self.audited(caller, "sandbox.stop", sandbox_id=sandbox_id),
+            self.hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place,
         ):
             if place.sandbox.storage is not Storage.PERSISTENT:
                 raise Conflict(
@@ -178,8 +189,8 @@ class Sandboxes:
     async def start(self, caller: Caller, sandbox_id: str) -> Sandbox:
         """Run a stopped sandbox again, with its workspace; one that runs already goes on."""
         async with (
-            self._audited(caller, "sandbox.start", sandbox_id=sandbox_id),
-            self._hold(caller, sandbox_id, Scope.RUN) as place,
+            self.audited(caller, "sandbox.start", sandbox_id=sandbox_id),
+            self.hold(caller, sandbox_id, Scope.RUN) as place,
         ):
             await self.lives.have_running(place)
             return await self._render(place)
@@ -187,8 +198,8 @@ class Sandboxes:
     async def delete(self, caller: Caller, sandbox_id: str) -> None:
         """Remove it, workspace and all, whatever it is doing."""
         async with (
-            self._audited(caller, "sandbox.delete", sandbox_id=sandbox_id),
-            self._hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place,
+            self.audited(caller, "sandbox.delete", sandbox_id=sandbox_id),
+            self.hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place,
         ):
             await self.lives.destroy(place)
 
@@ -211,13 +222,13 @@ class Sandboxes:
         is_owner = place is not None and place.sandbox.owner == caller.principal.owner
         # Whoever holds the lock may be about to end it.
         if place is None or not is_owner or not place.is_ready or place.lock.locked():
-            async with self._hold(caller, sandbox_id, scope) as place:
+            async with self.hold(caller, sandbox_id, scope) as place:
                 await self.lives.have_running(place)
         with place.busy():
             yield place
 
     @contextlib.asynccontextmanager
-    async def _hold(
+    async def hold(
         self, caller: Caller, sandbox_id: str, scope: Scope, *, by_admin: bool = False
     ) -> AsyncIterator[Place]:
         """Hold the place of a sandbox that the caller may change, with nothing left half done.
@@ -275,7 +286,7 @@ class Sandboxes:
         return dataclasses.replace(sandbox, active_at=active_at)
 
     @contextlib.asynccontextmanager
-    async def _audited(
+    async def audited(
         self, caller: Caller, action: str, *, sandbox_id: str = "", **details: object
     ) -> AsyncIterator[dict[str, Any]]:
         """Write down what becomes of an operation, before anybody is told; the body may add details."""

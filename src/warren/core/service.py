@@ -16,6 +16,8 @@ from warren.core.audit_retention import Retention
 from warren.core.blobs import Blobs
 from warren.core.callback_targets import Targets
 from warren.core.callbacks import ToolCallbacks
+from warren.core.egress import EgressControl
+from warren.core.egress_policies import EgressPolicies
 from warren.core.executions import Executions
 from warren.core.files import Files
 from warren.core.image_builds import ImageBuilds
@@ -96,6 +98,8 @@ class Service:
             observer=self.observer,
             tracer=self.tracer,
         )
+        policies = EgressPolicies(self.sandboxes.lives.places, policy)
+        self.egress = EgressControl(self.sandboxes, store, self.audit, policies)
         self.executions = Executions(
             store=store,
             sandboxes=self.sandboxes,
@@ -105,6 +109,7 @@ class Service:
             policy=policy,
             observer=self.observer,
             tracer=self.tracer,
+            egress=policies,
         )
         self._build_keeping(blobs_dir, images)
         self._build_uses(signing or SigningKeys())
@@ -159,6 +164,7 @@ class Service:
             await opening.enter_async_context(self.oneshots)
             await opening.enter_async_context(self.image_builds)
             await self.callbacks.load()
+            await self.egress.load()
             counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)
             await self.executions.lose_rest()
             _log.info("service.recovered", extra=counts)
@@ -171,6 +177,7 @@ class Service:
                     self.retention.run,
                     self.stored_files.run,
                     self.skills.run,
+                    self.egress.run,
                 )
             )
             self._open = opening.pop_all()

@@ -71,3 +71,11 @@ class TenantSettings(Group):
     max_cpus: float | None = Field(default=None, ge=0, description="Most processors of one of its sandboxes.")
     max_pids: int | None = Field(default=None, ge=0, description="Most processes of one of its sandboxes.")
     max_disk_bytes: Size | None = Field(default=None, ge=0, description="Largest workspace of one of its sandboxes.")
+    egress: Literal["none", "packages", "open"] | None = Field(
+        default=None, description="The most that one of its sandboxes may reach; `open` where nothing is said."
+    )
+    egress_hosts: Names | None = Field(
+        default=None,
+        description="Hosts, globs, addresses and networks that its sandboxes may reach besides; what is not public "
+        "has to be listed here.",
+    )

@@ -21,6 +21,7 @@ from warren.settings.groups import (
     TracingSettings,
 )
 from warren.settings.groups_dialects import DialectsSettings
+from warren.settings.groups_egress import EgressSettings
 from warren.settings.groups_identity import JwtSettings, TenantSettings
 from warren.settings.groups_mcp import McpSettings
 from warren.settings.kinds import Group, Names, Seconds
@@ -90,6 +91,7 @@ class Settings(Group):
         default={}, description="The same for one of that name; what is not said is as in `tenant`."
     )
     capacity: CapacitySettings = Field(default=CapacitySettings(), description="What everybody may have.")
+    egress: EgressSettings = Field(default=EgressSettings(), description="What sandboxes may reach.")
     records: RecordSettings = Field(default=RecordSettings(), description="How much is written down.")
     jwt: JwtSettings = Field(default=JwtSettings(), description="Sign-in with JSON Web Tokens.")
     dialects: DialectsSettings = Field(default=DialectsSettings(), description="The APIs of other products.")
