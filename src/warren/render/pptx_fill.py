@@ -86,17 +86,14 @@ def _linear(angle: float, stops: list[Stop], alpha: float) -> Any:
     # colour lie in corners of the box, so that boxes that are not square need no more than this.
     turned = (finite(angle) - 90) % 360
     line = element("a:lin", {"ang": round(turned * 60_000) % 21_600_000, "scaled": 0})
-    return element("a:gradFill", {"rotWithShape": 1}, _stop_list(stops, alpha), line)
+    drawn = stops if stops[0].colour.alpha * alpha >= _OPAQUE else _uneven(stops)
+    return element("a:gradFill", {"rotWithShape": 1}, _stop_list(drawn, alpha), line)
 
 
 def _radial(gradient: Gradient, stops: list[Stop], box: Box, alpha: float) -> Any:
     across, down = clamped(gradient.cx, 0, 1), clamped(gradient.cy, 0, 1)
     reach = _reach(gradient, box)
     drawn = [Stop(clamped(stop.at * reach, 0, 1), stop.colour) for stop in stops]
-    if all(stop.colour.alpha * alpha >= _OPAQUE for stop in drawn):
-        # LibreOffice paints opaque circles one on another, with a moiré where they meet; with a trace of
-        # transparency, which nobody sees, it paints the gradient as a whole.
-        drawn[-1] = Stop(drawn[-1].at, replace(drawn[-1].colour, alpha=0.99))
     middle = element(
         "a:fillToRect",
         {
@@ -107,7 +104,16 @@ def _radial(gradient: Gradient, stops: list[Stop], box: Box, alpha: float) -> An
         },
     )
     path = element("a:path", {"path": "circle"}, middle)
-    return element("a:gradFill", {"rotWithShape": 1}, _stop_list(drawn, alpha), path)
+    return element("a:gradFill", {"rotWithShape": 1}, _stop_list(_uneven(drawn), alpha), path)
+
+
+def _uneven(stops: list[Stop]) -> list[Stop]:
+    # LibreOffice paints circles of one opacity one on another, with a moiré where they meet, and a dark line round
+    # a see-through gradient; with a trace of difference, which nobody sees, it paints the gradient as a whole.
+    if len({stop.colour.alpha for stop in stops}) > 1:
+        return stops
+    last = stops[-1]
+    return [*stops[:-1], Stop(last.at, replace(last.colour, alpha=max(last.colour.alpha - 0.01, 0)))]
 
 
 def _reach(gradient: Gradient, box: Box) -> float:
@@ -142,8 +148,12 @@ def effects(shadow: Shadow | None, scale: Scale, alpha: float = 1.0) -> Any:
         return None
     across, down = finite(shadow.x), finite(shadow.y)
     # The spread goes into the blur, so that the shadow reaches as far: LibreOffice scales shadows about a corner.
+    blur = max(finite(shadow.blur), 0.0)
+    reach = blur if shadow.is_inner else max(blur + finite(shadow.spread), 0.0)
+    if 0 < reach < blur:
+        alpha *= max(reach / blur, 0.5)
     attributes: dict[str, Any] = {
-        "blurRad": scale.inset(shadow.blur + (0 if shadow.is_inner else shadow.spread)),
+        "blurRad": scale.inset(reach),
         "dist": scale.inset(math.hypot(across, down)),
         "dir": round(math.degrees(math.atan2(down, across)) % 360 * 60_000) % 21_600_000,
     }
