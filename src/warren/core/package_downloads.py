@@ -112,14 +112,14 @@ class Download:
 class Downloads:
     """What is on its way, by digest. Its tasks are in a group that the owner opens."""
 
-    def __init__(self, store: PackageStore, file_bytes: int) -> None:
+    def __init__(self, store: PackageStore, file_bytes: int, tasks: TaskGroup) -> None:
         self._store = store
         self._file_bytes = file_bytes
         self._coming: dict[str, Download] = {}
         self._all: set[Download] = set()
         self._places = anyio.Semaphore(MAX_DOWNLOADS)
         self._waiting = 0
-        self.tasks: TaskGroup | None = None
+        self._tasks = tasks
 
     def close(self) -> None:
         """Give up what is on its way."""
@@ -148,14 +148,13 @@ class Downloads:
                 download.is_left.set()
 
     def _start(self, key: str, wanted: Wanted, fetch: Callable[[], AbstractAsyncContextManager[Fetched]]) -> Download:
-        assert self.tasks is not None
         if self._waiting >= MAX_WAITING:
             raise Overloaded("too many packages are being downloaded: try again in a moment")
         download = Download(wanted)
         self._all.add(download)
         if key:
             self._coming[key] = download
-        self.tasks.start_soon(self._run, key, download, fetch)
+        self._tasks.start_soon(self._run, key, download, fetch)
         return download
 
     async def _run(

@@ -171,7 +171,7 @@ class Fetcher:
         client = self._clients.get(host)
         if client is None:
             if self._context is None:
-                self._context = await to_thread.run_sync(_build_context, self._sources.ca_file)
+                self._context = await to_thread.run_sync(_build_context, self._sources.ca_files)
             if len(self._clients) >= _CLIENTS:
                 await self._clients.pop(next(iter(self._clients))).aclose()
             client = self._clients[host] = httpx.AsyncClient(
@@ -195,10 +195,11 @@ def _check_status(status: int, host: str) -> None:
     raise Unfetched(f"{host} answers {status}", is_down=status >= 500)
 
 
-def _build_context(ca_file: str) -> ssl.SSLContext:
+def _build_context(ca_files: tuple[str, ...]) -> ssl.SSLContext:
     context = ssl.create_default_context()
-    if ca_file:
-        context.load_verify_locations(cafile=ca_file)
+    for path in ca_files:
+        with contextlib.suppress(OSError):
+            context.load_verify_locations(cafile=path)
     with contextlib.suppress(ImportError, OSError):
         import certifi
 

@@ -48,28 +48,27 @@ _UNKNOWN = "there is nothing here: packages are at /pypi/simple/NAME/ and /npm/N
 class PackageIndex:
     """Answers. Downloads run between `async with`; nothing is read from the disk before somebody asks."""
 
-    def __init__(self, sources: PackageSources, folder: str) -> None:
-        self._store = PackageStore(folder, sources.cache_bytes)
-        self._fetcher = Fetcher(sources)
-        self._downloads = Downloads(self._store, sources.file_bytes)
-        self._catalog = Catalog(sources, Pages(self._store, self._fetcher, sources.page_s))
-        self._rendered = Rendered()
+    def __init__(self, load: Callable[[], PackageSources], folder: str) -> None:
+        """Whatever `load` reads, it reads in a thread, when somebody first asks."""
+        self._load = load
+        self._folder = folder
         self._opening = anyio.Lock()
         self._is_open = False
 
     async def __aenter__(self) -> Self:
-        self._downloads.tasks = anyio.create_task_group()
-        await self._downloads.tasks.__aenter__()
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
         return self
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        assert self._downloads.tasks is not None
-        self._downloads.close()
-        await self._downloads.tasks.__aexit__(None, None, None)
-        with anyio.CancelScope(shield=True):
-            await self._fetcher.aclose()
+        if self._is_open:
+            self._downloads.close()
+        await self._tasks.__aexit__(None, None, None)
+        if self._is_open:
+            with anyio.CancelScope(shield=True):
+                await self._fetcher.aclose()
 
     async def __call__(self, request: InnerRequest) -> InnerAnswer:
         """Answer a request; whatever goes wrong is an answer too."""
@@ -87,10 +86,19 @@ class PackageIndex:
         return InnerAnswer(status=answer.status, headers=answer.headers) if request.method == "HEAD" else answer
 
     async def _open(self) -> None:
+        if self._is_open:
+            return
         async with self._opening:
-            if not self._is_open:
-                await to_thread.run_sync(self._store.open)
-                self._is_open = True
+            if self._is_open:
+                return
+            sources = await to_thread.run_sync(self._load)
+            self._store = PackageStore(self._folder, sources.cache_bytes)
+            await to_thread.run_sync(self._store.open)
+            self._fetcher = Fetcher(sources)
+            self._downloads = Downloads(self._store, sources.file_bytes, self._tasks)
+            self._catalog = Catalog(sources, Pages(self._store, self._fetcher, sources.page_s))
+            self._rendered = Rendered()
+            self._is_open = True
 
     async def _route(self, request: InnerRequest, parts: list[str] | None) -> InnerAnswer:
         match parts:

@@ -8,7 +8,6 @@ import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
-from urllib.request import pathname2url
 
 import orjson
 
@@ -45,7 +44,7 @@ def list_folder(path: str) -> list[File]:
         names = sorted(os.listdir(path))
     except OSError:
         return []
-    here = f"file://{pathname2url(os.path.abspath(path))}"
+    here = f"file://{quote(os.path.abspath(path))}"
     return [_file(name, f"{here}/{quote(name)}") for name in names if _is_package(name)]
 
 

@@ -43,7 +43,7 @@ class PackageSources:
     npm: Source | None = None
     hosts: frozenset[str] = frozenset()
     """Where else an index may lead to, also if their addresses are not public."""
-    ca_file: str = ""
+    ca_files: tuple[str, ...] = ()
     proxy: str = ""
     cache_bytes: int = 10 * GIB
     file_bytes: int = 4 * GIB

@@ -1,0 +1,34 @@
+"""What may be asked to be installed: names with extras and versions. Nothing that an installer would take for more."""
+
+from __future__ import annotations
+
+import re
+
+from warren.errors import InvalidRequest
+
+MAX_NAMES = 100
+_LONGEST = 200
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_CLAUSE = r"(?:===|==|~=|!=|<=|>=|<|>)\s*[A-Za-z0-9][A-Za-z0-9._*+!-]*"
+_PYTHON = re.compile(rf"({_PART})\s*(?:\[\s*{_PART}(?:\s*,\s*{_PART})*\s*\])?\s*(?:{_CLAUSE}(?:\s*,\s*{_CLAUSE})*)?")
+_NPM = re.compile(
+    r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*(?:@[A-Za-z0-9^~<>=*][A-Za-z0-9.^~<>=*+ -]*)?"
+)
+_EXAMPLES = {"python": "rich, rich==14.1.0 or httpx[http2]>=0.27", "npm": "lodash, lodash@4.17.21 or @types/node"}
+
+
+def check_names(ecosystem: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names as they are passed on. Raises InvalidRequest."""
+    if ecosystem not in _EXAMPLES:
+        raise InvalidRequest("ecosystem must be python or npm")
+    if not 1 <= len(names) <= MAX_NAMES:
+        raise InvalidRequest(f"name 1 to {MAX_NAMES} packages")
+    pattern = _PYTHON if ecosystem == "python" else _NPM
+    found = tuple(name.strip() for name in names)
+    for name in found:
+        # Short before it is matched: patterns with several parts take long over what nearly fits.
+        if len(name) > _LONGEST or not name.isascii() or pattern.fullmatch(name) is None:
+            raise InvalidRequest(
+                f"{name[:80]!r} is no package name: write {_EXAMPLES[ecosystem]}, and no options, addresses or paths"
+            )
+    return found

@@ -1,0 +1,154 @@
+"""How pip, uv and npm are configured on this host: an operator who has told them need not tell Warren."""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import os
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_MAX_FILE = 1 << 20
+
+
+@dataclass(slots=True)
+class Tools:
+    """What they say. The lists are in the order in which they are asked."""
+
+    index: str = ""
+    extra_indexes: list[str] = field(default_factory=list)
+    find_links: list[str] = field(default_factory=list)
+    no_index: bool = False
+    registry: str = ""
+    registry_tokens: dict[str, str] = field(default_factory=dict)
+    """By what the address begins with, without its scheme: `//host/path/`."""
+    ca_files: list[str] = field(default_factory=list)
+    proxy: str = ""
+
+
+def read_tools(environ: Mapping[str, str] | None = None) -> Tools:
+    """Read the environment and the files; what cannot be read counts as not there."""
+    environ = os.environ if environ is None else environ
+    found = Tools()
+    for said in _python_layers(environ):
+        found.index = found.index or said.get("index", "")
+        _extend(found.extra_indexes, said.get("extra", ()))
+        _extend(found.find_links, said.get("links", ()))
+        found.no_index = found.no_index or bool(said.get("no_index"))
+        _extend(found.ca_files, said.get("cert", ()))
+        found.proxy = found.proxy or said.get("proxy", "")
+    _read_npm(found, environ)
+    if not found.proxy:
+        found.proxy = environ.get("HTTPS_PROXY") or environ.get("https_proxy") or ""
+    if cert := environ.get("SSL_CERT_FILE"):
+        _extend(found.ca_files, [cert])
+    found.ca_files = [path for path in found.ca_files if os.path.isfile(path)]
+    return found
+
+
+def _extend(known: list[str], more: Iterable[str]) -> None:
+    known += [each for each in more if each and each not in known]
+
+
+def _python_layers(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield what each place says, the strongest first."""
+    named = [
+        part.rpartition("=")[2] if "://" not in part.partition("=")[0] else part for part in _words(environ, "UV_INDEX")
+    ]
+    yield {
+        "index": environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or "",
+        "extra": [*named, *_words(environ, "UV_EXTRA_INDEX_URL")],
+        "links": environ.get("UV_FIND_LINKS", "").replace(",", " ").split(),
+    }
+    yield _pip({name[4:].lower().replace("_", "-"): value for name, value in environ.items() if name[:4] == "PIP_"})
+    for path in _pip_files(environ):
+        yield _read_pip(path)
+    home = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    for path in (f"{home}/uv/uv.toml", "/etc/uv/uv.toml"):
+        yield _read_uv(path)
+
+
+def _words(environ: Mapping[str, str], name: str) -> list[str]:
+    return environ.get(name, "").split()
+
+
+def _pip(said: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "index": said.get("index-url", ""),
+        "extra": said.get("extra-index-url", "").split(),
+        "links": said.get("find-links", "").split(),
+        "no_index": said.get("no-index", "").lower() in {"1", "true", "yes", "on", "y", "t"},
+        "cert": [said.get("cert", "")],
+        "proxy": said.get("proxy", ""),
+    }
+
+
+def _pip_files(environ: Mapping[str, str]) -> list[str]:
+    chosen = environ.get("PIP_CONFIG_FILE", "")
+    if chosen == os.devnull:
+        return []
+    home = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    user = [f"{home}/pip/pip.conf", os.path.expanduser("~/.pip/pip.conf")]
+    return [
+        path for path in (chosen, f"{sys.prefix}/pip.conf", *user, "/etc/pip.conf", "/etc/xdg/pip/pip.conf") if path
+    ]
+
+
+def _read_pip(path: str) -> dict[str, Any]:
+    parser = configparser.RawConfigParser()
+    with contextlib.suppress(configparser.Error):
+        parser.read_string(_read(path), path)
+    said: dict[str, str] = {}
+    for section in ("global", "install", "download"):
+        if parser.has_section(section):
+            said |= {key.replace("_", "-"): value for key, value in parser.items(section)}
+    return _pip(said)
+
+
+def _read_uv(path: str) -> dict[str, Any]:
+    try:
+        said = tomllib.loads(_read(path))
+        pip = said.get("pip", {})
+        indexes = [*said.get("index", []), *pip.get("index", [])]
+        chosen = [each["url"] for each in indexes if each.get("default")]
+        return {
+            "index": (chosen or [said.get("index-url") or pip.get("index-url") or ""])[0],
+            "extra": [
+                *(each["url"] for each in indexes if not each.get("default")),
+                *said.get("extra-index-url", pip.get("extra-index-url", [])),
+            ],
+            "links": list(said.get("find-links", pip.get("find-links", []))),
+            "no_index": bool(said.get("no-index", pip.get("no-index", False))),
+        }
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _read_npm(found: Tools, environ: Mapping[str, str]) -> None:
+    found.registry = environ.get("npm_config_registry") or environ.get("NPM_CONFIG_REGISTRY") or ""
+    user = environ.get("npm_config_userconfig") or os.path.expanduser("~/.npmrc")
+    for path in (user, "/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"):
+        for line in _read(path).splitlines():
+            key, equals, value = line.partition("=")
+            key, value = key.strip(), value.strip().strip("\"'")
+            if not equals or key.startswith((";", "#")) or value.startswith("${"):
+                continue
+            if key == "registry":
+                found.registry = found.registry or value
+            elif key == "cafile":
+                _extend(found.ca_files, [value])
+            elif key.startswith("//") and key.endswith(":_authToken"):
+                found.registry_tokens.setdefault(key.removesuffix(":_authToken"), value)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_MAX_FILE)
+    except OSError:
+        return ""
