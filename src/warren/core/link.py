@@ -146,6 +146,10 @@ class Link(TerminalLink):
         if handler is None:
             self.forget(stream)
         else:
+            window = header.get("window")
+            # An agent that was started by an older version does not say so, and sends more.
+            if type(window) is int and CHUNK <= window <= WINDOW:
+                stream.narrow(window)
             self.serve(lambda stream: handler(TunnelStream(stream, listener, host, port)), stream)
 
     async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> LinkStream:

@@ -64,6 +64,11 @@ class LinkStream:
         self._arrived: anyio.Event | None = None
         self._granted: anyio.Event | None = None
 
+    def narrow(self, window: int) -> None:
+        """Hold less of a stream that has just been opened: the agent was told so before."""
+        self.window = self.credit = window
+        self._grain = window // 4
+
     async def next(self) -> tuple[Header, bytes]:
         """Return the next frame of the stream; `ok` is the last. Raises what an `err` says, or SandboxLost."""
         while not self._items:

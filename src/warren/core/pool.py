@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from warren.core.egress_env import build_env
 from warren.core.lives import explained
 from warren.domain import Handle, SandboxSpec, Storage, new_id
 from warren.errors import Conflict, Error, NotFound, SandboxLost, Unsupported
@@ -53,7 +54,7 @@ class Pooled:
 
 
 class Pool:
-    """Warm sandboxes of the pooled images, of both kinds of storage, with the operator's limits and no environment."""
+    """Warm sandboxes of the pooled images, of both kinds of storage, with the operator's limits and environment."""
 
     def __init__(self, engine: Engine, links: Links, images: ImageCache, policy: Policy) -> None:
         self._engine = engine
@@ -192,7 +193,13 @@ class Pool:
             await anyio.sleep(QUIET_S)
 
     async def _add(self, image: Image, storage: Storage) -> None:
-        spec = SandboxSpec(id=new_id("sbx"), image=image, limits=self._policy.limits, storage=storage)
+        spec = SandboxSpec(
+            id=new_id("sbx"),
+            image=image,
+            limits=self._policy.limits,
+            storage=storage,
+            env=build_env(self._engine, image, {}),
+        )
         handle = Handle(self._engine.name, spec.id)
         with anyio.CancelScope(shield=True):
             try:

@@ -29,6 +29,7 @@ class BareEngine:
     """Makes sandboxes that are folders and processes of this user. Everything it knows is on disk."""
 
     name = "bare"
+    has_own_network = False
 
     def __init__(self, data_dir: str, *, allow: bool = False) -> None:
         self._home = os.path.join(os.path.abspath(data_dir), "bare")

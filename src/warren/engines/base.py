@@ -39,6 +39,13 @@ class Engine(Protocol):
 
     name: str
 
+    @property
+    def has_own_network(self) -> bool:
+        """Whether sandboxes have no network but a loopback of their own, so that their way out can be held to rules.
+
+        Known once the engine is open.
+        """
+
     async def open(self) -> None:
         """Get ready and adopt what an earlier process left.
 

@@ -33,6 +33,7 @@ class Stream:
     """
 
     __slots__ = (
+        "_grain",
         "_unacknowledged",
         "closed",
         "connection",
@@ -53,6 +54,7 @@ class Stream:
         self.window = WINDOW
         """Bytes of data the peer may still send."""
         self.closed = False
+        self._grain = WINDOW // 4
         self._unacknowledged = 0
         self.on_data: Callable[[bytes], None] | None = None
         self.on_eof: Callable[[], None] | None = None
@@ -60,6 +62,11 @@ class Stream:
         """More may be sent; called after each grant."""
         self.on_close: Callable[[], None] | None = None
         """The peer cancelled it, or the connection is gone. Not called after our own `reply` or `fail`."""
+
+    def narrow(self, window: int) -> None:
+        """Hold less of a stream that has just been opened: the peer was told so with it."""
+        self.credit = self.window = window
+        self._grain = window // 4
 
     def send(self, data: bytes | memoryview) -> None:
         """Send at most CHUNK bytes of data; the caller has checked that `credit` suffices."""
@@ -89,7 +96,7 @@ class Stream:
     def consumed(self, size: int) -> None:
         """Grant the peer `size` bytes more: that much of its data has been dealt with."""
         self._unacknowledged += size
-        if self._unacknowledged >= WINDOW // 4 and not self.closed:
+        if self._unacknowledged >= self._grain and not self.closed:
             self.window += self._unacknowledged
             self.connection.send({"t": "credit", "id": self.id, "n": self._unacknowledged})
             self._unacknowledged = 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from warren.guest.loop import READ, WRITE
 from warren.guest.parameters import Refused, get_number, get_text, invalid
 from warren.guest.pump import Inflow, Outflow
+from warren.guest.wire import CHUNK, WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +92,8 @@ class Listener:
 
     def __init__(self, loop: Loop, name: str, port: int) -> None:
         self.name = name
+        self.window = WINDOW
+        """What either side may hold of one of its connections."""
         self.owner: Connection | None = None
         self._loop = loop
         self._open = 0
@@ -118,7 +121,11 @@ class Listener:
             sock.close()
             return
         self._open += 1
-        stream = self.owner.open({"op": "tunnel", "listener": self.name, "host": host, "port": port})
+        # What comes in two small pieces must not wait for the program to say that it has the first.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        header = {"op": "tunnel", "listener": self.name, "host": host, "port": port, "window": self.window}
+        stream = self.owner.open(header)
+        stream.narrow(self.window)
         _join(self._loop, sock, stream, self._ended)
 
     def _ended(self) -> None:
@@ -185,6 +192,7 @@ def _connect(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> N
 def _listen(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> None:
     listener = _find_listener(agent, header)
     listener.owner = stream.connection
+    listener.window = get_number(header, "window", WINDOW, low=CHUNK, high=WINDOW)
     stream.reply({"port": listener.port})
 
 

@@ -45,6 +45,11 @@ class LocalEngine:
         return tuple(self._client.hello["layers"]) if self._client is not None else ()
 
     @property
+    def has_own_network(self) -> bool:
+        """Whether that layer is in force, once the engine is open."""
+        return "net" in self.layers
+
+    @property
     def caveats(self) -> tuple[str, ...]:
         """What it refuses here, once the engine is open, although it works."""
         is_bounded = "uid" in self.layers or "disk" in self._config["optional_layers"]

@@ -1,0 +1,312 @@
+"""Connections to the outside: names are looked up here and nowhere else, and what was checked is what is connected to.
+
+1. Between looking a name up and connecting, nothing is looked up again: whoever answers for a name cannot answer twice.
+2. Looking up takes a thread until it ends, whatever became of who asked: threads are shared among owners.
+3. No proxy, resolver option or certificate of the environment is used but what the operator named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+from anyio import to_thread
+from anyio.abc import ByteStream
+
+from warren.core.waiting import Gate
+from warren.errors import Overloaded
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable, Hashable, Sequence
+
+    from anyio.abc import TaskGroup
+    from anyio.streams.tls import TLSStream
+
+    from warren.core.observer import Observer
+
+    Resolve = Callable[[Hashable, str], Awaitable[tuple[str, ...]]]
+
+RECEIVE_BYTES = 256 << 10
+LOOK_UP_S = 10.0
+CONNECT_S = 15.0
+"""For all addresses of a name together."""
+MAX_ADDRESSES = 16
+_NEXT_S = 0.3
+"""After which the next address is tried too, while the one before does not answer."""
+_THREADS = 32
+_WAITING = 1024
+_FAIR_SHARE = 1 << 20
+"""Bytes after which a busy connection lets the other tasks run: `sock_recv` does not yield while data is there."""
+
+
+class Unreached(Exception):
+    """There is no connection. The sentence is for the program, and names no address of this network."""
+
+    def __init__(self, why: str, *, is_late: bool = False) -> None:
+        super().__init__(why)
+        self.is_late = is_late
+
+
+class Outside(Protocol):
+    """A connection to somebody outside."""
+
+    address: str
+
+    async def send(self, data: bytes) -> None:
+        """Send all of it. Raises OSError."""
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" when no more follow. Raises OSError."""
+
+    async def send_eof(self) -> None:
+        """Say that no more follows from us, where the connection can say so."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something arrived, or it ended: then it cannot take another request."""
+
+    async def aclose(self) -> None:
+        """Close it. Safe to call twice."""
+
+
+class PlainOutside:
+    """A TCP connection. One task may receive while another sends."""
+
+    def __init__(self, sock: socket.socket, address: str) -> None:
+        self.address = address
+        self._socket = sock
+        self._since_yield = 0
+
+    async def send(self, data: bytes) -> None:
+        """Send all of it. Raises OSError."""
+        await asyncio.get_running_loop().sock_sendall(self._socket, data)
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" when no more follow. Raises OSError."""
+        data = await asyncio.get_running_loop().sock_recv(self._socket, RECEIVE_BYTES)
+        self._since_yield += len(data)
+        if self._since_yield >= _FAIR_SHARE:
+            self._since_yield = 0
+            await asyncio.sleep(0)
+        return data
+
+    async def send_eof(self) -> None:
+        """Say that no more follows from us."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something arrived, or it ended."""
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    async def aclose(self) -> None:
+        """Close it. Safe to call twice; nobody may be using it."""
+        self._socket.close()
+
+
+class SecureOutside:
+    """TLS over a connection, the server proven to be whom we asked for."""
+
+    def __init__(self, stream: TLSStream, plain: PlainOutside) -> None:
+        self.address = plain.address
+        self._stream = stream
+        self._plain = plain
+
+    async def send(self, data: bytes) -> None:
+        """Send all of it. Raises OSError."""
+        try:
+            await self._stream.send(data)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise ConnectionResetError("the connection broke") from error
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" when no more follow. Raises OSError."""
+        try:
+            return await self._stream.receive(RECEIVE_BYTES)
+        except anyio.EndOfStream:
+            return b""
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise ConnectionResetError("the connection broke") from error
+
+    async def send_eof(self) -> None:
+        """Do nothing: TLS ends both directions at once."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something arrived, or it ended, as far as can be seen from outside."""
+        return self._plain.has_news
+
+    async def aclose(self) -> None:
+        """Close it. Safe to call twice."""
+        with anyio.move_on_after(1, shield=True):
+            with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await self._stream.aclose()
+
+
+class SystemResolver:
+    """Looks names up as this host does, in threads of which there are a few."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._gate = Gate(
+            "names that are looked up",
+            places=_THREADS,
+            waiting=_WAITING,
+            wait_s=LOOK_UP_S,
+            on_refused=observer.rejected,
+            shared=True,
+        )
+        # Never what anybody waits for: the gate lets in fewer.
+        self._threads: anyio.CapacityLimiter | None = None
+
+    async def __call__(self, owner: Hashable, name: str) -> tuple[str, ...]:
+        """Return the addresses of a name. Raises Unreached."""
+        try:
+            await self._gate.enter(owner)
+        except Overloaded as error:
+            raise Unreached(f"{name} cannot be looked up now: {error}", is_late=True) from None
+        loop = asyncio.get_running_loop()
+        self._threads = self._threads or anyio.CapacityLimiter(_THREADS * 2)
+
+        def look_up() -> tuple[str, ...]:
+            try:
+                return _look_up(name)
+            finally:
+                # Here, and not by who asked: it may have left long before the thread could.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(functools.partial(self._gate.leave, owner))
+
+        try:
+            with anyio.fail_after(LOOK_UP_S):
+                return await to_thread.run_sync(look_up, abandon_on_cancel=True, limiter=self._threads)
+        except TimeoutError:
+            raise Unreached(f"{name} could not be looked up in {LOOK_UP_S:g} s: try again.", is_late=True) from None
+
+
+def _look_up(name: str) -> tuple[str, ...]:
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise Unreached(f"{name} cannot be found: check its spelling.") from None
+    addresses = (str(each[4][0]) for each in found)
+    return tuple(dict.fromkeys(each for each in addresses if "%" not in each))[:MAX_ADDRESSES]
+
+
+async def connect(name: str, addresses: Sequence[str], port: int, tls: ssl.SSLContext | None = None) -> Outside:
+    """Connect to one of these addresses, and to nothing else; `name` is for words and for TLS. Raises Unreached."""
+    try:
+        with anyio.fail_after(CONNECT_S):
+            sock, address = await _race(addresses, port)
+            if tls is None:
+                return PlainOutside(sock, address)
+            return await _secure(sock, address, name, tls)
+    except TimeoutError:
+        raise Unreached(f"{name}:{port} did not answer in {CONNECT_S:g} s: try again.", is_late=True) from None
+    except OSError as error:
+        raise Unreached(f"{name}:{port} cannot be reached: {_explain(error)}.") from None
+
+
+async def _race(addresses: Sequence[str], port: int) -> tuple[socket.socket, str]:
+    """Try one after the other, without waiting long for any; the first that answers is it. Raises OSError."""
+    found: list[tuple[socket.socket, str]] = []
+    failures: list[OSError] = []
+
+    async def attempt(address: str, has_failed: anyio.Event, tasks: TaskGroup) -> None:
+        try:
+            sock = await _connect_one(address, port)
+        except OSError as error:
+            failures.append(error)
+            has_failed.set()
+            return
+        if found:
+            sock.close()
+        else:
+            found.append((sock, address))
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for address in addresses:
+            has_failed = anyio.Event()
+            tasks.start_soon(attempt, address, has_failed, tasks)
+            with anyio.move_on_after(_NEXT_S):
+                await has_failed.wait()
+    if found:
+        return found[0]
+    raise failures[0] if failures else OSError("no address")
+
+
+async def _connect_one(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET if ipaddress.ip_address(address).version == 4 else socket.AF_INET6
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, (address, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _secure(sock: socket.socket, address: str, name: str, context: ssl.SSLContext) -> Outside:
+    import ssl
+
+    from anyio.streams.tls import TLSStream
+
+    plain = PlainOutside(sock, address)
+    try:
+        secure = await TLSStream.wrap(
+            _Carrier(plain), server_side=False, hostname=name, ssl_context=context, standard_compatible=False
+        )
+    except (ssl.SSLError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
+        sock.close()
+        reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or "the connection broke"
+        raise Unreached(f"{name} cannot be spoken to over TLS: {reason}.") from None
+    except BaseException:
+        sock.close()
+        raise
+    return SecureOutside(secure, plain)
+
+
+class _Carrier(ByteStream):
+    """A connection as anyio's TLS wants it."""
+
+    def __init__(self, plain: PlainOutside) -> None:
+        self._plain = plain
+
+    async def send(self, item: bytes) -> None:
+        try:
+            await self._plain.send(item)
+        except OSError as error:
+            raise anyio.BrokenResourceError from error
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        del max_bytes
+        try:
+            data = await self._plain.receive()
+        except OSError as error:
+            raise anyio.BrokenResourceError from error
+        if not data:
+            raise anyio.EndOfStream
+        return data
+
+    async def send_eof(self) -> None:
+        await self._plain.send_eof()
+
+    async def aclose(self) -> None:
+        await self._plain.aclose()
+
+
+def _explain(error: OSError) -> str:
+    return (error.strerror or "the connection failed").lower()

@@ -1,0 +1,143 @@
+"""The way out: the only one that a sandbox has. What its programs say on their loopback's port 3128 comes here.
+
+1. A sandbox has no network; the service alone looks names up and connects, and only what a policy allows.
+2. HTTP, CONNECT and SOCKS come on the same port and are told apart by their first byte. All of it is hostile.
+3. What is open is looked at again when a policy changes, and every few seconds: a grant ends by itself.
+4. Whatever happens to one connection ends that connection: it runs beside everything else of the link.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.egress_dial import SystemResolver
+from warren.core.egress_http import HEAD_S, HttpSession
+from warren.core.egress_passage import Traffic
+from warren.core.egress_session import Inside, Session, Surroundings
+from warren.core.egress_socks_session import run_socks
+from warren.core.transfers import Transfers
+from warren.egress import PROXY_PORT
+from warren.errors import Error, Overloaded, QuotaExceeded
+
+if TYPE_CHECKING:
+    from warren.core.audit import Audit
+    from warren.core.egress_inner import InnerHost
+    from warren.core.egress_policies import EgressPolicies
+    from warren.core.link import Link, TunnelStream
+    from warren.core.observer import Observer
+    from warren.core.policy import Policy
+    from warren.engines.base import Engine
+
+LISTENER = "egress"
+WINDOW = 512 << 10
+"""Of what a program says and nobody outside has taken yet, or the other way round: what a connection may cost us."""
+TICK_S = 2.0
+_WAITING, _WAIT_S = 1024, 15.0
+
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nX-Warren-Egress: limited\r\n"
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%s\n"
+)
+
+_log = logging.getLogger(__name__)
+
+
+class EgressProxy:
+    """Serves the way out of every sandbox. `run` is a task of the service; `attach` is called for each link."""
+
+    def __init__(
+        self,
+        policies: EgressPolicies,
+        audit: Audit,
+        observer: Observer,
+        policy: Policy,
+        engine: Engine,
+    ) -> None:
+        self.inner: dict[str, InnerHost] = {}
+        """Hosts that are answered here, by name."""
+        self._policies = policies
+        self._engine = engine
+        limits = policy.egress_limits
+        self._traffic = Traffic(audit, observer, limits)
+        self.around = Surroundings(
+            policies=policies, traffic=self._traffic, audit=audit, resolve=SystemResolver(observer), inner=self.inner
+        )
+        self.around.ca_file = policy.egress_ca_file
+        self._places = Transfers(
+            observer,
+            "connections to the outside",
+            what_own="connections of this sandbox to the outside",
+            own=limits.connections,
+            everybody=limits.everybody,
+            waiting=_WAITING,
+            wait_s=_WAIT_S,
+        )
+        policies.on_change.append(self.look_again)
+
+    async def attach(self, sandbox_id: str, link: Link) -> None:
+        """Serve what programs say on a connection that was just opened; nobody waits for it."""
+        if not self._engine.has_own_network:
+            # Its programs have the network of this host: nothing would go this way, or could be held to anything.
+            return
+
+        async def serve(tunnel: TunnelStream) -> None:
+            await self._serve(sandbox_id, tunnel)
+
+        link.on_tunnel[LISTENER] = serve
+        link.tell("tunnel.listen", {"port": PROXY_PORT, "listener": LISTENER, "window": WINDOW})
+
+    async def run(self) -> None:
+        """Write down what passes and end what may not go on, for as long as the service lives."""
+        try:
+            while True:
+                await anyio.sleep(TICK_S)
+                for sandbox_id in list(self._traffic.live):
+                    self.look_again(sandbox_id)
+                self._traffic.collect()
+        finally:
+            self._traffic.collect(now=True)
+
+    def look_again(self, sandbox_id: str) -> None:
+        """End what a sandbox has open and may not have any more."""
+        for passage in list(self._traffic.live.get(sandbox_id, ())):
+            asked = passage.asked
+            if not passage.address and asked.host not in self.inner:
+                continue  # It is not made yet, and will be decided by what holds then.
+            addresses = (passage.address,) if passage.address else None
+            verdict = self._policies.decide(
+                sandbox_id, asked.host, asked.port, method=asked.method, addresses=addresses
+            )
+            if not verdict.allowed:
+                passage.cut("cut", verdict.why)
+
+    async def _serve(self, sandbox_id: str, tunnel: TunnelStream) -> None:
+        """Serve one connection from inside. Must not raise."""
+        _, owner = self._policies.current(sandbox_id)
+        if not owner.tenant:
+            return
+        session = Session(self.around, sandbox_id, owner, Inside(tunnel))
+        try:
+            with session.scope:
+                try:
+                    async with self._places.one(owner, sandbox_id):
+                        await _converse(session)
+                except (Overloaded, QuotaExceeded) as error:
+                    await session.inside.send(_BUSY % (len(str(error)) + 1, str(error).encode()))
+                    await session.inside.finish()
+        except Error:
+            pass  # The sandbox is gone, or its connection.
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.error("egress.failed", extra={"sandbox_id": sandbox_id, "error": type(error).__name__}, exc_info=True)
+
+
+async def _converse(session: Session) -> None:
+    start = b""
+    with anyio.move_on_after(HEAD_S):
+        start = await session.inside.receive()
+        session.inside.put_back(start)
+    is_socks = start[:1] in {b"\x04", b"\x05"}
+    if start:
+        await (run_socks(session) if is_socks else HttpSession(session).run())

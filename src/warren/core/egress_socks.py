@@ -1,0 +1,98 @@
+"""SOCKS as far as the way out speaks it: versions 4, 4a and 5, CONNECT only. Pure: bytes in, values out."""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from dataclasses import dataclass
+
+MAX_REQUEST = 1024
+NO_PASSWORD = b"\x05\x00"
+NO_METHOD = b"\x05\xff"
+_CONNECT = 1
+
+
+class Reply(enum.Enum):
+    """How a request ended, in the numbers of both versions."""
+
+    OK = (0, 90)
+    FAILED = (1, 91)
+    REFUSED = (2, 91)
+    """By the rules."""
+    UNREACHABLE = (4, 91)
+    UNSUPPORTED = (7, 91)
+
+
+class NotSocks(ValueError):
+    """This is no request that we serve; the sentence is for the log of nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A connection that a program asks for."""
+
+    version: int
+    host: str
+    port: int
+    is_connect: bool
+
+    def answer(self, reply: Reply) -> bytes:
+        """Build the answer."""
+        five, four = reply.value
+        if self.version == 5:
+            return bytes((5, five, 0, 1)) + bytes(6)
+        return bytes((0, four)) + bytes(6)
+
+
+def parse_greeting(data: bytes) -> tuple[bytes, bytes] | None:
+    """Read the first words of version 5: return our answer and what follows; None when more is needed."""
+    if len(data) < 2 or len(data) < 2 + data[1]:
+        return None
+    methods, rest = data[2 : 2 + data[1]], data[2 + data[1] :]
+    return (NO_PASSWORD if 0 in methods else NO_METHOD), rest
+
+
+def parse_request(data: bytes) -> tuple[Asked, bytes] | None:
+    """Read a request of either version and return it with what follows; None when more is needed. Raises NotSocks."""
+    if not data:
+        return None
+    if len(data) > MAX_REQUEST:
+        raise NotSocks("a request without an end")
+    return _parse_five(data) if data[0] == 5 else _parse_four(data)
+
+
+def _parse_five(data: bytes) -> tuple[Asked, bytes] | None:
+    if len(data) < 5:
+        return None
+    kind = data[3]
+    sizes = {1: 4, 3: data[4] + 1, 4: 16}
+    if kind not in sizes:
+        raise NotSocks("an address of an unknown kind")
+    end = 4 + sizes[kind]
+    if len(data) < end + 2:
+        return None
+    host = _name(data[5:end]) if kind == 3 else str(ipaddress.ip_address(data[4:end]))
+    return Asked(5, host, int.from_bytes(data[end : end + 2]), data[1] == _CONNECT), data[end + 2 :]
+
+
+def _parse_four(data: bytes) -> tuple[Asked, bytes] | None:
+    if data[0] != 4:
+        raise NotSocks("a version that there is not")
+    end = data.find(b"\0", 8)
+    if end < 0:
+        return None
+    port, address = int.from_bytes(data[2:4]), data[4:8]
+    if address[:3] != b"\0\0\0" or not address[3]:
+        return Asked(4, str(ipaddress.IPv4Address(address)), port, data[1] == _CONNECT), data[end + 1 :]
+    # Version 4a: an impossible address says that a name follows.
+    until = data.find(b"\0", end + 1)
+    if until < 0:
+        return None
+    return Asked(4, _name(data[end + 1 : until]), port, data[1] == _CONNECT), data[until + 1 :]
+
+
+def _name(name: bytes) -> str:
+    try:
+        return name.decode("ascii")
+    except UnicodeDecodeError:
+        raise NotSocks("a name that is none") from None
