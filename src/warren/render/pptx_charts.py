@@ -38,6 +38,8 @@ _LEGENDS = {
 _ROUND = {"pie", "doughnut"}
 _LINES = {"line", "scatter", "radar"}
 _MOST_NUMBERS = 20_000
+_CHARTML = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
+_AXIS, _CROSSING = f"{_CHARTML}axId", f"{_CHARTML}crossAx"
 _GRID = RGBColor(0xD9, 0xD9, 0xD9)
 
 
@@ -54,6 +56,9 @@ def add_chart(value: Chart, page: Page) -> None:
     framed = page.slide.shapes.add_chart(kind, *places, data)
     framed.name = plain(value.name)[:200] or f"Chart {page.take_id() - 1}"
     _dress(framed.chart, value, page)
+    for number in framed.chart.element.iter(_AXIS, _CROSSING):
+        # python-pptx numbers axes below zero, which the schema forbids.
+        number.set("val", number.get("val").lstrip("-"))
 
 
 def _categories(value: Chart) -> Any:
@@ -81,6 +86,8 @@ def _dress(chart: Any, value: Chart, page: Page) -> None:
     """Colours, fonts, title and legend as on the page."""
     chart.font.size = Pt(clamped(round(page.scale.points(value.size), 1), 1, 400))
     chart.font.color.rgb = _rgb(value.colour)
+    if value.family:
+        chart.font.name = plain(value.family)[:200]
     chart.has_title = bool(value.title.strip())
     if chart.has_title:
         chart.chart_title.text_frame.text = plain(value.title)[:500]

@@ -236,6 +236,7 @@ class Chart:
     colour: Colour = Colour(0, 0, 0)
     """Of its words."""
     size: float = 12.0
+    family: str = ""
     fallback: bytes = field(default=b"", repr=False)
     """A picture of it, if it cannot be written."""
     name: str = ""
