@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from warren.core.egress_hosts import parse_pattern
+from warren.core.egress_passage import EgressLimits
 from warren.core.images import Catalog
 from warren.core.policy import Ceiling, Policy
 from warren.egress import Egress, EgressMode, EgressRule
@@ -97,6 +99,8 @@ def build_policy(settings: Settings) -> Policy:
         pool_size=pool.size,
         pool_images=pool.images or (settings.image,),
         egress=Egress(mode=EgressMode(settings.egress.default)),
+        egress_limits=EgressLimits(**{one.name: getattr(settings.egress, one.name) for one in fields(EgressLimits)}),
+        egress_ca_file=settings.egress.ca_file,
         own=_holding(quota),
         tenant=_ceiling(settings.tenant),
         tenants={name: _ceiling(each, settings.tenant) for name, each in settings.tenants.items()},

@@ -18,6 +18,7 @@ from warren.core.callback_targets import Targets
 from warren.core.callbacks import ToolCallbacks
 from warren.core.egress import EgressControl
 from warren.core.egress_policies import EgressPolicies
+from warren.core.egress_proxy import EgressProxy
 from warren.core.executions import Executions
 from warren.core.files import Files
 from warren.core.image_builds import ImageBuilds
@@ -100,6 +101,8 @@ class Service:
         )
         policies = EgressPolicies(self.sandboxes.lives.places, policy)
         self.egress = EgressControl(self.sandboxes, store, self.audit, policies)
+        self.egress_proxy = EgressProxy(policies, self.audit, self.observer, policy, engine)
+        self.links.on_open.append(self.egress_proxy.attach)
         self.executions = Executions(
             store=store,
             sandboxes=self.sandboxes,
@@ -178,6 +181,7 @@ class Service:
                     self.stored_files.run,
                     self.skills.run,
                     self.egress.run,
+                    self.egress_proxy.run,
                 )
             )
             self._open = opening.pop_all()
