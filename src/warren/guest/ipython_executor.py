@@ -8,6 +8,7 @@ import linecache
 import os
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import IPython
@@ -273,7 +274,10 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
 
     def system(self, cmd: str) -> None:
         """Run `!cmd` on the cell's own descriptors."""
-        self.system_raw(cmd)
+        with warnings.catch_warnings():
+            # `!pip` does here what `%pip` does.
+            warnings.filterwarnings("ignore", "You executed the system command")
+            self.system_raw(cmd)
 
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
         """Run `x = !cmd`, without the pseudo-terminal that IPython would want."""

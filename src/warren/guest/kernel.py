@@ -12,6 +12,7 @@ import functools
 import os
 import resource
 import signal
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from warren.guest import birth, checkpoint, cold, figures, packages, reseed, stdio
@@ -34,6 +35,7 @@ def prepare() -> Executor:
     executor = build_executor()
     figures.install()
     executor.settle()
+    sys.meta_path.append(packages.LateFinder())
     reseed.prepare()
     return executor
 
@@ -80,6 +82,7 @@ class CellLoop:
         self._base_bytes = checkpoint.resident_bytes()
         self._on_interrupt: Any = signal.default_int_handler
         self._copying = False
+        self._packages = packages.Watch(os.environ)
         os.register_at_fork(after_in_child=self._forked)
 
     def serve(self, cold_because: str | None) -> None:
@@ -106,6 +109,8 @@ class CellLoop:
             outcome = self._run(header, payload)
             screen.close()
             self._leave_if_forked(outcome.exit_code)
+            if news := self._packages.find_news():
+                stdio.write_error(f"{news}\n")
             stdio.detach()
         done = {"t": "done", "exec": execution, "status": outcome.status, "error": outcome.error}
         self._control.send({**done, "exit_code": outcome.exit_code})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping  # noqa: TC003  # cheap, and the runtime annotation stays true
+from importlib.machinery import PathFinder
+from typing import Any
 
 _KEEP = frozenset({"warren"})
 
@@ -31,6 +33,45 @@ def find_shadowed(folders: list[str]) -> str | None:
             if name in sys.modules and name not in sys.stdlib_module_names and not _is_loaded_from(name, folder):
                 return name
     return None
+
+
+class Watch:
+    """Notices, between two cells, that something was installed in place of what this kernel has imported."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._folder = env.get("WARREN_PACKAGES", "")
+        self._seen = self._look()
+        self._told = ""
+
+    def find_news(self) -> str | None:
+        """Return a sentence about it, once; None when there is nothing to say."""
+        seen = self._look() if self._folder else 0
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        name = find_shadowed([self._folder])
+        if name is None or name == self._told:
+            return None
+        self._told = name
+        return f"This kernel has imported another {name} than the one that was installed: restart it to use that."
+
+    def _look(self) -> int:
+        try:
+            return os.stat(self._folder).st_mtime_ns
+        except OSError:
+            return 0
+
+
+class LateFinder:
+    """Finds modules in a folder that was not there when it was first searched: Python would never look again."""
+
+    def find_spec(self, name: str, path: object = None, _target: object = None) -> Any:
+        """Look, after everybody else has."""
+        folder = os.environ.get("WARREN_PACKAGES", "")
+        if path is None and folder and sys.path_importer_cache.get(folder, self) is None and os.path.isdir(folder):
+            del sys.path_importer_cache[folder]
+            return PathFinder.find_spec(name)
+        return None
 
 
 def _is_loaded_from(name: str, folder: str) -> bool:
