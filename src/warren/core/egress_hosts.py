@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from warren.core.outside import Address, Network, is_inside, is_public, parse_address
 
 MAX_NAME = 253
-MAX_STARS = 4
+_MAPPED = 96
+"""Bits before an IPv4 address that is written as IPv6."""
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _GLOB_LABEL = re.compile(r"[a-z0-9_*-]{1,63}")
 # WHY: C libraries take these for addresses: 127.1, 2130706433 and 0x7f.1 are all 127.0.0.1.
@@ -32,14 +33,15 @@ class Pattern:
 
     text: str
     name: str | None = None
-    glob: re.Pattern[str] | None = None
+    glob: tuple[str, ...] | None = None
+    """Its labels, with stars in them."""
     network: Network | None = None
 
     def matches_name(self, host: Host) -> bool:
         """Whether a host is meant by its name."""
         if host.address is not None:
             return False
-        return host.text == self.name or (self.glob is not None and self.glob.fullmatch(host.text) is not None)
+        return host.text == self.name or (self.glob is not None and _is_like(self.glob, host.text.split(".")))
 
     def opens(self, host: Host, address: Address) -> bool:
         """Whether a connection for a host to one of its addresses is meant.
@@ -83,28 +85,51 @@ def parse_pattern(text: str) -> Pattern:
 
 def _parse_network(text: str) -> Pattern:
     try:
-        network = ipaddress.ip_network(text)
+        network: Network = ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise ValueError("write a network by its first address, such as 10.0.0.0/8 or fd00::/8") from None
-    if getattr(network.network_address, "ipv4_mapped", None) is not None:
-        raise ValueError("write it as IPv4, such as 10.0.0.0/8")
+        raise ValueError("write a network as an address and its length, such as 10.0.0.0/8 or fd00::/8") from None
+    first = getattr(network.network_address, "ipv4_mapped", None)
+    if first is not None and network.prefixlen >= _MAPPED:
+        network = ipaddress.ip_network(f"{first}/{network.prefixlen - _MAPPED}")
     return Pattern(str(network), network=network)
 
 
 def _parse_glob(text: str) -> Pattern:
-    """Read a glob: a star stands for any part of one label, and as the whole first label for one label or more."""
+    """Read a glob: a star stands for any part of one label, and as the whole first label for one label or more.
+
+    The last label has none, or else the glob is nothing but one star: `example.*` is everybody's to register.
+    """
     name = text.lower().removesuffix(".")
-    labels = name.split(".")
-    if len(name) > MAX_NAME or name.count("*") > MAX_STARS or not all(map(_GLOB_LABEL.fullmatch, labels)):
-        raise ValueError(f"write a glob as labels with at most {MAX_STARS} stars, such as *.example.org")
+    labels = tuple(name.split("."))
+    if len(name) > MAX_NAME or not all(map(_GLOB_LABEL.fullmatch, labels)) or ("*" in labels[-1] and name != "*"):
+        raise ValueError("write a glob with stars in any label but the last, such as *.example.org")
     if _NUMBER.fullmatch(labels[-1]):
         raise ValueError("globs are of names: write addresses as a network, such as 10.0.0.0/8")
-    first = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*" if labels[0] == "*" else _part(labels[0])
-    return Pattern(name, glob=re.compile(r"\.".join((first, *map(_part, labels[1:])))))
+    return Pattern(name, glob=labels)
 
 
-def _part(label: str) -> str:
-    return "[a-z0-9_-]+" if label == "*" else "[a-z0-9_-]*".join(map(re.escape, label.split("*")))
+def _is_like(glob: tuple[str, ...], labels: list[str]) -> bool:
+    more = len(labels) - len(glob)
+    if more < 0 or (more and glob[0] != "*"):
+        return False
+    return all(map(_is_part_like, glob[1:], labels[more + 1 :])) and (more > 0 or _is_part_like(glob[0], labels[0]))
+
+
+def _is_part_like(glob: str, label: str) -> bool:
+    """Match one label. Not by a regular expression: with many stars that takes for ever, and who writes rules knows."""
+    first, *middle = glob.split("*")
+    if not middle:
+        return glob == label
+    last = middle.pop()
+    if len(label) < len(first) + len(last) or not (label.startswith(first) and label.endswith(last)):
+        return False
+    at, end = len(first), len(label) - len(last)
+    for part in middle:
+        at = label.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
 
 
 def _parse_name(text: str) -> str:
