@@ -40,6 +40,15 @@ def add_node(build: Build) -> None:
     run(build, [node, npm, *_INSTALL, f"--cache={work}/cache"], cwd=work, env=env)
     os.rename(f"{work}/node_modules", f"{venv}/lib/node_modules")
     shutil.rmtree(work)
+    _drop_source_maps(f"{venv}/lib/node_modules")
+
+
+def _drop_source_maps(folder: str) -> None:
+    """Leave out what only a debugger reads: a third of all."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".map"):
+                os.unlink(os.path.join(place, name))
 
 
 def _cli(name: str) -> str:
