@@ -19,6 +19,8 @@ from warren.stores.base import load_store
 if TYPE_CHECKING:
     from warren.core.jwks import TokenKey
     from warren.core.jwks_source import KeySource
+    from warren.core.package_setup import PackageSetup
+    from warren.core.package_sources import PackageSources
     from warren.core.service import Service
     from warren.core.token_rules import TokenRules
     from warren.core.tokens import Tokens
@@ -43,7 +45,21 @@ def build_service(settings: Settings) -> Service:
         signing=SigningKeys(os.path.join(settings.data_dir, "links.key")),
         tracer=build_tracer(settings.tracing),
         blobs_dir=os.path.join(settings.data_dir, "blobs"),
+        packages=build_package_setup(settings),
     )
+
+
+def build_package_setup(settings: Settings) -> PackageSetup:
+    """Say where packages come from and go to; nothing is read before one is asked for."""
+    from warren.core.package_setup import PackageSetup
+
+    def load() -> PackageSources:
+        from warren.package_sources import build_sources
+
+        return build_sources(settings.packages)
+
+    folder = os.path.join(settings.data_dir, "packages")
+    return PackageSetup(load=load, folder=folder, timeout_s=settings.packages.timeout_s)
 
 
 def build_tracer(settings: TracingSettings) -> Tracer | None:

@@ -29,6 +29,8 @@ from warren.core.keys import Keys
 from warren.core.links import Links
 from warren.core.observer import Observer
 from warren.core.oneshot import OneShots
+from warren.core.package_setup import PackageSetup
+from warren.core.packages import Packages
 from warren.core.pool import Pool
 from warren.core.ports import Ports
 from warren.core.reaper import Reaper
@@ -41,6 +43,7 @@ from warren.core.skills import Skills
 from warren.core.stored_files import StoredFiles
 from warren.core.terminals import Terminals
 from warren.core.tracing import Tracer
+from warren.egress import PACKAGES_HOST
 from warren.errors import StoreError
 
 if TYPE_CHECKING:
@@ -73,6 +76,7 @@ class Service:
         signing: SigningKeys | None = None,
         tracer: Tracer | None = None,
         blobs_dir: str,
+        packages: PackageSetup | None = None,
     ) -> None:
         self.engine = engine
         self.store = store
@@ -116,6 +120,7 @@ class Service:
         )
         self._build_keeping(blobs_dir, images)
         self._build_uses(signing or SigningKeys())
+        self._build_packages(packages or PackageSetup(folder=os.path.join(blobs_dir, "packages")))
         self.retention = Retention(store, self.audit, policy)
         self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
         self._open = contextlib.AsyncExitStack()
@@ -149,6 +154,12 @@ class Service:
         self.ports = Ports(self.sandboxes, self.audit, self.observer)
         self.sharing = Sharing(self.sandboxes, self.keys, self.audit, signing, max_s=self.policy.link_max_s)
 
+    def _build_packages(self, setup: PackageSetup) -> None:
+        self.package_index = setup.build_index()
+        self.egress_proxy.inner[PACKAGES_HOST] = self.package_index
+        policies = self.egress.policies
+        self.packages = Packages(self.sandboxes, self.executions, policies, self.engine, setup.timeout_s)
+
     async def __aenter__(self) -> Self:
         """Open everything. Raises EngineUnavailable and StoreError: one sentence that says what to do."""
         async with contextlib.AsyncExitStack() as opening:
@@ -166,6 +177,7 @@ class Service:
             self.sandboxes.lives.before_end = self.executions.end_all
             await opening.enter_async_context(self.oneshots)
             await opening.enter_async_context(self.image_builds)
+            await opening.enter_async_context(self.package_index)
             await self.callbacks.load()
             await self.egress.load()
             counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)

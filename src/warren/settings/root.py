@@ -24,6 +24,7 @@ from warren.settings.groups_dialects import DialectsSettings
 from warren.settings.groups_egress import EgressSettings
 from warren.settings.groups_identity import JwtSettings, TenantSettings
 from warren.settings.groups_mcp import McpSettings
+from warren.settings.groups_packages import PackageSettings
 from warren.settings.kinds import Group, Names, Seconds
 from warren.settings.sources import (
     FILE,
@@ -96,6 +97,7 @@ class Settings(Group):
     jwt: JwtSettings = Field(default=JwtSettings(), description="Sign-in with JSON Web Tokens.")
     dialects: DialectsSettings = Field(default=DialectsSettings(), description="The APIs of other products.")
     mcp: McpSettings = Field(default=McpSettings(), description="Tools for models, by MCP.")
+    packages: PackageSettings = Field(default=PackageSettings(), description="Packages that sandboxes install.")
     log: LogSettings = Field(default=LogSettings(), description="What the service says on standard error.")
     tracing: TracingSettings = Field(default=TracingSettings(), description="Traces of requests.")
 
