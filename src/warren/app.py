@@ -10,6 +10,7 @@ from warren.core.egress_hosts import parse_pattern
 from warren.core.egress_passage import EgressLimits
 from warren.core.images import Catalog
 from warren.core.policy import Ceiling, Policy
+from warren.core.render_policy import RenderPolicy
 from warren.egress import Egress, EgressMode, EgressRule
 from warren.engines.base import load_engine
 from warren.errors import ConfigError, InvalidRequest
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
     from warren.core.tokens import Tokens
     from warren.core.tracing import Tracer
     from warren.engines.base import Engine
-    from warren.settings import CapacitySettings, JwtSettings, QuotaSettings, Settings, TenantSettings, TracingSettings
+    from warren.settings import (
+        CapacitySettings,
+        JwtSettings,
+        QuotaSettings,
+        RenderSettings,
+        Settings,
+        TenantSettings,
+        TracingSettings,
+    )
     from warren.stores.base import Store
 
 
@@ -45,21 +54,9 @@ def build_service(settings: Settings) -> Service:
         signing=SigningKeys(os.path.join(settings.data_dir, "links.key")),
         tracer=build_tracer(settings.tracing),
         blobs_dir=os.path.join(settings.data_dir, "blobs"),
+        render_policy=build_render_policy(settings.render),
         packages=build_package_setup(settings),
     )
-
-
-def build_package_setup(settings: Settings) -> PackageSetup:
-    """Say where packages come from and go to; nothing is read before one is asked for."""
-    from warren.core.package_setup import PackageSetup
-
-    def load() -> PackageSources:
-        from warren.package_sources import build_sources
-
-        return build_sources(settings.packages)
-
-    folder = os.path.join(settings.data_dir, "packages")
-    return PackageSetup(load=load, folder=folder, timeout_s=settings.packages.timeout_s)
 
 
 def build_tracer(settings: TracingSettings) -> Tracer | None:
@@ -144,6 +141,29 @@ def build_policy(settings: Settings) -> Policy:
         except InvalidRequest as exc:
             raise ConfigError(f"{f'tenants.{name}' if name else 'tenant'}: no sandbox could be made: {exc}") from exc
     return policy
+
+
+def build_package_setup(settings: Settings) -> PackageSetup:
+    """Say where packages come from and go to; nothing is read before one is asked for."""
+    from warren.core.package_setup import PackageSetup
+
+    def load() -> PackageSources:
+        from warren.package_sources import build_sources
+
+        return build_sources(settings.packages)
+
+    folder = os.path.join(settings.data_dir, "packages")
+    return PackageSetup(load=load, folder=folder, timeout_s=settings.packages.timeout_s)
+
+
+def build_render_policy(settings: RenderSettings) -> RenderPolicy:
+    """Translate what the operator chose about slides. Raises ConfigError."""
+    try:
+        limits = settings.build_limits()
+    except InvalidRequest as exc:
+        raise ConfigError(f"render: {exc}") from exc
+    same = {one.name: getattr(settings, one.name) for one in fields(RenderPolicy) if one.name != "limits"}
+    return RenderPolicy(limits=limits, **same)
 
 
 def _holding(settings: QuotaSettings | CapacitySettings) -> Holding:

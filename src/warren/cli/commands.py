@@ -31,6 +31,7 @@ COMMANDS = {
     "ps": Command("ps", "ps", "List the sandboxes.", "EXAMPLES"),
     "top": Command("top", "top", "Show what sandboxes use.", "EXAMPLES"),
     "sandbox": Command("sandbox", "app", "Make sandboxes that stay, and use them."),
+    "render": Command("render", "render", "Make a PowerPoint of a page with slides.", "EXAMPLES"),
     "serve": Command("serve", "serve", "Serve sandboxes over HTTP.", "EXAMPLES"),
     "mcp": Command("mcp", "mcp", "Serve tools for a model, by MCP.", "EXAMPLES"),
     "status": Command("status", "status", "Say how the service is.", "EXAMPLES"),

@@ -35,6 +35,9 @@ from warren.core.pool import Pool
 from warren.core.ports import Ports
 from warren.core.reaper import Reaper
 from warren.core.recovery import recover
+from warren.core.render_places import RenderPlaces
+from warren.core.render_policy import RenderPolicy
+from warren.core.renders import Renders
 from warren.core.sandboxes import Sandboxes
 from warren.core.sharing import Sharing
 from warren.core.signing_keys import SigningKeys
@@ -76,6 +79,7 @@ class Service:
         signing: SigningKeys | None = None,
         tracer: Tracer | None = None,
         blobs_dir: str,
+        render_policy: RenderPolicy | None = None,
         packages: PackageSetup | None = None,
     ) -> None:
         self.engine = engine
@@ -121,6 +125,7 @@ class Service:
         self._build_keeping(blobs_dir, images)
         self._build_uses(signing or SigningKeys())
         self._build_packages(packages or PackageSetup(folder=os.path.join(blobs_dir, "packages")))
+        self._build_renders(render_policy or RenderPolicy())
         self.retention = Retention(store, self.audit, policy)
         self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
         self._open = contextlib.AsyncExitStack()
@@ -160,6 +165,10 @@ class Service:
         policies = self.egress.policies
         self.packages = Packages(self.sandboxes, self.executions, policies, self.engine, setup.timeout_s)
 
+    def _build_renders(self, policy: RenderPolicy) -> None:
+        self.render_places = RenderPlaces(self.engine, self.links, self.images, policy)
+        self.renders = Renders(self.render_places, self.store, self.stored_files, self.audit, policy)
+
     async def __aenter__(self) -> Self:
         """Open everything. Raises EngineUnavailable and StoreError: one sentence that says what to do."""
         async with contextlib.AsyncExitStack() as opening:
@@ -177,6 +186,8 @@ class Service:
             self.sandboxes.lives.before_end = self.executions.end_all
             await opening.enter_async_context(self.oneshots)
             await opening.enter_async_context(self.image_builds)
+            opening.push_async_callback(self.render_places.drain)
+            await opening.enter_async_context(self.renders)
             await opening.enter_async_context(self.package_index)
             await self.callbacks.load()
             await self.egress.load()
@@ -194,6 +205,8 @@ class Service:
                     self.skills.run,
                     self.egress.run,
                     self.egress_proxy.run,
+                    self.render_places.run,
+                    self.renders.run,
                 )
             )
             self._open = opening.pop_all()

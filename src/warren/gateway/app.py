@@ -19,6 +19,7 @@ from warren.gateway.dialects.native import (
     routes_kernels,
     routes_links,
     routes_ports,
+    routes_renders,
     routes_run,
     routes_sandboxes,
     routes_skills,
@@ -70,6 +71,7 @@ OPERATIONS = (
     *routes_terminals.OPERATIONS,
     *routes_skills.OPERATIONS,
     *routes_images.OPERATIONS,
+    *routes_renders.OPERATIONS,
     *routes_audit.OPERATIONS,
 )
 """All of the native API; those that are called most come first, because the first that fits is taken."""

@@ -203,6 +203,11 @@ def input_files(files: Mapping[str, Uploadable] | None) -> list[dict[str, str]]:
     return found
 
 
+def assets_of(assets: Mapping[str, Uploadable] | None) -> list[dict[str, str]]:
+    """Build the files that go in with a deck."""
+    return [{"name": each["path"], "base64": each["base64"]} for each in input_files(assets)]
+
+
 def read_timeout(body: Mapping[str, Any], patience_s: float) -> float | None:
     """Return how long the answer to a run may take: for ever, unless the run itself has a limit."""
     limit = body.get("timeout_seconds")

@@ -14,6 +14,7 @@ from warren.errors import (
     Overloaded,
     PreconditionFailed,
     QuotaExceeded,
+    RenderFailed,
     RequestError,
     SandboxLost,
     StartFailed,
@@ -28,6 +29,7 @@ from warren.sdk._async.executions import AsyncExecution, AsyncStream
 from warren.sdk._async.files import AsyncFiles
 from warren.sdk._async.kernels import AsyncKernels
 from warren.sdk._async.ports import AsyncPorts
+from warren.sdk._async.renders import AsyncRenders
 from warren.sdk._async.sandbox import AsyncSandbox
 from warren.sdk._async.sandboxes import AsyncSandboxes
 from warren.sdk._async.skills import AsyncSkills
@@ -37,6 +39,7 @@ from warren.sdk._sync.executions import Execution, Stream
 from warren.sdk._sync.files import Files
 from warren.sdk._sync.kernels import Kernels
 from warren.sdk._sync.ports import Ports
+from warren.sdk._sync.renders import Renders
 from warren.sdk._sync.sandbox import Sandbox
 from warren.sdk._sync.sandboxes import Sandboxes
 from warren.sdk._sync.skills import Skills
@@ -65,6 +68,7 @@ from warren.sdk.values import (
     TerminalInfo,
     Usage,
 )
+from warren.sdk.values_renders import DegradedSlide, Rendered, RenderInfo, RenderStep
 
 __all__ = [
     "AsyncClient",
@@ -72,6 +76,7 @@ __all__ = [
     "AsyncFiles",
     "AsyncKernels",
     "AsyncPorts",
+    "AsyncRenders",
     "AsyncSandbox",
     "AsyncSandboxes",
     "AsyncSkills",
@@ -83,6 +88,7 @@ __all__ = [
     "Client",
     "ConfigError",
     "Conflict",
+    "DegradedSlide",
     "Display",
     "EngineError",
     "EngineUnavailable",
@@ -119,6 +125,11 @@ __all__ = [
     "PreconditionFailed",
     "QuotaExceeded",
     "Raised",
+    "RenderFailed",
+    "RenderInfo",
+    "RenderStep",
+    "Rendered",
+    "Renders",
     "RequestError",
     "Result",
     "Retries",

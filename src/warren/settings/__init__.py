@@ -12,6 +12,7 @@ or `SecretStr | None`: it is masked wherever it is shown, and can come from a fi
 from warren.settings.entries import Entry, mask, variable_of
 from warren.settings.groups import CapacitySettings, LimitSettings, QuotaSettings, TracingSettings
 from warren.settings.groups_identity import JwtSettings, TenantSettings
+from warren.settings.groups_render import RenderSettings
 from warren.settings.kinds import parse_size
 from warren.settings.root import Settings, entries, names
 from warren.settings.sources import FILE, Origin, Source
@@ -24,6 +25,7 @@ __all__ = [
     "LimitSettings",
     "Origin",
     "QuotaSettings",
+    "RenderSettings",
     "Settings",
     "Source",
     "TenantSettings",

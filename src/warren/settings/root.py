@@ -25,6 +25,7 @@ from warren.settings.groups_egress import EgressSettings
 from warren.settings.groups_identity import JwtSettings, TenantSettings
 from warren.settings.groups_mcp import McpSettings
 from warren.settings.groups_packages import PackageSettings
+from warren.settings.groups_render import RenderSettings
 from warren.settings.kinds import Group, Names, Seconds
 from warren.settings.sources import (
     FILE,
@@ -98,6 +99,7 @@ class Settings(Group):
     dialects: DialectsSettings = Field(default=DialectsSettings(), description="The APIs of other products.")
     mcp: McpSettings = Field(default=McpSettings(), description="Tools for models, by MCP.")
     packages: PackageSettings = Field(default=PackageSettings(), description="Packages that sandboxes install.")
+    render: RenderSettings = Field(default=RenderSettings(), description="HTML decks to PowerPoint.")
     log: LogSettings = Field(default=LogSettings(), description="What the service says on standard error.")
     tracing: TracingSettings = Field(default=TracingSettings(), description="Traces of requests.")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from warren.errors import Error, NotFound
 from warren.sdk._async.connection import AsyncConnection
 from warren.sdk._async.images import build_image, get_image
+from warren.sdk._async.renders import AsyncRenders
 from warren.sdk._async.sandboxes import AsyncSandboxes
 from warren.sdk._async.skills import AsyncSkills
 from warren.sdk.address import encode
@@ -52,6 +53,8 @@ class AsyncClient:
         self._connection = AsyncConnection(url, api_key, timeout=timeout, retries=how_often, transport=transport)
         self.sandboxes = AsyncSandboxes(self._connection)
         """All sandboxes: to make, find and list them."""
+        self.renders = AsyncRenders(self._connection)
+        """Presentations of pages."""
         self.skills = AsyncSkills(self._connection)
         """The skills that the service keeps for you."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from warren.errors import Error, NotFound
 from warren.sdk._sync.connection import Connection
 from warren.sdk._sync.images import build_image, get_image
+from warren.sdk._sync.renders import Renders
 from warren.sdk._sync.sandboxes import Sandboxes
 from warren.sdk._sync.skills import Skills
 from warren.sdk.address import encode
@@ -53,6 +54,8 @@ class Client:
         self._connection = Connection(url, api_key, timeout=timeout, retries=how_often, transport=transport)
         self.sandboxes = Sandboxes(self._connection)
         """All sandboxes: to make, find and list them."""
+        self.renders = Renders(self._connection)
+        """Presentations of pages."""
         self.skills = Skills(self._connection)
         """The skills that the service keeps for you."""
 

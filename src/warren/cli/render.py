@@ -1,0 +1,152 @@
+"""`warren render`: a page with slides becomes a presentation."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import zipfile
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.cli.options import AsJson, Url
+from warren.cli.stored import DataDir
+from warren.cli.tables import as_plain, print_json, wants_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warren import AsyncClient, Rendered, RenderStep
+    from warren.cli.signals import Signals
+
+EXAMPLES = """\b
+Examples:
+  warren render deck.html
+  warren render deck.html --editable -o talk.pptx
+  warren render deck.html --assets pictures --previews slides
+  warren render deck.html --url https://sandboxes.example.com
+"""
+
+_PHASES = {"load": "loading the page", "slides": "taking slides", "write": "writing the presentation"}
+
+
+def render(
+    page: Annotated[str, typer.Argument(metavar="PAGE", help="The HTML; each element of the class slide is a slide.")],
+    *,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The .pptx, or a .zip of everything."),
+    ] = None,
+    assets: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", show_default=False, help="Files that the page finds under assets/."),
+    ] = None,
+    editable: Annotated[
+        bool | None,
+        typer.Option("--editable/--pictures", show_default=False, help="Text and shapes, or a picture a slide."),
+    ] = None,
+    previews: Annotated[
+        str | None, typer.Option(metavar="DIR", show_default=False, help="Save a picture of each slide here.")
+    ] = None,
+    url: Url = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> int:
+    """Make a PowerPoint presentation of a page.
+
+    The page is rendered in a sandbox of its own, without a network, so what it loads it must bring: in the folder given
+    with --assets, or in itself. Without -o the presentation is beside the page. Needs the image office once:
+    warren image build office.
+    """
+    from warren.cli.connection import Target, run_with_client
+
+    html, files = _read_page(page), _read_assets(page, assets)
+    target, wanted = Target(url, data_dir), output or f"{os.path.splitext(page)[0]}.pptx"
+
+    async def work(client: AsyncClient, _signals: Signals) -> int:
+        with _progress() as show:
+            made = await client.renders.create(html, assets=files, editable=editable, progress=show)
+        _save(made.archive, wanted, previews)
+        _tell(made, wanted, as_json=wants_json(as_json))
+        return 0
+
+    return run_with_client(target, work)
+
+
+def _read_page(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return file.read()
+    except OSError as exc:
+        raise typer.BadParameter(f"{path} cannot be read: {os.strerror(exc.errno or 0)}.") from exc
+    except UnicodeDecodeError as exc:
+        raise typer.BadParameter(f"{path} is not a text file in UTF-8.") from exc
+
+
+def _read_assets(page: str, folder: str | None) -> dict[str, bytes]:
+    """Read the files of a folder; the one beside the page, if there is one, when none is named."""
+    beside = os.path.join(os.path.dirname(page), "assets")
+    if folder is None and not os.path.isdir(beside):
+        return {}
+    found: dict[str, bytes] = {}
+    try:
+        with os.scandir(folder or beside) as entries:
+            for entry in entries:
+                if entry.is_file():
+                    with open(entry.path, "rb") as file:
+                        found[entry.name] = file.read()
+    except OSError as exc:
+        raise typer.BadParameter(f"{folder or beside} cannot be read: {os.strerror(exc.errno or 0)}.") from exc
+    return found
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[RenderStep], None]]:
+    """Show how far it is, to somebody who looks."""
+    if not sys.stderr.isatty():
+        yield lambda _step: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting the browser", total=None)
+
+        def show(step: RenderStep) -> None:
+            text = _PHASES.get(step.phase, step.phase)
+            bar.update(task, description=text, completed=step.done, total=step.total or None)
+
+        yield show
+
+
+def _save(archive: bytes, output: str, previews: str | None) -> None:
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        names = opened.namelist()
+        if output.endswith(".zip"):
+            content = archive
+        else:
+            content = opened.read(next(name for name in names if name.endswith(".pptx")))
+        with open(output, "wb") as file:
+            file.write(content)
+        if previews is None:
+            return
+        os.makedirs(previews, exist_ok=True)
+        for name in names:
+            # Only the last part: the archive comes from where a stranger's page was shown.
+            if name.endswith(".png"):
+                with open(os.path.join(previews, os.path.basename(name)), "wb") as file:
+                    file.write(opened.read(name))
+
+
+def _tell(made: Rendered, output: str, *, as_json: bool) -> None:
+    info = made.info
+    if as_json:
+        print_json({"output": output, **as_plain(info)})
+        return
+    for each in info.degraded:
+        print(f"slide {each.slide} is a picture: {each.why}", file=sys.stderr)
+    kind = "editable" if info.version == "v2" else "as pictures"
+    print(f"{output}: {info.slides} slides, {kind}.")

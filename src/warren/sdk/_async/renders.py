@@ -1,0 +1,95 @@
+"""Presentations of pages: HTML with slides in, PowerPoint out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from warren.errors import RenderFailed
+from warren.sdk.address import encode
+from warren.sdk.events import EventParser
+from warren.sdk.failures import build_stream_error
+from warren.sdk.io_async import in_thread
+from warren.sdk.options import assets_of
+from warren.sdk.request import api
+from warren.sdk.values import build
+from warren.sdk.values_renders import Rendered, RenderInfo, RenderStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from warren.sdk._async.connection import AsyncConnection
+    from warren.sdk.content import Uploadable
+
+
+class AsyncRenders:
+    """Makes presentations, and knows those that are made in the background."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def create(
+        self,
+        html: str,
+        *,
+        assets: Mapping[str, Uploadable] | None = None,
+        editable: bool | None = None,
+        name: str = "presentation",
+        progress: Callable[[RenderStep], object] | None = None,
+    ) -> Rendered:
+        """Make a presentation of a page, in which each element of the class `slide` is a slide. Raises RenderFailed.
+
+        The page finds `assets` under `assets/`. With `editable` it is text, shapes, tables and pictures, without it one
+        picture a slide; when not given, as the operator chose. It raises other Errors too.
+        """
+        render = await self.start(html, assets=assets, editable=editable, name=name)
+        try:
+            info = await self.wait(render.id, progress=progress)
+            if info.status == "failed":
+                raise RenderFailed(info.error or "rendering failed", reason=info.reason or "failed")
+            return Rendered(archive=await self.result(render.id), info=info)
+        finally:
+            await self.delete(render.id)
+
+    async def start(
+        self,
+        html: str,
+        *,
+        assets: Mapping[str, Uploadable] | None = None,
+        editable: bool | None = None,
+        name: str = "presentation",
+    ) -> RenderInfo:
+        """Begin to make a presentation in the background. Raises Error."""
+        files = await in_thread(assets_of, assets)
+        body = {"html": html, "assets": files, "editable": editable, "name": name, "background": True}
+        return build(RenderInfo, await self._connection.ask_json(api("POST", "renders", json=body)))
+
+    async def get(self, render_id: str) -> RenderInfo:
+        """Find one. Raises NotFound and other Errors."""
+        return build(RenderInfo, await self._connection.ask_json(api("GET", "renders", encode(render_id))))
+
+    async def list(self) -> tuple[RenderInfo, ...]:
+        """List yours, newest first. Raises Error."""
+        found = await self._connection.ask_json(api("GET", "renders"))
+        return tuple(build(RenderInfo, each) for each in found["items"])
+
+    async def wait(self, render_id: str, *, progress: Callable[[RenderStep], object] | None = None) -> RenderInfo:
+        """Wait until one is done, or has failed, and tell how far it is. Raises NotFound and other Errors."""
+        request = api("GET", "renders", encode(render_id), "events", read_timeout_s=None)
+        parser = EventParser()
+        async with self._connection.open(request) as answer:
+            async for piece in answer.aiter_bytes():
+                for event in parser.feed(piece):
+                    if event.name == "error":
+                        raise build_stream_error(json.loads(event.data))
+                    if event.name == "progress" and progress is not None:
+                        progress(build(RenderStep, json.loads(event.data)))
+        return await self.get(render_id)
+
+    async def result(self, render_id: str) -> bytes:
+        """Read the archive that one made. Raises Conflict while it is not done, RenderFailed and other Errors."""
+        return (await self._connection.ask(api("GET", "renders", encode(render_id), "result"))).content
+
+    async def delete(self, render_id: str) -> None:
+        """End one that is not done, and delete what it made. Raises Error."""
+        await self._connection.ask(api("DELETE", "renders", encode(render_id)))

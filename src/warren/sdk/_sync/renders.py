@@ -1,0 +1,96 @@
+# Made from src/warren/sdk/_async/renders.py by `make sdk`: change that instead.
+"""Presentations of pages: HTML with slides in, PowerPoint out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from warren.errors import RenderFailed
+from warren.sdk.address import encode
+from warren.sdk.events import EventParser
+from warren.sdk.failures import build_stream_error
+from warren.sdk.io_sync import in_thread
+from warren.sdk.options import assets_of
+from warren.sdk.request import api
+from warren.sdk.values import build
+from warren.sdk.values_renders import Rendered, RenderInfo, RenderStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from warren.sdk._sync.connection import Connection
+    from warren.sdk.content import Uploadable
+
+
+class Renders:
+    """Makes presentations, and knows those that are made in the background."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(
+        self,
+        html: str,
+        *,
+        assets: Mapping[str, Uploadable] | None = None,
+        editable: bool | None = None,
+        name: str = "presentation",
+        progress: Callable[[RenderStep], object] | None = None,
+    ) -> Rendered:
+        """Make a presentation of a page, in which each element of the class `slide` is a slide. Raises RenderFailed.
+
+        The page finds `assets` under `assets/`. With `editable` it is text, shapes, tables and pictures, without it one
+        picture a slide; when not given, as the operator chose. It raises other Errors too.
+        """
+        render = self.start(html, assets=assets, editable=editable, name=name)
+        try:
+            info = self.wait(render.id, progress=progress)
+            if info.status == "failed":
+                raise RenderFailed(info.error or "rendering failed", reason=info.reason or "failed")
+            return Rendered(archive=self.result(render.id), info=info)
+        finally:
+            self.delete(render.id)
+
+    def start(
+        self,
+        html: str,
+        *,
+        assets: Mapping[str, Uploadable] | None = None,
+        editable: bool | None = None,
+        name: str = "presentation",
+    ) -> RenderInfo:
+        """Begin to make a presentation in the background. Raises Error."""
+        files = in_thread(assets_of, assets)
+        body = {"html": html, "assets": files, "editable": editable, "name": name, "background": True}
+        return build(RenderInfo, self._connection.ask_json(api("POST", "renders", json=body)))
+
+    def get(self, render_id: str) -> RenderInfo:
+        """Find one. Raises NotFound and other Errors."""
+        return build(RenderInfo, self._connection.ask_json(api("GET", "renders", encode(render_id))))
+
+    def list(self) -> tuple[RenderInfo, ...]:
+        """List yours, newest first. Raises Error."""
+        found = self._connection.ask_json(api("GET", "renders"))
+        return tuple(build(RenderInfo, each) for each in found["items"])
+
+    def wait(self, render_id: str, *, progress: Callable[[RenderStep], object] | None = None) -> RenderInfo:
+        """Wait until one is done, or has failed, and tell how far it is. Raises NotFound and other Errors."""
+        request = api("GET", "renders", encode(render_id), "events", read_timeout_s=None)
+        parser = EventParser()
+        with self._connection.open(request) as answer:
+            for piece in answer.iter_bytes():
+                for event in parser.feed(piece):
+                    if event.name == "error":
+                        raise build_stream_error(json.loads(event.data))
+                    if event.name == "progress" and progress is not None:
+                        progress(build(RenderStep, json.loads(event.data)))
+        return self.get(render_id)
+
+    def result(self, render_id: str) -> bytes:
+        """Read the archive that one made. Raises Conflict while it is not done, RenderFailed and other Errors."""
+        return (self._connection.ask(api("GET", "renders", encode(render_id), "result"))).content
+
+    def delete(self, render_id: str) -> None:
+        """End one that is not done, and delete what it made. Raises Error."""
+        self._connection.ask(api("DELETE", "renders", encode(render_id)))

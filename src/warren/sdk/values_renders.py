@@ -1,0 +1,64 @@
+"""What a service answers about renders of slides, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime  # noqa: TC003 - a field's type, read where the page about the library is made
+
+from warren.sdk.values import TIME, Owner, build_all, build_one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegradedSlide:
+    """A slide that is a picture though it was meant to be editable."""
+
+    slide: int
+    """Its number, from 1."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderInfo:
+    """A deck that is rendered, and what became of it."""
+
+    id: str
+    status: str
+    """queued, running, done or failed."""
+    version: str
+    """v1 (pictures) or v2 (editable)."""
+    name: str
+    slides: int
+    degraded: tuple[DegradedSlide, ...] = field(metadata=build_all(DegradedSlide))
+    reason: str | None
+    """Why it failed, in a word."""
+    error: str | None
+    """Why it failed, in a sentence."""
+    owner: Owner = field(metadata=build_one(Owner))
+    created_at: datetime = field(metadata=TIME)
+    finished_at: datetime | None = field(metadata=TIME)
+    expires_at: datetime = field(metadata=TIME)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is done, or has failed."""
+        return self.finished_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderStep:
+    """How far a render is."""
+
+    phase: str
+    """load, slides or write."""
+    done: int
+    total: int
+    """0 where nobody knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """A presentation, and what is known about it."""
+
+    archive: bytes = field(repr=False)
+    """A zip: the presentation, and a picture of each slide under `slides/`."""
+    info: RenderInfo
