@@ -54,7 +54,9 @@ def add_chart(value: Chart, page: Page) -> None:
     box, scale = value.box, page.scale
     places = (scale.place(box.x), scale.place(box.y), scale.length(box.width), scale.length(box.height))
     framed = page.slide.shapes.add_chart(kind, *places, data)
-    framed.name = plain(value.name)[:200] or f"Chart {page.take_id() - 1}"
+    number = page.take_id()
+    framed.element.nvGraphicFramePr.cNvPr.set("id", str(number))
+    framed.name = plain(value.name)[:200] or f"Chart {number - 1}"
     _dress(framed.chart, value, page)
     for number in framed.chart.element.iter(_AXIS, _CROSSING):
         # python-pptx numbers axes below zero, which the schema forbids.
