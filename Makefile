@@ -8,11 +8,29 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command "make lock"
 TOOLS := mkfs.ext4 bwrap curl vi top
 PACKAGES := e2fsprogs bubblewrap curl vim-tiny procps
+# What slides and documents are tested with: Chromium, LaTeX, the fonts of the image `office`, and LibreOffice to read back.
+OFFICE_TOOLS := chromium-headless-shell pdflatex pdftotext soffice
+OFFICE_PACKAGES := chromium-headless-shell fontconfig texlive-latex-base texlive-latex-recommended texlive-fonts-recommended lmodern \
+	fonts-liberation fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji fonts-inter fonts-jetbrains-mono \
+	fonts-crosextra-carlito fonts-crosextra-caladea libreoffice-impress poppler-utils
 # A proxy, for the page about it. Where systemd runs, its package would start one for the whole machine.
 ifeq ($(wildcard /run/systemd/system),)
 TOOLS += nginx
 PACKAGES += nginx
 endif
+
+# Installs the packages of the second list where a program of the first is missing, and says so where that cannot be.
+define bring
+missing=; for tool in $(1); do \
+	PATH="$$PATH:/usr/sbin:/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; \
+done; \
+if [ -z "$$missing" ]; then exit 0; fi; \
+install() { DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends $(2) >/dev/null; }; \
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	install 2>/dev/null || { apt-get update --quiet=2 && install; } && exit 0; \
+fi; \
+echo "not installed:$$missing. Tests that need them say so and are skipped; the packages are $(2)" >&2
+endef
 
 # Whom this machine trusts, a company's proxy for example, uv shall trust too.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
@@ -41,15 +59,8 @@ $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 	@echo "Ready. Try: $(BIN)/warren run -c 'print(1 + 1)'"
 
 tools: # what the tests run beside Python: mkfs.ext4 for disk quotas, bubblewrap to compare with, curl for the examples
-	@missing=; for tool in $(TOOLS); do \
-		PATH="$$PATH:/usr/sbin:/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; \
-	done; \
-	if [ -z "$$missing" ]; then exit 0; fi; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get install --quiet=2 --yes $(PACKAGES) >/dev/null || \
-		{ apt-get update --quiet=2 && apt-get install --quiet=2 --yes $(PACKAGES) >/dev/null; } && exit 0; \
-	fi; \
-	echo "not installed:$$missing. Tests that need them say so and are skipped; the packages are $(PACKAGES)" >&2
+	@$(call bring,$(TOOLS),$(PACKAGES))
+	@$(call bring,$(OFFICE_TOOLS),$(OFFICE_PACKAGES))
 
 check: setup ## lint, formatting, types, layers, house rules
 	$(BIN)/ruff check

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from warren.core.image_system import build_command, find_missing
 from warren.core.images import Catalog
 
 if TYPE_CHECKING:
@@ -34,6 +35,16 @@ def images_dir() -> str:
 def python_image(images_dir: str) -> Image:
     """The smallest image, built the first time it is asked for."""
     return Catalog(images_dir).build("python")
+
+
+@pytest.fixture(scope="session")
+def office_image(images_dir: str) -> Image:
+    """The image with a browser and LaTeX, where this system has what it needs; the first who asks builds it."""
+    catalog = Catalog(images_dir)
+    missing = find_missing(catalog.spec("office").parts)
+    if missing:
+        pytest.skip(f"this system does not have {', '.join(missing)}: {build_command(missing)}")
+    return catalog.build("office")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,12 +28,19 @@ def add_fonts(build: Build) -> None:
     os.makedirs(f"{venv}/etc")
     os.makedirs(f"{venv}/{_CACHE}")
     config = f"{venv}/etc/fonts.conf"
-    program = shutil.which("fc-cache")
-    if build.spec.root == "host" and program is not None:
+    if build.spec.root == "host" and shutil.which("fc-cache") is not None:
         # WHY two: fonts are cached by where they lie, which is the same inside; the cache itself lies elsewhere there.
-        _write(config, build_config(fonts, f"{venv}/{_CACHE}"))
-        run(build, [program, "--system-only"], env={"FONTCONFIG_FILE": config})
+        _write(config, build_config({}, f"{venv}/{_CACHE}"))
+        run(build, ["fc-cache", "--system-only"], env={"FONTCONFIG_FILE": config})
+        installed = _list_installed(build, config)
+        fonts = {name: other for name, other in fonts.items() if name.casefold() not in installed}
     _write(config, build_config(fonts, f"{VENV_INSIDE}/{_CACHE}"))
+
+
+def _list_installed(build: Build, config: str) -> set[str]:
+    said: list[str] = []
+    run(build, ["fc-list", "--format", "%{family}\n"], said.append, env={"FONTCONFIG_FILE": config})
+    return {name.strip().casefold() for line in said for name in line.split(",")}
 
 
 def build_config(fonts: Mapping[str, str], cache: str) -> str:
@@ -52,10 +59,11 @@ def build_config(fonts: Mapping[str, str], cache: str) -> str:
 
 
 def _stand_in(name: str, installed: str) -> str:
-    # WHY "same": browsers take a substitute only if it is as strongly meant as what was asked for, else their own.
+    # WHY "same", and "prefer": Chromium takes a substitute only if it is as strongly meant as what was asked for, and
+    # comes before it. So a font that is there needs no stand-in, or it would never be seen.
     return (
         f'<alias binding="same"><family>{escape(name)}</family>'
-        f"<accept><family>{escape(installed)}</family></accept></alias>\n"
+        f"<prefer><family>{escape(installed)}</family></prefer></alias>\n"
     )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from warren.core.places import Place
     from warren.core.sandboxes import Sandboxes
     from warren.domain import ExecResult, Limits
+    from warren.egress import Egress
     from warren.records import Caller, Execution
 
 MAX_FILES_IN = 1000
@@ -49,8 +50,11 @@ class OneShot:
     image: str | None = None
     limits: Limits | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    egress: Egress | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     """By path, relative to the workspace."""
+    outputs: tuple[str, ...] = ()
+    """The files to give back, whatever else there is; all that changed unless there are any."""
     max_files: int = 100
     """Changed files to give back."""
     max_bytes: int = 16 * MIB
@@ -105,21 +109,39 @@ class OneShots:
             raise InvalidRequest("a one-shot keeps nothing: it has neither a background nor an idempotency key")
         if len(shot.files) > MAX_FILES_IN:
             raise TooLarge(f"a one-shot takes at most {MAX_FILES_IN} files: pack them into an archive")
-        async with self.fresh(caller, image=shot.image, limits=shot.limits, env=shot.env) as place:
+        async with self.fresh(
+            caller, image=shot.image, limits=shot.limits, env=shot.env, egress=shot.egress
+        ) as place:
             await _put_files(place.link, shot.files)
             # Nothing runs after it, so there is nothing to save its variables for.
             request = dataclasses.replace(shot.request, checkpoint=False)
             execution = await self._executions.run(caller, place.id, request, is_kept=False)
             assert execution.result is not None
-            files, complete = await _get_files(place.link, execution.result, shot)
+            if shot.outputs:
+                files, complete = await _get_outputs(place.link, shot)
+            else:
+                files, complete = await _get_files(place.link, execution.result, shot)
         return OneShotResult(execution, files, complete)
 
     @contextlib.asynccontextmanager
     async def fresh(
-        self, caller: Caller, *, image: str | None, limits: Limits | None, env: Mapping[str, str] | None = None
+        self,
+        caller: Caller,
+        *,
+        image: str | None,
+        limits: Limits | None,
+        env: Mapping[str, str] | None = None,
+        egress: Egress | None = None,
     ) -> AsyncIterator[Place]:
         """Have a sandbox that is there for the body alone, and in use all that time."""
-        new = NewSandbox(image=image, limits=limits, storage=Storage.EPHEMERAL, env=env or {}, idle_timeout_s=ORPHAN_S)
+        new = NewSandbox(
+            image=image,
+            limits=limits,
+            storage=Storage.EPHEMERAL,
+            env=env or {},
+            egress=egress,
+            idle_timeout_s=ORPHAN_S,
+        )
         sandbox, _ = await self._sandboxes.create(caller, new)
         try:
             async with self._sandboxes.use(caller, sandbox.id) as place:
@@ -151,6 +173,23 @@ async def _put_files(link: Link, files: Mapping[str, bytes]) -> None:
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     await link.unpack(".", archive.getvalue())
+
+
+async def _get_outputs(link: Link, shot: OneShot) -> tuple[tuple[OutputFile, ...], bool]:
+    found: list[OutputFile] = []
+    complete, room = True, shot.max_bytes
+    for path in shot.outputs:
+        try:
+            content = await link.read_bytes(path, room)
+        except TooLarge:
+            complete = False
+            continue
+        except Error:
+            """It was not made, or is no file."""
+            continue
+        room -= len(content)
+        found.append(OutputFile(path, "created", content))
+    return tuple(found), complete
 
 
 async def _get_files(link: Link, result: ExecResult, shot: OneShot) -> tuple[tuple[OutputFile, ...], bool]:

@@ -113,6 +113,9 @@ class ChatuiSettings(DialectSettings):
         default=False, description="Let containers ask for the file of `env_file`: whatever runs there can read it."
     )
     env_file: str = Field(default="", description="A file of this host that such a container gets as `~/.env`.")
+    latex_image: str = Field(
+        default="office", description="What LaTeX documents are compiled in, if it is built; else the usual image."
+    )
     latex_timeout_s: int = Field(default=120, ge=1, le=3600, description="Seconds that a LaTeX document may take.")
     latex_body_bytes: Size = Field(default=34_583_336, ge=1024, description="Largest body of a LaTeX request.")
 

@@ -29,7 +29,9 @@ MAX_FILES = 25_000_000
 MAX_OUTPUT = 25_000_000
 _SOURCE = "main.tex"
 _EXCERPT = 4000
-_COMPILE = "pdflatex -interaction=nonstopmode -halt-on-error -file-line-error -no-shell-escape"
+_CAREFUL = "openin_any=p openout_any=p"
+"""Of the sandbox's files a document reads and writes its own alone. None of the others is a secret, or anybody's."""
+_COMPILE = f"{_CAREFUL} pdflatex -interaction=nonstopmode -halt-on-error -file-line-error -no-shell-escape"
 
 
 def clean_name(name: str) -> str:
@@ -37,14 +39,15 @@ def clean_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-")[:64] or "document"
 
 
-def parse_tex(body: Tex, timeout_s: float) -> OneShot:
+def parse_tex(body: Tex, *, image: str | None, timeout_s: float) -> OneShot:
     """Build what compiles a document, in a sandbox of its own. Raises Refused."""
     job = clean_name(body.job_name)
     once = f"{_COMPILE} -jobname={shlex.quote(job)} {_SOURCE}"
     code = f"command -v pdflatex >/dev/null || exit {NO_LATEX}\n{once} >/dev/null && {once}"
     files = _parse_files(body) | {_SOURCE: body.tex.encode("utf-8", "replace")}
     request = NewExecution(kind=ExecKind.SHELL, code=code, timeout_s=timeout_s, echo=Echo.NONE, kill_leftovers=True)
-    return OneShot(request=request, files=files, max_bytes=2 * MAX_OUTPUT)
+    outputs = (f"{job}.pdf", f"{job}.log")
+    return OneShot(request=request, image=image, files=files, outputs=outputs, max_bytes=2 * MAX_OUTPUT)
 
 
 def _parse_files(body: Tex) -> dict[str, bytes]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from warren.domain import Cause
-from warren.errors import Overloaded, QuotaExceeded
+from warren.errors import NotFound, Overloaded, QuotaExceeded
 from warren.gateway.dialects.chatui import latex, schemas, translate, words
 from warren.gateway.dialects.details import Refused
 from warren.gateway.large import answer_with
@@ -27,7 +27,8 @@ async def render_latex(call: Call) -> ASGIApp:
     body, settings = call.body(schemas.Tex), call.settings.dialects.chatui
     await words.check_rate(call, "containers", settings.creates_per_minute, words.CREATE_RATE)
     job = latex.clean_name(body.job_name)
-    shot = latex.parse_tex(body, settings.latex_timeout_s)
+    image = await _find_image(call)
+    shot = latex.parse_tex(body, image=image, timeout_s=settings.latex_timeout_s)
     try:
         done = await finish_unless_left(call.receive, call.service.oneshots.run(call.caller, shot))
     except (Overloaded, QuotaExceeded) as error:
@@ -38,9 +39,13 @@ async def render_latex(call: Call) -> ASGIApp:
         raise Refused(504, f"render timeout exceeded after {settings.latex_timeout_s} seconds")
     if result.exit_code == latex.NO_LATEX:
         raise Refused(
-            501, f"The image {call.service.policy.image!r} has no pdflatex: use one that has to render LaTeX documents."
+            501,
+            f"The image {image or call.service.policy.image!r} has no pdflatex: build the image "
+            f"{settings.latex_image!r} with `warren image build {settings.latex_image}`.",
         )
     files = {each.path: each.content for each in done.files}
+    if result.ok and not done.files_complete:
+        raise Refused(400, f"render output exceeds max size of {latex.MAX_OUTPUT} bytes")
     if not result.ok or f"{job}.pdf" not in files:
         raise Refused(422, latex.read_failure(done, files, job))
     content = await to_thread.run_sync(latex.build_archive, job, body.tex, files, result.duration_ms / 1000)
@@ -52,6 +57,15 @@ async def render_latex(call: Call) -> ASGIApp:
         (b"x-render-id", translate.render_id(done.execution.id).encode()),
     )
     return answer_with(call, len(content), lambda: Reply(content, 200, headers))
+
+
+async def _find_image(call: Call) -> str | None:
+    """Return the image that has LaTeX if it is built; else documents are tried in the one that everybody gets."""
+    name = call.settings.dialects.chatui.latex_image
+    try:
+        return (await call.service.images.get(name)).name
+    except NotFound:
+        return None
 
 
 def _body_limit(settings: Settings) -> int:
