@@ -97,6 +97,14 @@ lock: setup ## choose package versions anew: ours, and those of the images
 		$(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(sys.stdin.buffer)["packages"], sep="\n")' < $$spec | \
 		$(LOCK) --upgrade - -o $${spec%.toml}.lock || exit 1; \
 	done
+	for lock in images/*.npm.json; do \
+		folder=$$(mktemp -d) && $(BIN)/python -c 'import json, sys, tomllib; \
+			wanted = tomllib.load(sys.stdin.buffer)["node"]["packages"]; \
+			print(json.dumps({"name": "image", "private": True, "dependencies": dict(each.split("==") for each in wanted)}))' \
+			< $${lock%.npm.json}.toml > $$folder/package.json && \
+		npm install --prefix $$folder --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund && \
+		mv $$folder/package-lock.json $$lock && rm -r $$folder || exit 1; \
+	done
 
 docs: setup ## write the reference pages that come from the code
 	$(BIN)/python tests/house/settings_page.py docs/reference/settings.md
