@@ -81,6 +81,10 @@ EXPECTED: dict[str, tuple[str, dict[str, Any], set[str]]] = {
             "limits.pids": 128,
             "limits.disk_bytes": 512 << 20,
             "dialects.chatui.allow_pip": True,
+            "render.version": "v2",
+            "render.timeout_s": 90,
+            "render.wait_s": 0.75,
+            "render.cpus": 2.0,
         },
         {
             "METRICS_AUTH_REQUIRED",
@@ -92,8 +96,7 @@ EXPECTED: dict[str, tuple[str, dict[str, Any], set[str]]] = {
             "SANDBOX_IMAGE",
             "SANDBOX_UID",
             "SANDBOX_TMP_ROOT_SIZE",
-            "SLIDE_RENDERING_VERSION",
-            "RENDER_TIMEOUT_SECONDS",
+            "RENDER_SANDBOX_SHM_SIZE",
         },
     ),
     "onit.yaml": (

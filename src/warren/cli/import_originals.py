@@ -16,6 +16,7 @@ from warren.cli.import_rules import (
     per_minute,
     processors,
     size,
+    thousandths,
     to,
     whole,
     words,
@@ -33,7 +34,6 @@ _NO_NETWORK = "a sandbox has no network"
 _OWN_IMAGES = "images are built here: `warren image list` shows them, and docs/howto/images.md how to make one"
 _TIMES = "it is done when it is due, and not every so often"
 _FIXED = "it is fixed here"
-_RENDERING = "slides are not rendered yet"
 _CPU_TIME = "a sandbox is not used up: each execution has a timeout, and `limits.cpus` says how fast it is"
 
 _OTARI: Mapping[str, Rule] = {
@@ -210,31 +210,31 @@ _CHATUI: Mapping[str, Rule] = {
     "SANDBOX_ENV_TARGET_PATH": nothing("it is always `~/.env`", "/home/sandbox/.env"),
     "LATEX_RENDER_TIMEOUT_SECONDS": to("dialects.chatui.latex_timeout_s", whole),
     **{
-        name: nothing(_RENDERING)
-        for name in (
-            "SLIDE_RENDERING_VERSION",
-            "RENDERING_VERSION",
-            "ACTIVE_RENDERING_VERSION",
-            "RENDER_TIMEOUT_SECONDS",
-            "RENDER_QUEUE_TIMEOUT_MS",
-            "PAGE_LOAD_TIMEOUT_MS",
-            "MAX_CONCURRENT_RENDERS",
-            "RENDER_RATE_LIMIT_REQUESTS_PER_WINDOW",
-            "RENDER_RATE_LIMIT_WINDOW_SECONDS",
-            "RENDER_MAX_REQUEST_BODY_BYTES",
-            "RENDER_MAX_HTML_CHARS",
-            "RENDER_MAX_INPUT_FILES",
-            "RENDER_MAX_SLIDES",
-            "RENDER_MAX_ASSET_BYTES",
-            "RENDER_MAX_TOTAL_ASSET_BYTES",
-            "RENDER_MAX_OUTPUT_BYTES",
-            "RENDER_SANDBOX_MEM_LIMIT",
-            "RENDER_SANDBOX_CPU_QUOTA",
-            "RENDER_SANDBOX_PIDS_LIMIT",
-            "RENDER_SANDBOX_TMP_ROOT_SIZE",
-            "RENDER_SANDBOX_SHM_SIZE",
-        )
+        name: to("render.version", one_of(v1="v1", v2="v2"))
+        for name in ("SLIDE_RENDERING_VERSION", "RENDERING_VERSION", "ACTIVE_RENDERING_VERSION")
     },
+    "RENDER_TIMEOUT_SECONDS": to("render.timeout_s", number),
+    "RENDER_QUEUE_TIMEOUT_MS": to("render.wait_s", thousandths),
+    "PAGE_LOAD_TIMEOUT_MS": nothing("a page has all the time that its deck has: `render.timeout_s`"),
+    "MAX_CONCURRENT_RENDERS": to("render.at_once", whole),
+    "RENDER_RATE_LIMIT_WINDOW_SECONDS": PART,
+    "RENDER_RATE_LIMIT_REQUESTS_PER_WINDOW": to("render.per_minute", per_minute("RENDER_RATE_LIMIT_WINDOW_SECONDS")),
+    "RENDER_MAX_REQUEST_BODY_BYTES": to("render.body_bytes", whole),
+    "RENDER_MAX_HTML_CHARS": to("render.html_chars", whole),
+    "MAX_HTML_CHARS": to("render.html_chars", whole),
+    "RENDER_MAX_INPUT_FILES": to("render.files", whole),
+    "RENDER_MAX_SLIDES": to("render.slides", whole),
+    "MAX_SLIDES": to("render.slides", whole),
+    "RENDER_MAX_ASSET_BYTES": to("render.file_bytes", whole),
+    "MAX_ASSET_BYTES": to("render.file_bytes", whole),
+    "RENDER_MAX_TOTAL_ASSET_BYTES": to("render.files_bytes", whole),
+    "MAX_TOTAL_ASSET_BYTES": to("render.files_bytes", whole),
+    "RENDER_MAX_OUTPUT_BYTES": to("render.output_bytes", whole),
+    "RENDER_SANDBOX_MEM_LIMIT": to("render.memory_bytes", size),
+    "RENDER_SANDBOX_CPU_QUOTA": to("render.cpus", processors("SANDBOX_CPU_PERIOD")),
+    "RENDER_SANDBOX_PIDS_LIMIT": to("render.pids", whole),
+    "RENDER_SANDBOX_TMP_ROOT_SIZE": nothing("/tmp counts as memory, which `render.memory_bytes` bounds"),
+    "RENDER_SANDBOX_SHM_SIZE": nothing("shared memory counts as memory, which `render.memory_bytes` bounds"),
 }
 
 ORIGINALS = (

@@ -65,6 +65,11 @@ def number(text: str, _all: Mapping[str, str]) -> float:
     return float(text)
 
 
+def thousandths(text: str, _all: Mapping[str, str]) -> float:
+    """Read a number of milliseconds as seconds."""
+    return float(text) / 1000
+
+
 def flag(text: str, _all: Mapping[str, str]) -> bool:
     """Read yes or no."""
     word = text.strip().lower()
