@@ -56,13 +56,16 @@ class Deck:
     html: bytes = field(repr=False)
     assets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
-    def answer(self, url: str, *, is_main: bool, mirror: Mirror | None = None) -> Answer | None:
-        """Return what is at an address, or None. `is_main`: the address is to become the page itself."""
+    def answer(self, url: str, *, is_frame: bool, is_main: bool, mirror: Mirror | None = None) -> Answer | None:
+        """Return what is at an address, or None. It is to become a page: the deck's own, `is_main`, or one in it."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"}:
             return None
+        if url == URL and is_main == is_frame:
+            # Its own source it may read; a page that shows itself in a frame would never end.
+            return Answer(_without_integrity(self.html), "text/html; charset=utf-8", True)
         if is_main:
-            return Answer(_without_integrity(self.html), "text/html; charset=utf-8", True) if url == URL else None
+            return None
         if parts.hostname == HOST:
             return self._asset(unquote(parts.path))
         return mirror.find(url) if mirror else None

@@ -111,7 +111,9 @@ async def serve_one(path: str | None) -> bool:
 
 
 async def warm_up(browser: Browser) -> None:
-    """Let the browser find its fonts and take a picture, which takes it longest the first time."""
+    """Let the browser find its fonts and take a picture, which takes it longest the first time; import the rest."""
+    import warren.render.editable  # noqa: F401 - so that no job waits for it
+
     words = "<body style='font:40px Inter,sans-serif'><b>Warren</b> <i>漢字</i> 😀 <code>{}</code>"
     await browser.page.call("Page.setDocumentContent", {"frameId": browser.page.frame_id, "html": words})
     await browser.page.call("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MAX_FILE = 32 << 20
 _MAX_INDEXED = 20_000
+_MAX_URL = 2000
 _HERE = "https://mirror.invalid/npm"
 _FOLDERS = ("", "dist", "dist/js", "dist/css", "dist/umd", "umd", "build", "lib", "es5", "css", "js", "min")
 _MAIN_FIELDS = ("jsdelivr", "unpkg", "browser", "main", "style")
@@ -51,6 +52,8 @@ class Mirror:
 
     def find(self, url: str) -> Answer | None:
         """Return the file at an address of the web, or None when it is not here."""
+        if len(url) > _MAX_URL:
+            return None
         families = mirror_names.is_font_sheet(url)
         if families is not None:
             return self._font_sheet(families)
@@ -69,7 +72,7 @@ class Mirror:
 
     def _finish(self, package: str, path: str, content: bytes) -> Answer:
         if path.endswith(".js"):
-            # WHY: some packages have turned a file that was a script into a module, and a page's script tag fails on it.
+            # WHY: some packages have made a module of a file that was a script, on which a page's script tag fails.
             if _MODULE.search(content) and not _MODULE_PATH.search(path) and (other := self._resolve(package, "")):
                 content = self._read(other) or content
             content += _STILL.get(package, b"")

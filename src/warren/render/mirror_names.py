@@ -36,6 +36,10 @@ _OTHER_NAMES = {
 }
 """What a list or a file calls it, and what npm does."""
 _NAME = r"(?P<name>@[\w.~-]+/[\w.~-]+|[\w.~-]+)"
+_FILE_ALONE = (
+    r"(?:/.*)?/(?P<name>[A-Za-z]\w*(?:\.[A-Za-z]+)*?)(?:[.-](?:v?\d[\d.]*?|latest))?"
+    r"(?P<file>(?:\.min|\.umd|\.bundle)*\.(?:js|css))"
+)
 _SHAPES = tuple(
     re.compile(shape, re.ASCII)
     for shape in (
@@ -45,8 +49,7 @@ _SHAPES = tuple(
         rf"/(?:stable/|v\d+/|pin/)?{_NAME}@[^/]*(?:/(?P<file>.*))?",
         rf"/{_NAME}/v?\d[\w.+-]*/(?P<file>.+)",
         rf"/{_NAME}/?",
-        r"(?:/.*)?/(?P<name>[A-Za-z]\w*(?:\.[A-Za-z]+)*?)(?:[.-](?:v?\d[\d.]*?|latest))?"
-        r"(?P<file>(?:\.min|\.umd|\.bundle)*\.(?:js|css))",
+        _FILE_ALONE,
     )
 )
 _SELF_SERVED = (

@@ -106,10 +106,11 @@ class Page:
             return
         self.last_request = time.monotonic()
         url = params["request"]["url"]
-        is_main = params.get("resourceType") == "Document" and params.get("frameId") == self.session.frame_id
+        is_frame = params.get("resourceType") == "Document"
+        is_main = is_frame and params.get("frameId") == self.session.frame_id
         answer = None
         if params["request"]["method"] == "GET" and not (is_main and self._loader):
-            answer = self._deck.answer(url, is_main=is_main, mirror=self._mirror)
+            answer = self._deck.answer(url, is_frame=is_frame, is_main=is_main, mirror=self._mirror)
         if answer is None:
             self._note_missing(url)
             # WHY another reason: for the page itself this one leaves what is there instead of showing an error.

@@ -15,8 +15,9 @@ from warren.render.package import write_package
 if TYPE_CHECKING:
     from pptx.slide import Slide as PptxSlide
 
+    from warren.render.scene_raw import RawSlide
     from warren.render.shots import Shot
-    from warren.render.slides import Slide
+    from warren.render.slides import Shown, Slide
 
 LONG_SIDE = 12_192_000
 """13.333 inches, PowerPoint's own width. WHY: 1920 pixels are then 6350 units each, without a remainder."""
@@ -54,11 +55,20 @@ class PictureDeck:
     def __init__(self, title: str) -> None:
         self._presentation = Presentation()
         self._size: Size | None = None
+        self.reasons: dict[int, str] = {}
         properties = self._presentation.core_properties
         properties.title = writable(title)[:250]
         properties.author = properties.last_modified_by = ""
 
-    def add(self, shot: Shot, slide: Slide) -> None:
+    @property
+    def count(self) -> int:
+        """How many slides it has by now."""
+        return len(self._presentation.slides)
+
+    async def capture(self, _shown: Shown) -> None:
+        """Take in nothing more of a slide than its picture."""
+
+    def add(self, _raw: RawSlide | None, shot: Shot, slide: Slide) -> None:
         """Add one slide at the end."""
         if self._size is None:
             self._size = Size.of(shot.width, shot.height)
@@ -71,7 +81,7 @@ class PictureDeck:
             self._add_title(made, title, self._size)
         left, top, width, height = self._size.fit(shot.width, shot.height)
         picture = made.shapes.add_picture(io.BytesIO(shot.png), Emu(left), Emu(top), Emu(width), Emu(height))
-        picture.name = f"Slide {len(self._presentation.slides)}"
+        picture.name = f"Slide {self.count}"
         described = picture._element.nvPicPr.cNvPr  # noqa: SLF001 - the library has no name for the alternative text
         described.set("descr", writable(slide.text)[:2000] or title)
         if notes := writable(slide.notes):

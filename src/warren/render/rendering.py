@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from warren.render.browser import Browser
     from warren.render.deck import Deck
+    from warren.render.editable import EditableDeck
     from warren.render.mirror import Mirror
+    from warren.render.scene_raw import RawSlide
     from warren.render.shots import Shot
     from warren.render.slides import Slide
 
@@ -82,26 +84,37 @@ class Rendering:
     async def _make(self, page: Page, output: Output) -> None:
         slides = Slides(page)
         found = await slides.find(self._wanted.max_slides)
-        deck = PictureDeck(str(await page.session.evaluate("document.title")))
+        deck = await self._new_deck(page)
         self.result.slides = len(found)
         self._lap("find")
         behind: asyncio.Task[None] | None = None
         for index, slide in enumerate(found):
             shown = await slides.show(index)
             shot = await take_shot(page.session, shown)
+            raw = await deck.capture(shown)
             if index == 0:
                 self.result.width, self.result.height = round(shot.width), round(shot.height)
             if behind is not None:
                 await behind
             # The next slide is shown and taken while a thread writes this one.
-            behind = asyncio.create_task(asyncio.to_thread(_keep, output, deck, index, shot, slide))
+            behind = asyncio.create_task(asyncio.to_thread(_keep, output, deck, shot, slide, raw))
             self._tell("slides", index + 1, len(found))
         assert behind is not None
         await behind
         self._lap("slides")
         self._tell("write", 0, 1)
         output.add(f"{self._wanted.name}.pptx", await asyncio.to_thread(deck.finish))
+        self.result.fallbacks = [{"slide": at + 1, "reason": deck.reasons[at]} for at in sorted(deck.reasons)]
         self._lap("write")
+
+    async def _new_deck(self, page: Page) -> PictureDeck | EditableDeck:
+        title, lang = await page.session.evaluate("[document.title, document.documentElement.lang]")
+        if not self._wanted.editable:
+            return PictureDeck(str(title))
+        # WHY here: the half of the renders that need none of it start without it.
+        from warren.render.editable import EditableDeck
+
+        return EditableDeck(page.session, str(title), str(lang))
 
     def _lap(self, stage: str) -> None:
         now = time.monotonic()
@@ -109,6 +122,6 @@ class Rendering:
         self._began = now
 
 
-def _keep(output: Output, deck: PictureDeck, index: int, shot: Shot, slide: Slide) -> None:
-    output.add(f"slides/slide_{index + 1:03d}.png", shot.png)
-    deck.add(shot, slide)
+def _keep(output: Output, deck: PictureDeck | EditableDeck, shot: Shot, slide: Slide, raw: RawSlide | None) -> None:
+    deck.add(raw, shot, slide)
+    output.add(f"slides/slide_{deck.count:03d}.png", shot.png)

@@ -1,0 +1,98 @@
+"""PowerPoint with real text and shapes: a slide that cannot be made so becomes its picture, and says why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.render import pptx_deck
+from warren.render.capture import Capture
+from warren.render.cdp import BrowserGone
+from warren.render.pictures import writable
+from warren.render.scene import Box, Deck, Picture
+from warren.render.scene import Slide as Scene
+from warren.render.scene_build import build_slide
+
+if TYPE_CHECKING:
+    from warren.render.cdp import Session
+    from warren.render.scene_raw import RawSlide
+    from warren.render.shots import Shot
+    from warren.render.slides import Shown, Slide
+
+_LONGEST_REASON = 300
+
+
+class EditableDeck:
+    """Slides are captured while they are shown, built behind that, and written at the end."""
+
+    def __init__(self, session: Session, title: str, lang: str) -> None:
+        self._capture = Capture(session)
+        self._title = writable(title)
+        self._lang = lang
+        self._scenes: list[Scene] = []
+        self._pictures: list[Scene] = []
+        self.reasons: dict[int, str] = {}
+        """Why a slide, from 0, is a picture."""
+
+    async def capture(self, shown: Shown) -> RawSlide | None:
+        """Take in a slide that is in the window; None when that fails."""
+        try:
+            return await self._capture.slide(shown.node, shown.index)
+        except BrowserGone:
+            raise
+        except Exception as error:  # noqa: BLE001 - a hostile page can make anything go wrong, and has its picture
+            self._note(shown.index, error)
+            return None
+
+    def add(self, raw: RawSlide | None, shot: Shot, slide: Slide) -> None:
+        """Add a slide at the end."""
+        index = self.count
+        picture = _picture(shot, slide)
+        scene = picture
+        if raw is not None:
+            try:
+                scene = build_slide(raw, notes=writable(slide.notes))
+            except Exception as error:  # noqa: BLE001 - as above
+                self._note(index, error)
+        self._scenes.append(scene)
+        self._pictures.append(picture)
+
+    @property
+    def count(self) -> int:
+        """How many slides it has by now."""
+        return len(self._scenes)
+
+    def finish(self) -> bytes:
+        """Return the PowerPoint file."""
+        try:
+            return self._write(self._scenes)
+        except Exception:  # noqa: BLE001 - as above; now it is found out which slides it is
+            written = [self._checked(index) for index in range(len(self._scenes))]
+            return self._write(written)
+
+    def _checked(self, index: int) -> Scene:
+        try:
+            self._write([self._scenes[index]])
+        except Exception as error:  # noqa: BLE001 - as above
+            self._note(index, error)
+            return self._pictures[index]
+        return self._scenes[index]
+
+    def _write(self, scenes: list[Scene]) -> bytes:
+        return pptx_deck.write_deck(Deck(slides=tuple(scenes), title=self._title, lang=self._lang or "en-US"))
+
+    def _note(self, index: int, error: Exception) -> None:
+        said = str(error).strip().split("\n")[0]
+        self.reasons[index] = f"{type(error).__name__}: {said}"[:_LONGEST_REASON]
+
+
+def _picture(shot: Shot, slide: Slide) -> Scene:
+    box = Box(0, 0, shot.width, shot.height)
+    words = writable(slide.text)[:2000] or writable(slide.title)
+    picture = Picture(box=box, data=shot.png, alt=words, name="Slide")
+    return Scene(
+        width=shot.width,
+        height=shot.height,
+        items=(picture,),
+        title=writable(slide.title),
+        notes=writable(slide.notes),
+    )
