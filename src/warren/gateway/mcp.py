@@ -65,6 +65,8 @@ class Mcp:
     def _build(self, call: Call, name: str) -> ASGIApp:
         # WHY: a page of elsewhere that a browser has open here can send requests, though it may not read the answers.
         check_origin(call.scope["headers"], self._settings.serve.cors_origins)
+        # WHY: spaces around a value are none of it, and the server keeps some; the protocol compares values.
+        call.scope["headers"] = [(name, value.strip(b" \t")) for name, value in call.scope["headers"]]
         if call.scope["state"].get("has_key_in_path"):
             # So that a client that is told where to send its messages can send them.
             call.scope["root_path"] = f"{PREFIX}{read_secret(call.scope['headers'])}"

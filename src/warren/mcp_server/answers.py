@@ -96,7 +96,7 @@ def _is_private(path: str) -> bool:
 def why(result: ExecResult, timeout_s: float) -> str:
     """Say in one line how an execution ended, when it did not end well."""
     sentence = _CAUSES.get(result.cause, "").format(timeout=f"{timeout_s:g}", code=result.exit_code)
-    if not sentence and result.exit_code:
+    if not sentence and result.exit_code and not result.hint:
         sentence = f"It ended with exit code {result.exit_code}."
     state = _STATES.get(result.state, "") if result.cause is not Cause.EXITED else ""
     return " ".join(part for part in (sentence, state, result.hint or "") if part)

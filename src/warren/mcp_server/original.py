@@ -15,6 +15,7 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, ConfigDict, Field
 
 from warren.core.executions import NewExecution
+from warren.core.packages import NewInstall
 from warren.domain import MIB, Cause, ExecKind
 from warren.errors import Error, NotFound
 from warren.lifecycle import Status
@@ -113,9 +114,10 @@ async def install_packages(use: Use, asked: install_packagesArguments) -> CallTo
         why = f"Options of pip are not taken: leave out {', '.join(sorted(options) or words)}."
         return _say(told | {"status": "error", "output": why})
     upgrade = asked.upgrade or bool({"-U", "--upgrade"} & set(words))
+    new = NewInstall(ecosystem=asked.ecosystem, names=names, upgrade=upgrade, timeout_s=INSTALL_S)
 
     async def work(place: Place) -> CallToolResult:
-        done = await use.install(place.id, asked.ecosystem, names, upgrade=upgrade, timeout_s=INSTALL_S)
+        done = await use.install(place.id, new)
         output = "\n".join(part.rstrip("\n") for part in (done.output, done.hint or "") if part)
         installed = [name for name, _ in done.packages]
         status = "ok" if done.ok else "error"
@@ -178,7 +180,8 @@ def render_run(command: str, result: ExecResult, timeout_s: int) -> dict[str, An
         told |= {name: text[:_HEAD_CHARS] for name, text in heads.items() if len(text) > OUTPUT_CHARS}
     others = sorted(each["path"] for each in changes if each["path"] not in created)
     told |= {"files_changed": others} if others else {}
-    return told | ({"hint": clip(result.hint, _HEAD_CHARS)} if result.hint else {})
+    is_plain = result.cause is Cause.EXITED or not result.hint
+    return told if is_plain else told | {"hint": clip(result.hint or "", _HEAD_CHARS)}
 
 
 async def sandbox_status(use: Use, asked: sandbox_statusArguments) -> CallToolResult:

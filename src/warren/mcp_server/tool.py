@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp_types import Tool as Listed
 from mcp_types import ToolAnnotations
@@ -23,14 +23,14 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class InSandbox(Arguments):
-    """What every tool takes that works in a sandbox."""
-
-    session_id: str | None = Field(
-        default=None,
+SessionId = Annotated[
+    str | None,
+    Field(
         max_length=1024,
         description="Name of another sandbox to use, made when it is first named. Leave it out for the usual one.",
-    )
+    ),
+]
+"""What every tool takes that works in a sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

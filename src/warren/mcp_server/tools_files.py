@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from warren.errors import NotFound
 from warren.mcp_server.answers import IMAGES, MAX_IMAGE_BYTES, Failed, answer
-from warren.mcp_server.tool import InSandbox, Tool
+from warren.mcp_server.tool import Arguments, SessionId, Tool
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -27,36 +27,40 @@ _LISTED = 1000
 _PATH = Field(min_length=1, max_length=4096, description="In the workspace: relative, or below /workspace.")
 
 
-class ReadFile(InSandbox):
+class ReadFile(Arguments):
     """What read_file takes."""
 
     path: str = _PATH
     line: int = Field(default=1, ge=1, description="The first line to read.")
     lines: int = Field(default=2000, ge=1, le=100_000, description="How many lines to read.")
+    session_id: SessionId = None
 
 
-class WriteFile(InSandbox):
+class WriteFile(Arguments):
     """What write_file takes."""
 
     path: str = _PATH
     content: str = Field(description="All of the file.")
     encoding: Literal["utf-8", "base64"] = Field(default="utf-8", description="base64 for what is not text.")
     append: bool = Field(default=False, description="Add to the end instead of replacing the file.")
+    session_id: SessionId = None
 
 
-class EditFile(InSandbox):
+class EditFile(Arguments):
     """What edit_file takes."""
 
     path: str = _PATH
     old: str = Field(min_length=1, description="Text that is in the file exactly once; take some lines around it.")
     new: str = Field(description="What to put in its place.")
+    session_id: SessionId = None
 
 
-class ListFiles(InSandbox):
+class ListFiles(Arguments):
     """What list_files takes."""
 
     path: str = Field(default=".", max_length=4096, description="A folder of the workspace.")
     recursive: bool = Field(default=False, description="With everything below it.")
+    session_id: SessionId = None
 
 
 class Read(BaseModel):

@@ -13,12 +13,12 @@ from warren.domain import ExecKind
 from warren.errors import InvalidRequest, NotFound
 from warren.guest.output import HeadTail
 from warren.mcp_server.answers import Failed, answer, clip, decode, list_changes, pictures, why
-from warren.mcp_server.tool import InSandbox, Tool
+from warren.mcp_server.tool import Arguments, SessionId, Tool
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
-    from warren.domain import ExecResult
+    from warren.domain import Display, ExecResult
     from warren.mcp_server.use import Place, Use
 
 _WAIT_S = 60
@@ -27,14 +27,15 @@ _LONG_COMMAND = 100_000
 _TIMEOUT = Field(default=120, ge=1, description="Seconds after which it is stopped.")
 
 
-class RunPython(InSandbox):
+class RunPython(Arguments):
     """What run_python takes."""
 
     code: str = Field(description="Python to run. The value of a last expression is shown, as in a notebook.")
     timeout: int = _TIMEOUT
+    session_id: SessionId = None
 
 
-class RunBash(InSandbox):
+class RunBash(Arguments):
     """What run_bash takes."""
 
     command: str = Field(description="A command for bash, in /workspace.")
@@ -42,15 +43,17 @@ class RunBash(InSandbox):
     background: bool = Field(
         default=False, description="Return at once with a command_id; check_command shows how it goes. No timeout."
     )
+    session_id: SessionId = None
 
 
-class CheckCommand(InSandbox):
+class CheckCommand(Arguments):
     """What check_command takes."""
 
     command_id: str = Field(max_length=64, description="As run_bash returned it.")
     wait: int = Field(default=0, ge=0, le=_WAIT_S, description="Wait so many seconds for its end.")
     after: int = Field(default=0, ge=0, description="Only output after this; `next` of the last answer.")
     kill: bool = Field(default=False, description="End it.")
+    session_id: SessionId = None
 
 
 class Changed(BaseModel):
@@ -168,19 +171,16 @@ async def _watch(use: Use, sandbox_id: str, asked: CheckCommand) -> _Seen:
     seen = _Seen(asked.after, use.settings.mcp.output_chars)
     following = await use.service.executions.events(use.caller, sandbox_id, asked.command_id, asked.after)
     wait_s = max(asked.wait, 10 if asked.kill else 0) or _GLANCE_S
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(use.tick)
+    async with use.ticking(), contextlib.aclosing(following) as events:
         with anyio.move_on_after(wait_s):
-            async with contextlib.aclosing(following) as events:
-                async for event in events:
-                    seen.last = event.seq
-                    if event.result is not None:
-                        seen.result = event.result
-                        break
-                    if event.kind in {"stdout", "stderr"}:
-                        seen.add(event.kind, event.data)
-                        use.hear(event.data)
-        tasks.cancel_scope.cancel()
+            async for event in events:
+                seen.last = event.seq
+                if event.result is not None:
+                    seen.result = event.result
+                    break
+                if event.kind in {"stdout", "stderr"}:
+                    seen.add(event.kind, event.data)
+                    use.hear(event.data)
     return seen
 
 
@@ -189,17 +189,15 @@ def show(use: Use, result: ExecResult, timeout_s: float, note: str = "", command
     most = use.settings.mcp.output_chars
     stdout, stderr = clip(decode(result.stdout), most), clip(decode(result.stderr), most)
     value = next((each.data.get("text/plain") for each in result.displays if each.is_result), None)
-    shown = [
-        each.data.get("text/plain", "") for each in result.displays if not each.is_result and not _is_picture(each)
-    ]
+    shown = [each.data["text/plain"] for each in result.displays if _is_text(each)]
     images = pictures(result)
     changes = list_changes(result.files_changed)
     notes = " ".join(part for part in (note, why(result, timeout_s), *result.notes) if part)
     parts = [
         stdout,
-        *(clip(each, most) for each in shown if each),
-        clip(value, most) if value and not images else "",
+        *(clip(each, most) for each in shown),
         f"[stderr]\n{stderr}" if stderr else "",
+        f"[pictures] {len(images)}" if images else "",
         _say_changes(changes),
         notes,
     ]
@@ -219,8 +217,9 @@ def show(use: Use, result: ExecResult, timeout_s: float, note: str = "", command
     return answer(text, _shaped(data), images, ok=result.ok)
 
 
-def _is_picture(display: Any) -> bool:
-    return any(kind.startswith("image/") for kind in display.data)
+def _is_text(display: Display) -> bool:
+    """Whether what was shown is told in words: a picture is shown as one."""
+    return "text/plain" in display.data and not any(kind.startswith("image/") for kind in display.data)
 
 
 def _say_changes(changes: list[dict[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from warren.errors import NotFound
 from warren.mcp_server.answers import answer
-from warren.mcp_server.tool import InSandbox, Tool
+from warren.mcp_server.tool import Arguments, SessionId, Tool
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 _KERNEL = "main"
 
 
-class ResetSandbox(InSandbox):
+class ResetSandbox(Arguments):
     """What reset_sandbox takes."""
 
     what: Literal["python", "everything"] = Field(
         default="python",
         description="python: only the variables of run_python. everything: files, packages and processes too.",
     )
+    session_id: SessionId = None
 
 
 class Reset(BaseModel):

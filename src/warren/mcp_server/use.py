@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import re
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from warren.core.sandboxes import NewSandbox
 from warren.domain import Storage
-from warren.errors import Error, NotFound, SandboxLost, Unsupported
+from warren.egress import Egress, EgressMode
+from warren.errors import Error, NotFound, SandboxLost
 from warren.lifecycle import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from typing import TypeVar
 
     from mcp.server.context import ServerRequestContext
 
     from warren.core.executions import NewExecution, Running
+    from warren.core.packages import Installed, NewInstall
     from warren.core.service import Service
-    from warren.domain import ExecResult
+    from warren.domain import Event, ExecResult
     from warren.records import Caller, Sandbox
     from warren.settings import Settings
 
@@ -113,6 +115,9 @@ class Use:
             image=chosen.image or None,
             storage=Storage.PERSISTENT if self._is_kept(session_id) else Storage.EPHEMERAL,
             session_key=self.key(session_id),
+            egress=self.service.policy.lower_egress(
+                self.caller.principal.tenant, Egress(mode=EgressMode(chosen.egress))
+            ),
             metadata={"dialect": "mcp"},
             idle_timeout_s=chosen.idle_timeout_s,
         )
@@ -147,22 +152,27 @@ class Use:
         assert execution.result is not None
         return execution.result
 
-    async def install(
-        self, sandbox_id: str, ecosystem: str, names: tuple[str, ...], *, upgrade: bool, timeout_s: float
-    ) -> Any:
+    async def install(self, sandbox_id: str, new: NewInstall) -> Installed:
         """Install packages. Raises Error."""
-        packages: Any = getattr(self.service, "packages", None)
-        if packages is None:
-            raise Unsupported("This service cannot install packages yet.")
-        new = import_module("warren.core.packages").NewInstall(
-            ecosystem=ecosystem, names=names, upgrade=upgrade, timeout_s=timeout_s
-        )
-        return await packages.install(self.caller, sandbox_id, new)
+
+        async def hear(event: Event) -> None:
+            self.hear(event.data)
+
+        async with self.ticking():
+            return await self.service.packages.install(self.caller, sandbox_id, new, hear)
+
+    @contextlib.asynccontextmanager
+    async def ticking(self) -> AsyncIterator[None]:
+        """Tell the client how far it is, for the length of a block that raises nothing of a task group's."""
+        ticking = asyncio.get_running_loop().create_task(self._tick())
+        try:
+            yield
+        finally:
+            ticking.cancel()
 
     async def _tell_until_done(self, running: Running) -> None:
-        async with anyio.create_task_group() as tasks:
+        async with self.ticking(), anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen, running)
-            tasks.start_soon(self.tick)
             await running.finished.wait()
             tasks.cancel_scope.cancel()
 
@@ -180,7 +190,7 @@ class Use:
             :_LINE_CHARS
         ]
 
-    async def tick(self) -> None:
+    async def _tick(self) -> None:
         """Tell the client again and again that this goes on, with the last line that was written."""
         begun = anyio.current_time()
         while True:
