@@ -150,7 +150,7 @@ def build_package_setup(settings: Settings) -> PackageSetup:
     def load() -> PackageSources:
         from warren.package_sources import build_sources
 
-        return build_sources(settings.packages)
+        return build_sources(settings.packages, settings.read_tools())
 
     folder = os.path.join(settings.data_dir, "packages")
     return PackageSetup(load=load, folder=folder, timeout_s=settings.packages.timeout_s)

@@ -21,11 +21,8 @@ _PYTHON_INDEX = "https://{}.org/simple/".format("pypi")
 _NPM_REGISTRY = "https://registry.{}.org/".format("npmjs")
 
 
-def build_sources(settings: PackageSettings) -> PackageSources:
-    """Build what is asked; reads files, so call it in a thread."""
-    from warren.settings.package_tools import read_tools
-
-    tools = read_tools()
+def build_sources(settings: PackageSettings, tools: Tools) -> PackageSources:
+    """Build what is asked."""
     return PackageSources(
         python=tuple(_python(settings, tools)),
         npm=_npm(settings, tools),

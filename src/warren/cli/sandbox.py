@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli import sandbox_cp, sandbox_exec, sandbox_logs
+from warren.cli import sandbox_cp, sandbox_exec, sandbox_install, sandbox_logs
 from warren.cli.options import AsJson, Cpus, Disk, Env, ImageName, Memory, SandboxIds, Url, build_choice
 from warren.cli.stored import DataDir
 from warren.cli.tables import as_plain, print_json, wants_json
@@ -131,6 +131,7 @@ def remove(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, 
     return _for_each(sandboxes, "removed", lambda each: each.delete(), Target(url, data_dir), as_json=as_json)
 
 
+app.command("install", short_help="Install packages.", epilog=sandbox_install.EXAMPLES)(sandbox_install.install)
 app.command("cp", short_help="Copy files in and out.", epilog=sandbox_cp.EXAMPLES)(sandbox_cp.copy)
 
 

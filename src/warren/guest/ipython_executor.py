@@ -8,7 +8,6 @@ import linecache
 import os
 import subprocess
 import sys
-import warnings
 from typing import Any
 
 import IPython
@@ -274,10 +273,8 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
 
     def system(self, cmd: str) -> None:
         """Run `!cmd` on the cell's own descriptors."""
-        with warnings.catch_warnings():
-            # `!pip` does here what `%pip` does.
-            warnings.filterwarnings("ignore", "You executed the system command")
-            self.system_raw(cmd)
+        # `!pip` does here what `%pip` does; IPython would warn of it, by the word that a command begins with.
+        self.system_raw(f"command {cmd}" if cmd.startswith("pip ") else cmd)
 
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
         """Run `x = !cmd`, without the pseudo-terminal that IPython would want."""

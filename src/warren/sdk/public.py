@@ -68,6 +68,7 @@ from warren.sdk.values import (
     TerminalInfo,
     Usage,
 )
+from warren.sdk.values_packages import InstalledPackages, Package
 from warren.sdk.values_renders import DegradedSlide, Rendered, RenderInfo, RenderStep
 
 __all__ = [
@@ -104,6 +105,7 @@ __all__ = [
     "Found",
     "Health",
     "Image",
+    "InstalledPackages",
     "InstalledSkills",
     "InvalidRequest",
     "Kernel",
@@ -119,6 +121,7 @@ __all__ = [
     "OutputFile",
     "Overloaded",
     "Owner",
+    "Package",
     "Page",
     "Picture",
     "Ports",

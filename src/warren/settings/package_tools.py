@@ -31,9 +31,8 @@ class Tools:
     proxy: str = ""
 
 
-def read_tools(environ: Mapping[str, str] | None = None) -> Tools:
+def read_tools(environ: Mapping[str, str]) -> Tools:
     """Read the environment and the files; what cannot be read counts as not there."""
-    environ = os.environ if environ is None else environ
     found = Tools()
     for said in _python_layers(environ):
         found.index = found.index or said.get("index", "")

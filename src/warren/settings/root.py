@@ -42,6 +42,8 @@ from warren.settings.sources import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from warren.settings.package_tools import Tools
+
 
 def _default_data_dir() -> str:
     system = "/var/lib/warren"
@@ -104,6 +106,7 @@ class Settings(Group):
     tracing: TracingSettings = Field(default=TracingSettings(), description="Traces of requests.")
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
+    _environ: Mapping[str, str] | None = PrivateAttr(default=None)
 
     @classmethod
     def load(
@@ -128,11 +131,18 @@ class Settings(Group):
         except InvalidRequest as exc:
             raise ConfigError(f"limits: {exc}") from exc
         settings._origins = given.origins  # noqa: SLF001 - of this class
+        settings._environ = environ  # noqa: SLF001 - of this class
         return settings
 
     def origin_of(self, name: str) -> Origin:
         """Say where the value of a setting came from."""
         return self._origins.get(name, Origin(Source.DEFAULT))
+
+    def read_tools(self) -> Tools:
+        """Read how pip, uv and npm are configured on this host: for what the settings of packages leave open."""
+        from warren.settings.package_tools import read_tools
+
+        return read_tools(os.environ if self._environ is None else self._environ)
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """Yield the name and the value of each setting, also of those in tables whose names the operator chose."""

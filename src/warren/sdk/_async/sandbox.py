@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from warren.sdk._async.executions import AsyncExecution, AsyncStream
 from warren.sdk._async.files import AsyncFiles
 from warren.sdk._async.kernels import AsyncKernels
+from warren.sdk._async.packages import install
 from warren.sdk._async.ports import AsyncPorts
 from warren.sdk._async.terminal import open_terminal
 from warren.sdk.address import encode
@@ -17,7 +18,7 @@ from warren.sdk.results import build_result
 from warren.sdk.values import InstalledSkills, Link, SandboxInfo, TerminalInfo, Usage, build, build_page
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
     from typing import Unpack
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from warren.sdk.request import Request
     from warren.sdk.results import Result
     from warren.sdk.values import Page
+    from warren.sdk.values_packages import InstalledPackages
 
 _QUIET_S = 45.0
 _PATIENCE_S = 120.0
@@ -126,6 +128,23 @@ class AsyncSandbox:
     async def usage(self) -> Usage:
         """Measure what it uses now. Raises Error."""
         return build(Usage, await self._connection.ask_json(api("GET", *self._parts, "usage")))
+
+    async def install(
+        self,
+        *packages: str,
+        ecosystem: str = "python",
+        upgrade: bool = False,
+        timeout_seconds: float | None = None,
+        on_output: Callable[[str], object] | None = None,
+    ) -> InstalledPackages:
+        """Install packages of Python or npm, by name and version; `on_output` hears the installer. Raises Error.
+
+        What cannot be installed is in the result. The sandbox's egress must allow `packages`.
+        """
+        body: dict[str, Any] = {"packages": list(packages), "ecosystem": ecosystem, "upgrade": upgrade}
+        if timeout_seconds is not None:
+            body["timeout_seconds"] = timeout_seconds
+        return await install(self._connection, self.id, body, on_output)
 
     async def install_skills(self, *skill_ids: str) -> InstalledSkills:
         """Put skills into its workspace, under `skills/`. Raises NotFound and other Errors."""

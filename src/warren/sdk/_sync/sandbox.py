@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from warren.sdk._sync.executions import Execution, Stream
 from warren.sdk._sync.files import Files
 from warren.sdk._sync.kernels import Kernels
+from warren.sdk._sync.packages import install
 from warren.sdk._sync.ports import Ports
 from warren.sdk._sync.terminal import open_terminal
 from warren.sdk.address import encode
@@ -18,7 +19,7 @@ from warren.sdk.results import build_result
 from warren.sdk.values import InstalledSkills, Link, SandboxInfo, TerminalInfo, Usage, build, build_page
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from typing import Unpack
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from warren.sdk.request import Request
     from warren.sdk.results import Result
     from warren.sdk.values import Page
+    from warren.sdk.values_packages import InstalledPackages
 
 _QUIET_S = 45.0
 _PATIENCE_S = 120.0
@@ -127,6 +129,23 @@ class Sandbox:
     def usage(self) -> Usage:
         """Measure what it uses now. Raises Error."""
         return build(Usage, self._connection.ask_json(api("GET", *self._parts, "usage")))
+
+    def install(
+        self,
+        *packages: str,
+        ecosystem: str = "python",
+        upgrade: bool = False,
+        timeout_seconds: float | None = None,
+        on_output: Callable[[str], object] | None = None,
+    ) -> InstalledPackages:
+        """Install packages of Python or npm, by name and version; `on_output` hears the installer. Raises Error.
+
+        What cannot be installed is in the result. The sandbox's egress must allow `packages`.
+        """
+        body: dict[str, Any] = {"packages": list(packages), "ecosystem": ecosystem, "upgrade": upgrade}
+        if timeout_seconds is not None:
+            body["timeout_seconds"] = timeout_seconds
+        return install(self._connection, self.id, body, on_output)
 
     def install_skills(self, *skill_ids: str) -> InstalledSkills:
         """Put skills into its workspace, under `skills/`. Raises NotFound and other Errors."""

@@ -1,0 +1,90 @@
+"""The native API: install packages."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+from typing import TYPE_CHECKING
+
+from warren.core.packages import NewInstall
+from warren.gateway.dialects.native.common import sandbox_id
+from warren.gateway.dialects.native.schemas_packages import InstalledShown, InstallPackages
+from warren.gateway.operations import Answer, Operation, json_reply
+from warren.gateway.streaming import EventStream, encode_event, finish_unless_left
+from warren.records import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from starlette.types import ASGIApp
+
+    from warren.core.packages import Installed
+    from warren.gateway.operations import Call
+
+_EVENTS = (
+    "`started` (`execution_id`, `sandbox_id`), `stdout` and `stderr` (`data`: what the installer says), `result` (as "
+    "without streaming), which is the last, or `error` (a problem) when the stream cannot go on."
+)
+
+
+async def install_packages(call: Call) -> ASGIApp:
+    """Install packages: to the end, or followed."""
+    body, target = call.body(InstallPackages), sandbox_id(call)
+    new = NewInstall(
+        ecosystem=body.ecosystem, names=tuple(body.packages), upgrade=body.upgrade, timeout_s=body.timeout_seconds
+    )
+    if body.stream or "text/event-stream" in (call.header(b"accept") or "").lower():
+        return await _stream(call, target, new)
+    work = call.service.packages.install(call.caller, target, new)
+    return json_reply(_render(await finish_unless_left(call.receive, work)))
+
+
+async def _stream(call: Call, target: str, new: NewInstall) -> EventStream:
+    held = contextlib.AsyncExitStack()
+    installing = await held.enter_async_context(call.service.packages.begin(call.caller, target, new))
+    events = await held.enter_async_context(contextlib.aclosing(installing.events()))
+
+    async def write() -> AsyncGenerator[bytes, None]:
+        make = codecs.getincrementaldecoder("utf-8")
+        decoders = {"stdout": make("replace"), "stderr": make("replace")}
+        yield encode_event("started", {"execution_id": installing.execution_id, "sandbox_id": target})
+        async for event in events:
+            if text := decoders[event.kind].decode(event.data):
+                yield encode_event(event.kind, {"data": text})
+        yield encode_event("result", _render(await installing.finish()))
+
+    return EventStream(write(), held, heartbeat_s=call.settings.serve.heartbeat_s)
+
+
+def _render(installed: Installed) -> dict[str, object]:
+    return {
+        "ok": installed.ok,
+        "packages": [{"name": name, "version": version} for name, version in installed.packages],
+        "output": installed.output,
+        "execution_id": installed.execution_id,
+        "hint": installed.hint,
+        "duration_ms": installed.duration_ms,
+        "timed_out": installed.timed_out,
+    }
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/sandboxes/{sandbox_id}/packages",
+        handler=install_packages,
+        grant=Scope.RUN,
+        tag="Packages",
+        summary="Install packages",
+        description="From the indexes that the operator configured, through a cache that all sandboxes share, into the "
+        "workspace, where they stay. The sandbox's egress must allow `packages`. What an installer cannot do is a "
+        "result; a client that goes away ends it.",
+        body=InstallPackages,
+        example={"packages": ["rich==14.1.0", "httpx[http2]"]},
+        answers=(
+            Answer(description="What came of it.", model=InstalledShown),
+            Answer(description=f"Server-sent events: {_EVENTS}", content_type="text/event-stream"),
+        ),
+        errors=(404, 409, 502),
+    ),
+)
