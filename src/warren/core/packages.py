@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warren.core.sandboxes import Sandboxes
     from warren.domain import Event, ExecResult
     from warren.engines.base import Engine
-    from warren.records import Caller
+    from warren.records import Caller, Execution
 
 _CODE = (
     "import sys; sys.path.insert(0, '/opt/warren'); from warren.guest import installing; "
@@ -116,12 +116,21 @@ class Packages:
         sandbox_id: str,
         new: NewInstall,
         on_event: Callable[[Event], Awaitable[None]] | None = None,
+        *,
+        is_kept: bool = True,
     ) -> Installed:
         """Install packages, and tell `on_event` what the installer says meanwhile.
 
+        Of an installation that is not kept there are only audit entries, and nobody is told anything meanwhile.
         What an installer cannot do is a result. Raises InvalidRequest for names that are none, Forbidden where the
         sandbox may not reach the package index, and all that an execution raises.
         """
+        if not is_kept:
+            async with self._prepared(caller, sandbox_id, new) as (request, noted):
+                execution = await self._executions.run(caller, sandbox_id, request, is_kept=False)
+                _note(noted, execution)
+            assert execution.result is not None
+            return build_installed(execution.result)
         async with self.begin(caller, sandbox_id, new) as installing:
             async with contextlib.aclosing(installing.events()) as events:
                 async for event in events:
@@ -132,19 +141,23 @@ class Packages:
     @contextlib.asynccontextmanager
     async def begin(self, caller: Caller, sandbox_id: str, new: NewInstall) -> AsyncIterator[Installing]:
         """Begin to install; whoever leaves the body ends it. Raises as `install`."""
+        async with (
+            self._prepared(caller, sandbox_id, new) as (request, noted),
+            await self._executions.begin(caller, sandbox_id, request) as running,
+        ):
+            yield Installing(running)
+            _note(noted, running.execution)
+
+    @contextlib.asynccontextmanager
+    async def _prepared(
+        self, caller: Caller, sandbox_id: str, new: NewInstall
+    ) -> AsyncIterator[tuple[NewExecution, dict[str, Any]]]:
+        """Check what is asked for, and write down what becomes of it."""
         names = check_names(new.ecosystem, new.names)
         asked = {"ecosystem": new.ecosystem, "packages": list(names)}
         async with self._sandboxes.audited(caller, "packages.install", sandbox_id=sandbox_id, **asked) as noted:
             await self._check_reach(caller, sandbox_id)
-            request = _build_execution(new, names, self._timeout_s)
-            async with await self._executions.begin(caller, sandbox_id, request) as running:
-                noted["execution_id"] = running.execution.id
-                yield Installing(running)
-                result = running.execution.result
-                if result is not None:
-                    installed = build_installed(result)
-                    noted["installed"] = [f"{name}=={version}" for name, version in installed.packages[:100]]
-                    noted["exit_code"] = result.exit_code
+            yield _build_execution(new, names, self._timeout_s), noted
 
     async def _check_reach(self, caller: Caller, sandbox_id: str) -> None:
         await self._sandboxes.get(caller, sandbox_id)
@@ -159,6 +172,14 @@ class Packages:
                 "this sandbox may not reach the package index: set its egress to packages, with "
                 '{"egress": "packages"} when it is made or later, or ask whoever set the limit for its tenant'
             )
+
+
+def _note(noted: dict[str, Any], execution: Execution) -> None:
+    noted["execution_id"] = execution.id
+    if execution.result is not None:
+        installed = build_installed(execution.result)
+        noted["installed"] = [f"{name}=={version}" for name, version in installed.packages[:100]]
+        noted["exit_code"] = execution.result.exit_code
 
 
 def _build_execution(new: NewInstall, names: tuple[str, ...], timeout_s: float) -> NewExecution:

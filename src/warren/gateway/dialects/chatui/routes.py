@@ -14,6 +14,7 @@ import anyio
 from warren.core.admission import RateExceeded
 from warren.core.sandboxes import NewSandbox
 from warren.domain import Storage
+from warren.egress import Egress, EgressMode
 from warren.errors import Error, NotFound, Overloaded, QuotaExceeded
 from warren.gateway.dialects import details
 from warren.gateway.dialects.chatui import (
@@ -77,6 +78,14 @@ async def _check_room(call: Call) -> None:
         raise Refused(429, words.TOO_MANY)
 
 
+def _reach(call: Call) -> Egress | None:
+    """Return what a container may reach: the package index, where programs may ask for packages; else the usual."""
+    policy = call.service.policy
+    if not call.settings.dialects.chatui.allow_pip or policy.egress.mode is not EgressMode.NONE:
+        return None
+    return policy.lower_egress(call.caller.principal.tenant, Egress(mode=EgressMode.PACKAGES))
+
+
 async def _create(call: Call, container_id: str) -> Sandbox:
     settings, policy, tenant = call.settings.dialects.chatui, call.service.policy, call.caller.principal.tenant
     limits = policy.limits_of(tenant)
@@ -92,6 +101,7 @@ async def _create(call: Call, container_id: str) -> Sandbox:
         session_key=containers.session_key(container_id),
         idle_timeout_s=settings.idle_timeout_s,
         max_lifetime_s=settings.max_lifetime_s,
+        egress=_reach(call),
     )
     try:
         sandbox, _ = await call.service.sandboxes.create(call.caller, new)

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
+from warren.core.packages import NewInstall
 from warren.domain import Cause, new_id
-from warren.errors import Conflict, InvalidRequest, NotFound, Overloaded, QuotaExceeded, SandboxLost, TooLarge
+from warren.errors import (
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    QuotaExceeded,
+    SandboxLost,
+    TooLarge,
+    Unsupported,
+)
 from warren.gateway.dialects.chatui import containers, schemas, translate, words
 from warren.gateway.dialects.chatui.translate import Failure, Output
 from warren.gateway.dialects.details import Refused
@@ -168,12 +179,14 @@ class _Program:
         if not self._body.pip_packages:
             return self._timeout_s
         begun = time.monotonic()
-        new = translate.parse_install(self._body.pip_packages, self._timeout_s)
-        execution = await self._call.service.executions.run(self._call.caller, sandbox.id, new, is_kept=False)
-        assert execution.result is not None
+        new = NewInstall(names=tuple(self._body.pip_packages), timeout_s=self._timeout_s)
+        try:
+            done = await self._call.service.packages.install(self._call.caller, sandbox.id, new, is_kept=False)
+            if not done.ok:
+                self._install_error = translate.explain_install(done.output or done.hint or "pip failed")
+        except (Forbidden, InvalidRequest, Unsupported) as error:
+            self._install_error = translate.explain_install(str(error))
         self._install_s = time.monotonic() - begun
-        if not execution.result.ok:
-            self._install_error = translate.explain_install(execution.result)
         return max(0.001, self._timeout_s - self._install_s)
 
     async def _execute(self, sandbox: Sandbox, new: NewExecution) -> Execution:

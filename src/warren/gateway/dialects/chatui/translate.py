@@ -25,8 +25,6 @@ RELEASE = "1.1.0"
 """The release of the original whose contract this is: what clients see as its version."""
 OUTPUT = "/tmp/output"
 SCRATCH = (OUTPUT, "/tmp/misc")
-_PACKAGES = "/home/sandbox/.packages"
-"""Where packages go that programs ask for: they stay as long as the container."""
 _SOURCE = "<user_code>"
 _CHARACTER_BYTES = 4
 _NAMES = {"python": "Python process", "bash": "Bash script"}
@@ -131,7 +129,6 @@ def parse_program(body: Execute, timeout_s: float, settings: ChatuiSettings) -> 
         output_keep=Keep.HEAD,
         kill_leftovers=True,
         scan_changes=False,
-        env={"PYTHONPATH": _PACKAGES} if settings.allow_pip else {},
         label=_SOURCE if is_python else "",
         scratch=SCRATCH,
         collect=OUTPUT,
@@ -139,19 +136,9 @@ def parse_program(body: Execute, timeout_s: float, settings: ChatuiSettings) -> 
     )
 
 
-def parse_install(packages: list[str], timeout_s: float) -> NewExecution:
-    """Build the installation of packages."""
-    options = ("--target", _PACKAGES, "--upgrade", "--no-cache-dir", "--quiet", "--no-input")
-    argv = ("python", "-m", "pip", "--disable-pip-version-check", "install", *options, *packages)
-    return NewExecution(
-        kind=ExecKind.ARGV, argv=argv, timeout_s=timeout_s, kill_leftovers=True, scan_changes=False, echo=Echo.NONE
-    )
-
-
-def explain_install(result: ExecResult) -> str:
+def explain_install(said: str) -> str:
     """Say what went wrong with an installation, as it stands before the program's own errors."""
-    said = (result.stderr or result.stdout).decode("utf-8", "replace").strip() or result.hint or "pip failed"
-    return f"--- PIP INSTALL ERROR ---\n{said}\n------------------------\n"
+    return f"--- PIP INSTALL ERROR ---\n{said.strip()}\n------------------------\n"
 
 
 def find_failure(
