@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from warren.core.egress_hosts import Host, parse_host, parse_pattern
-from warren.core.outside import is_public, parse_address
+from warren.core.outside import is_inside, is_public, parse_address
 from warren.egress import PACKAGES_HOST, Egress, EgressMode, EgressRule, Verdict
 from warren.errors import Forbidden, InvalidRequest
 
@@ -214,16 +214,11 @@ def _is_for(rule: EgressRule, asked: _Asked) -> bool:
 def _fits(rule: EgressRule, ceiling: Egress) -> bool:
     """Whether a ceiling could ever allow what a rule names."""
     pattern = parse_pattern(rule.host)
-    if ceiling.mode is EgressMode.OPEN and (pattern.network is None or not _is_wholly_inside(rule)):
+    if ceiling.mode is EgressMode.OPEN and (pattern.network is None or not is_inside(pattern.network)):
         return True
     if rule.host == PACKAGES_HOST and ceiling.mode in _INDEXED:
         return True
     return any(_covers(other.host, rule.host) for other in ceiling.rules)
-
-
-def _is_wholly_inside(rule: EgressRule) -> bool:
-    network = parse_pattern(rule.host).network
-    return network is not None and not any(map(is_public, (network.network_address, network.broadcast_address)))
 
 
 def _covers(most: str, asked: str) -> bool:

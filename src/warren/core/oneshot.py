@@ -109,9 +109,7 @@ class OneShots:
             raise InvalidRequest("a one-shot keeps nothing: it has neither a background nor an idempotency key")
         if len(shot.files) > MAX_FILES_IN:
             raise TooLarge(f"a one-shot takes at most {MAX_FILES_IN} files: pack them into an archive")
-        async with self.fresh(
-            caller, image=shot.image, limits=shot.limits, env=shot.env, egress=shot.egress
-        ) as place:
+        async with self.fresh(caller, image=shot.image, limits=shot.limits, env=shot.env, egress=shot.egress) as place:
             await _put_files(place.link, shot.files)
             # Nothing runs after it, so there is nothing to save its variables for.
             request = dataclasses.replace(shot.request, checkpoint=False)

@@ -12,6 +12,7 @@ from warren.gateway.auth import Auth
 from warren.gateway.dialects.chatui import routes as chatui
 from warren.gateway.dialects.native import (
     routes_audit,
+    routes_egress,
     routes_executions,
     routes_files,
     routes_folders,
@@ -69,6 +70,7 @@ OPERATIONS = (
     *routes_kernels.OPERATIONS,
     *routes_ports.OPERATIONS,
     *routes_links.OPERATIONS,
+    *routes_egress.OPERATIONS,
     *routes_packages.OPERATIONS,
     *routes_terminals.OPERATIONS,
     *routes_skills.OPERATIONS,

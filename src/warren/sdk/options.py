@@ -68,6 +68,8 @@ class OneShotOptions(RunOptions, total=False):
     cpu: float | None
     pids: int | None
     disk_mb: int | None
+    egress: str | Mapping[str, Any] | None
+    """What it may reach: `none`, `packages`, `open`, or `{"rules": [{"host": …, "ports": […]}]}`."""
     max_files: int
     """Changed files to return with their content."""
     max_bytes: int
@@ -93,6 +95,8 @@ class ChangeOptions(TypedDict, total=False):
     """Destroyed after so long, used or not; 0 is never."""
     metadata: Mapping[str, str] | None
     """Your own labels; lists can be filtered by them."""
+    egress: str | Mapping[str, Any] | None
+    """What it may reach: `none`, `packages`, `open`, or `{"rules": [{"host": …, "ports": […]}]}`."""
 
 
 class SandboxOptions(ChangeOptions, total=False):

@@ -25,6 +25,7 @@ from warren.errors import (
     Unsupported,
 )
 from warren.sdk._async.client import AsyncClient
+from warren.sdk._async.egress import AsyncWayOut
 from warren.sdk._async.executions import AsyncExecution, AsyncStream
 from warren.sdk._async.files import AsyncFiles
 from warren.sdk._async.kernels import AsyncKernels
@@ -35,6 +36,7 @@ from warren.sdk._async.sandboxes import AsyncSandboxes
 from warren.sdk._async.skills import AsyncSkills
 from warren.sdk._async.terminal import AsyncTerminal
 from warren.sdk._sync.client import Client
+from warren.sdk._sync.egress import WayOut
 from warren.sdk._sync.executions import Execution, Stream
 from warren.sdk._sync.files import Files
 from warren.sdk._sync.kernels import Kernels
@@ -51,9 +53,12 @@ from warren.sdk.retries import Retries
 from warren.sdk.values import (
     AuditRow,
     Build,
+    Egress,
+    EgressRule,
     Entry,
     FileInfo,
     Found,
+    Grant,
     Health,
     Image,
     InstalledSkills,
@@ -64,6 +69,7 @@ from warren.sdk.values import (
     Owner,
     Page,
     SandboxInfo,
+    Secret,
     SkillInfo,
     TerminalInfo,
     Usage,
@@ -83,6 +89,7 @@ __all__ = [
     "AsyncSkills",
     "AsyncStream",
     "AsyncTerminal",
+    "AsyncWayOut",
     "AuditRow",
     "Build",
     "BuildFailed",
@@ -91,6 +98,8 @@ __all__ = [
     "Conflict",
     "DegradedSlide",
     "Display",
+    "Egress",
+    "EgressRule",
     "EngineError",
     "EngineUnavailable",
     "Entry",
@@ -103,6 +112,7 @@ __all__ = [
     "Files",
     "Forbidden",
     "Found",
+    "Grant",
     "Health",
     "Image",
     "InstalledPackages",
@@ -140,6 +150,7 @@ __all__ = [
     "SandboxInfo",
     "SandboxLost",
     "Sandboxes",
+    "Secret",
     "ServiceUnreachable",
     "SkillInfo",
     "Skills",
@@ -154,4 +165,5 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "Usage",
+    "WayOut",
 ]

@@ -73,6 +73,50 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EgressRule:
+    """Something that a sandbox may reach."""
+
+    host: str
+    """A name, a glob of names, an address or a network."""
+    ports: tuple[int, ...] = field(default=(80, 443), metadata=TUPLE)
+    methods: tuple[str, ...] = field(default=(), metadata=TUPLE)
+    """Of plain HTTP; empty is all, and TLS too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Egress:
+    """What a sandbox may reach, besides what it was granted for a while."""
+
+    mode: str = "none"
+    """none, packages, rules or open."""
+    rules: tuple[EgressRule, ...] = field(default=(), metadata=build_all(EgressRule))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Something that a sandbox may reach until its time is over."""
+
+    id: str
+    host: str
+    ports: tuple[int, ...] = field(metadata=TUPLE)
+    methods: tuple[str, ...] = field(metadata=TUPLE)
+    created_at: datetime = field(metadata=TIME)
+    expires_at: datetime = field(metadata=TIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A secret that a sandbox may use and never has; nobody is shown its value."""
+
+    name: str
+    """Also of the variable inside that holds the placeholder."""
+    placeholder: str
+    """What the sandbox has in its place: write it wherever the value would go."""
+    hosts: tuple[str, ...] = field(metadata=TUPLE)
+    created_at: datetime = field(metadata=TIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxInfo:
     """What is known of a sandbox."""
 
@@ -91,7 +135,9 @@ class SandboxInfo:
     disk_mb: int
     checkpoint_mb: int
     checkpoints: int
+    egress: Egress = field(default=Egress(), metadata=build_one(Egress))
     network_enabled: bool
+    """Whether its egress allows anything."""
     idle_timeout_seconds: float | None
     max_lifetime_seconds: float | None
     session_key: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from warren.sdk._async.egress import AsyncWayOut
 from warren.sdk._async.executions import AsyncExecution, AsyncStream
 from warren.sdk._async.files import AsyncFiles
 from warren.sdk._async.kernels import AsyncKernels
@@ -49,6 +50,8 @@ class AsyncSandbox:
         """Its kernels: to copy, undo and restart them."""
         self.ports = AsyncPorts(connection, sandbox_id)
         """Servers that run in it."""
+        self.egress = AsyncWayOut(connection, sandbox_id)
+        """Its way out: grants for a while, and secrets."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
@@ -110,7 +113,7 @@ class AsyncSandbox:
         return build_page(await self._connection.ask_json(request), build_result)
 
     async def update(self, **changes: Unpack[ChangeOptions]) -> SandboxInfo:
-        """Change its limits, timeouts or labels. Raises Error."""
+        """Change its limits, timeouts, labels or egress. Raises Error."""
         return await self._keep(api("PATCH", *self._parts, json=build_body(changes, ChangeOptions)))
 
     async def stop(self) -> SandboxInfo:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from warren.sdk._sync.egress import WayOut
 from warren.sdk._sync.executions import Execution, Stream
 from warren.sdk._sync.files import Files
 from warren.sdk._sync.kernels import Kernels
@@ -50,6 +51,8 @@ class Sandbox:
         """Its kernels: to copy, undo and restart them."""
         self.ports = Ports(connection, sandbox_id)
         """Servers that run in it."""
+        self.egress = WayOut(connection, sandbox_id)
+        """Its way out: grants for a while, and secrets."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
@@ -111,7 +114,7 @@ class Sandbox:
         return build_page(self._connection.ask_json(request), build_result)
 
     def update(self, **changes: Unpack[ChangeOptions]) -> SandboxInfo:
-        """Change its limits, timeouts or labels. Raises Error."""
+        """Change its limits, timeouts, labels or egress. Raises Error."""
         return self._keep(api("PATCH", *self._parts, json=build_body(changes, ChangeOptions)))
 
     def stop(self) -> SandboxInfo:

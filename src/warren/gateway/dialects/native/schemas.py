@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
+from warren.core.egress_rules import MAX_PORTS, MAX_RULES, METHODS
 from warren.domain import Echo, Storage
 from warren.gateway.bodies import REPEATED
+from warren.gateway.host_pattern import TARGET
 from warren.gateway.patterns import matching
 from warren.lifecycle import Status
 
@@ -25,12 +27,6 @@ _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 def _whole(value: object) -> object:
     """Take 3.0 for 3, as JSON does."""
     return int(value) if type(value) is float and value.is_integer() else value
-
-
-def _refuse_network(wanted: bool) -> bool:
-    if wanted:
-        raise ValueError("a sandbox has no network")
-    return wanted
 
 
 def _check_labels(labels: dict[str, str]) -> dict[str, str]:
@@ -84,7 +80,15 @@ KernelName = Annotated[
     str, matching(f"^{KERNEL_NAME.pattern}$", "have 1 to 64 letters, digits, dots, dashes and underscores")
 ]
 Path = Annotated[str, matching(r"^[^\x00]{1,4096}$", "have 1 to 4096 characters, and no NUL")]
-NoNetwork = Annotated[bool, AfterValidator(_refuse_network), Field(json_schema_extra={"const": False})]
+Target = Annotated[
+    str,
+    matching(
+        TARGET,
+        "be the name of a host (other letters as xn--…), a glob such as *.example.org, an address or a network",
+        max_length=253,
+    ),
+]
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 Argv = Annotated[
     list[Text],
     Field(min_length=1, max_length=1024, json_schema_extra={"prefixItems": [{"type": "string", "minLength": 1}]}),
@@ -119,6 +123,56 @@ class LimitFields(Body):
     checkpoints: Checkpoints | None = Field(default=None, description="Cells that a rollback can reach back.")
 
 
+class EgressRuleBody(Body):
+    """Something that a sandbox may reach."""
+
+    host: Target = Field(
+        description="A name, a glob of names, an address or a network. `*.example.org` is every name below it, and not "
+        "`example.org`. What is not public has to be named exactly, or by its address or network."
+    )
+    ports: Annotated[list[Port], Field(min_length=1, max_length=MAX_PORTS)] = Field(
+        default_factory=lambda: [80, 443], description="On these ports."
+    )
+    methods: Annotated[list[Method], Field(max_length=len(METHODS))] = Field(
+        default_factory=list,
+        description="With these methods, of plain HTTP only: a rule that has some allows no TLS. Empty is all.",
+    )
+
+
+class EgressBody(Body):
+    """What a sandbox may reach."""
+
+    # Nobody means both at once.
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"properties": {"mode": {"enum": ["packages", "rules", "open"]}}},
+                {"properties": {"rules": {"maxItems": 0}}},
+            ]
+        }
+    )
+
+    mode: Literal["none", "packages", "rules", "open"] = Field(
+        default="rules",
+        description="`none`: nothing. `packages`: the package indexes. `rules`: what a rule names. `open`: all that is "
+        "public. Rules add to what `packages` and `open` allow.",
+    )
+    rules: Annotated[list[EgressRuleBody], Field(max_length=MAX_RULES)] = Field(
+        default_factory=list, description="What may be reached besides."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.rules and self.mode == "none":
+            raise ValueError("with rules the mode is rules, packages or open, and not none")
+        return self
+
+
+EgressField = Literal["none", "packages", "open"] | EgressBody
+"""A word, or a word and rules."""
+_EGRESS = "What it may reach: `none`, `packages`, `open`, or an object with rules."
+
+
 class CreateSandbox(LimitFields):
     """A sandbox to make. Everything is optional."""
 
@@ -142,7 +196,10 @@ class CreateSandbox(LimitFields):
     skill_ids: SkillIds = Field(
         default_factory=list, description="Skills to have in `/workspace/skills`, by id; `GET /skills` lists them."
     )
-    network_enabled: NoNetwork = Field(default=False, description="A sandbox has no network; only false is possible.")
+    egress: EgressField | None = Field(default=None, description=f"{_EGRESS} The operator decides where it is absent.")
+    network_enabled: bool | None = Field(
+        default=None, description="A short word for `egress`, which wins: true is `open`, and false is `none`."
+    )
 
 
 class UpdateSandbox(LimitFields):
@@ -155,6 +212,9 @@ class UpdateSandbox(LimitFields):
         default=None, description="Destroyed so long after it was made; 0 is never."
     )
     metadata: Metadata | None = Field(default=None, description="Replaces all labels.")
+    egress: EgressField | None = Field(
+        default=None, description=f"{_EGRESS} In force at once: connections that it does not allow are cut."
+    )
 
 
 class Paging(Query):
@@ -283,6 +343,7 @@ class Run(RunFields):
     cpu: float | None = Field(default=None, ge=0.05, le=1024, description="Processors; parts of one are fine.")
     pids: Pids | None = Field(default=None, description="Processes and threads.")
     disk_mb: DiskMb | None = Field(default=None, description="Size of the workspace, in MiB.")
+    egress: EgressField | None = Field(default=None, description=f"{_EGRESS} The operator decides where it is absent.")
     files: list[InputFile] = Field(default_factory=list, max_length=1000, description="Put into the workspace first.")
     fresh: bool = Field(
         default=False,

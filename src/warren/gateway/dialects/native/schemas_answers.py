@@ -36,6 +36,21 @@ class OwnerShown(Shown):
     subject: str
 
 
+class EgressRuleShown(Shown):
+    """Something that a sandbox may reach."""
+
+    host: str
+    ports: list[int]
+    methods: list[str] = Field(description="Of plain HTTP; empty is all, and TLS too.")
+
+
+class EgressShown(Shown):
+    """What a sandbox may reach, besides what it was granted for a while."""
+
+    mode: Literal["none", "packages", "rules", "open"]
+    rules: list[EgressRuleShown]
+
+
 class SandboxShown(Shown):
     """A sandbox. Its environment is never shown."""
 
@@ -53,7 +68,8 @@ class SandboxShown(Shown):
     disk_mb: int
     checkpoint_mb: int
     checkpoints: int
-    network_enabled: bool
+    egress: EgressShown
+    network_enabled: bool = Field(description="Whether its egress allows anything.")
     idle_timeout_seconds: float | None = Field(description="Null: never stopped for being idle.")
     max_lifetime_seconds: float | None = Field(description="Null: lives until it is deleted.")
     session_key: str | None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.execution_record import cut, cut_text
 from warren.domain import MIB, Cause
+from warren.gateway.dialects.native.translate_egress import has_network, render_egress, render_rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from warren.core.link_values import Kernel
     from warren.core.oneshot import OneShotResult
     from warren.domain import Display, ExecResult, Usage
+    from warren.egress import Brokered, Grant
     from warren.records import AuditRow, Execution, Page, Sandbox
 
 WORKSPACE = "/workspace"
@@ -65,7 +67,8 @@ def render_sandbox(sandbox: Sandbox) -> dict[str, Any]:
         "disk_mb": limits.disk_bytes // MIB,
         "checkpoint_mb": limits.checkpoint_bytes // MIB,
         "checkpoints": limits.checkpoints,
-        "network_enabled": False,
+        "egress": render_egress(sandbox.egress),
+        "network_enabled": has_network(sandbox.egress),
         "idle_timeout_seconds": sandbox.idle_timeout_s or None,
         "max_lifetime_seconds": sandbox.max_lifetime_s or None,
         "session_key": sandbox.session_key,
@@ -76,6 +79,26 @@ def render_sandbox(sandbox: Sandbox) -> dict[str, Any]:
         "expires_at": render_optional_time(sandbox.expires_at),
         "reason": sandbox.reason,
         "command_count": sandbox.executions,
+    }
+
+
+def render_grant(grant: Grant) -> dict[str, Any]:
+    """Write what a sandbox was granted for a while."""
+    return {
+        "id": grant.id,
+        **render_rule(grant.rule),
+        "created_at": render_time(grant.created_at),
+        "expires_at": render_time(grant.rule.until or 0.0),
+    }
+
+
+def render_secret(secret: Brokered) -> dict[str, Any]:
+    """Write a secret, without its value."""
+    return {
+        "name": secret.name,
+        "placeholder": secret.placeholder,
+        "hosts": list(secret.hosts),
+        "created_at": render_time(secret.created_at),
     }
 
 

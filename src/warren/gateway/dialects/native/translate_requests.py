@@ -11,6 +11,7 @@ from warren.core.oneshot import OneShot
 from warren.core.sandboxes import NewSandbox, SandboxChanges
 from warren.domain import MIB, ExecKind
 from warren.errors import InvalidRequest
+from warren.gateway.dialects.native.translate_egress import parse_egress
 from warren.records import AuditQuery, SandboxQuery
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def parse_new_sandbox(body: schemas.CreateSandbox, base: Limits, idempotency_key
         limits=parse_limits(body, base),
         storage=body.storage,
         env=body.env,
+        egress=parse_egress(body.egress, body.network_enabled),
         metadata=body.metadata,
         session_key=body.session_key,
         idle_timeout_s=body.idle_timeout_seconds,
@@ -56,6 +58,7 @@ def parse_changes(body: schemas.UpdateSandbox, base: Limits) -> SandboxChanges:
         idle_timeout_s=body.idle_timeout_seconds,
         max_lifetime_s=body.max_lifetime_seconds,
         limits=parse_limits(body, base),
+        egress=parse_egress(body.egress),
     )
 
 
@@ -114,6 +117,7 @@ def parse_one_shot(body: schemas.Run, base: Limits) -> OneShot:
         request=parse_execution(body),
         image=body.image,
         limits=parse_limits(body, base),
+        egress=parse_egress(body.egress),
         files=files,
         max_files=body.max_files,
         max_bytes=body.max_bytes,

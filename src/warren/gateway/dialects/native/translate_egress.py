@@ -1,0 +1,40 @@
+"""The way out in the words of the native API, and back. Pure: values in, values out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warren.egress import Egress, EgressMode, EgressRule
+
+if TYPE_CHECKING:
+    from warren.gateway.dialects.native import schemas
+
+
+def parse_egress(asked: str | schemas.EgressBody | None, network_enabled: bool | None = None) -> Egress | None:
+    """Build what a sandbox shall be able to reach; None is as the operator decided."""
+    if asked is None:
+        modes = {True: EgressMode.OPEN, False: EgressMode.NONE}
+        return None if network_enabled is None else Egress(mode=modes[network_enabled])
+    if isinstance(asked, str):
+        return Egress(mode=EgressMode(asked))
+    return Egress(mode=EgressMode(asked.mode), rules=tuple(map(parse_rule, asked.rules)))
+
+
+def parse_rule(rule: schemas.EgressRuleBody) -> EgressRule:
+    """Build a rule."""
+    return EgressRule(host=rule.host, ports=tuple(rule.ports), methods=tuple(rule.methods))
+
+
+def render_egress(egress: Egress) -> dict[str, Any]:
+    """Write what a sandbox may reach."""
+    return {"mode": egress.mode, "rules": [render_rule(rule) for rule in egress.rules]}
+
+
+def has_network(egress: Egress) -> bool:
+    """Whether a sandbox may reach anything."""
+    return egress.mode in {EgressMode.PACKAGES, EgressMode.OPEN} or bool(egress.rules)
+
+
+def render_rule(rule: EgressRule) -> dict[str, Any]:
+    """Write a rule."""
+    return {"host": rule.host, "ports": list(rule.ports), "methods": list(rule.methods)}

@@ -1,0 +1,64 @@
+"""The way out of a sandbox: what it is granted for a while, and the secrets that it uses and never has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warren.sdk.address import encode
+from warren.sdk.request import api
+from warren.sdk.values import Grant, Secret, build
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warren.sdk._async.connection import AsyncConnection
+
+
+class AsyncWayOut:
+    """What can be done about the way out; what a sandbox may reach otherwise is `Sandbox.update(egress=…)`."""
+
+    def __init__(self, connection: AsyncConnection, sandbox_id: str) -> None:
+        self._connection = connection
+        self._grants = ("sandboxes", sandbox_id, "egress", "grants")
+        self._secrets = ("sandboxes", sandbox_id, "secrets")
+
+    async def grant(
+        self,
+        host: str,
+        *,
+        ports: Sequence[int] = (80, 443),
+        methods: Sequence[str] = (),
+        expires_in_seconds: float = 3600,
+    ) -> Grant:
+        """Let it reach something for a while: a name, a glob, an address or a network. Raises Error."""
+        body = {
+            "host": host,
+            "ports": list(ports),
+            "methods": list(methods),
+            "expires_in_seconds": expires_in_seconds,
+        }
+        return build(Grant, await self._connection.ask_json(api("POST", *self._grants, json=body)))
+
+    async def grants(self) -> tuple[Grant, ...]:
+        """List what it was granted and still has. Raises Error."""
+        found = await self._connection.ask_json(api("GET", *self._grants))
+        return tuple(build(Grant, each) for each in found["items"])
+
+    async def revoke(self, grant_id: str) -> None:
+        """Take back a grant. Raises NotFound and other Errors."""
+        await self._connection.ask(api("DELETE", *self._grants, encode(grant_id)))
+
+    async def add_secret(self, name: str, value: str, *, hosts: Sequence[str]) -> Secret:
+        """Let it use a secret at some hosts; it holds a placeholder, in a variable of that name. Raises Error."""
+        body = {"name": name, "value": value, "hosts": list(hosts)}
+        request = api("POST", *self._secrets, json=body, repeatable=True)
+        return build(Secret, await self._connection.ask_json(request))
+
+    async def secrets(self) -> tuple[Secret, ...]:
+        """List its secrets; nobody is shown their values. Raises Error."""
+        found = await self._connection.ask_json(api("GET", *self._secrets))
+        return tuple(build(Secret, each) for each in found["items"])
+
+    async def remove_secret(self, name: str) -> None:
+        """Take back a secret. Raises NotFound and other Errors."""
+        await self._connection.ask(api("DELETE", *self._secrets, encode(name)))

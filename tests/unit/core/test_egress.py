@@ -1,0 +1,154 @@
+"""The way out as its owners use it: set, granted for a while, taken back, and secrets that nobody sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from unit.core.estate import ADMIN, ANN, BOB, READER, Estate, wait_until
+from warren.core.egress import EgressControl, NewGrant, NewSecret
+from warren.core.egress_policies import EgressPolicies
+from warren.core.policy import Ceiling, Policy
+from warren.core.sandboxes import SandboxChanges
+from warren.egress import Egress, EgressMode, EgressRule
+from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from warren.records import AuditQuery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from unit.core.conftest import Serve
+    from warren.domain import Image
+
+RULE = EgressRule(host="api.example.org", ports=(443,))
+SECRET = NewSecret(name="API_TOKEN", value="s3cret value", hosts=("API.example.org",))
+
+
+def control(estate: Estate) -> EgressControl:
+    policies = EgressPolicies(estate.lives.places, estate.policy)
+    return EgressControl(estate.sandboxes, estate.store, estate.audit, policies)
+
+
+def test_a_sandbox_reaches_what_was_set_and_granted_and_no_longer(serve: Serve) -> None:
+    async def scenario(estate: Estate) -> None:
+        egress = control(estate)
+        policies = egress.policies
+        changed: list[str] = []
+        policies.on_change.append(changed.append)
+        sandbox = await estate.create()
+
+        def reaches(host: str = "api.example.org") -> bool:
+            return policies.decide(sandbox.id, host, 443).allowed
+
+        assert sandbox.egress == Egress()
+        assert not reaches()
+        grant = await egress.grant(ANN, sandbox.id, NewGrant(rule=RULE, expires_in_s=1000))
+        assert reaches()
+        assert await egress.grants(READER, sandbox.id) == (grant,)
+        await egress.revoke(ANN, sandbox.id, grant.id)
+        assert not reaches()
+        assert changed == [sandbox.id]
+        updated = await estate.sandboxes.update(ANN, sandbox.id, SandboxChanges(egress=Egress(mode=EgressMode.OPEN)))
+        assert updated.egress.mode is EgressMode.OPEN
+        assert reaches("example.com")
+        assert changed == [sandbox.id] * 2
+        for caller, error in ((BOB, NotFound), (ADMIN, Forbidden), (READER, Forbidden)):
+            with pytest.raises(error):
+                await egress.grant(caller, sandbox.id, NewGrant(rule=RULE))
+        with pytest.raises(NotFound):
+            await egress.revoke(ANN, sandbox.id, grant.id)
+        await estate.sandboxes.delete(ANN, sandbox.id)
+        assert not reaches()
+        assert policies.grants == {}
+        assert await estate.audited("egress.grant") == ["ok", "not_found", "forbidden", "forbidden"]
+        assert await estate.audited("egress.revoke") == ["ok", "not_found"]
+        assert await estate.audited("egress.set") == ["ok"]
+
+    serve(scenario)
+
+
+def test_grants_and_secrets_survive_a_restart_and_grants_end_by_themselves(
+    tmp_path: Path, images_dir: str, python_image: Image
+) -> None:
+    policy = Policy(image=python_image.name)
+
+    async def first() -> str:
+        async with Estate(str(tmp_path), images_dir, policy).open() as estate:
+            sandbox, egress = await estate.create(), control(estate)
+            await egress.grant(ANN, sandbox.id, NewGrant(rule=RULE, expires_in_s=1))
+            await egress.grant(ANN, sandbox.id, NewGrant(rule=EgressRule(host="b.example"), expires_in_s=1000))
+            await egress.create_secret(ANN, sandbox.id, SECRET)
+            return sandbox.id
+
+    async def second(sandbox_id: str) -> None:
+        async with Estate(str(tmp_path), images_dir, policy).open() as estate:
+            egress = control(estate)
+            await egress.load()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(egress.run)
+                    await wait_until(lambda: len(egress.policies.grants[sandbox_id]) == 1)
+                    tasks.cancel_scope.cancel()
+                assert [each.rule.host for each in await egress.grants(ANN, sandbox_id)] == ["b.example"]
+                assert [each.rule.host for each in await estate.store.grants()] == ["b.example"]
+                assert await estate.audited("egress.expire") == ["ok"]
+                (secret,) = egress.policies.secrets_for(sandbox_id, "api.example.ORG.")
+                assert secret.value == SECRET.value
+                said = await estate.shell(sandbox_id, "echo $API_TOKEN")
+                assert said.stdout.decode().strip() == secret.placeholder
+            finally:
+                await estate.clean()
+
+    anyio.run(second, anyio.run(first))
+
+
+def test_a_secret_is_used_and_never_seen(serve: Serve) -> None:
+    async def scenario(estate: Estate) -> None:
+        egress = control(estate)
+        sandbox = await estate.create(env={"MINE": "x"})
+        made = await egress.create_secret(ANN, sandbox.id, SECRET)
+        assert made.hosts == ("api.example.org",)
+        assert (await estate.shell(sandbox.id, "echo $API_TOKEN,$MINE")).stdout.decode() == f"{made.placeholder},x\n"
+        assert egress.policies.secrets_for(sandbox.id, "other.example.org") == ()
+        again = NewSecret(name="API_TOKEN", value="other", hosts=("b.example",))
+        assert (await egress.create_secret(ANN, sandbox.id, again)).placeholder == made.placeholder
+        await estate.sandboxes.stop(ANN, sandbox.id)
+        assert (await estate.shell(sandbox.id, "echo $API_TOKEN")).stdout.decode().strip() == made.placeholder
+        with pytest.raises(Conflict, match="MINE"):
+            await egress.create_secret(ANN, sandbox.id, NewSecret(name="MINE", value="y", hosts=("b.example",)))
+        for host in ("*.example.org", "10.0.0.1"):
+            with pytest.raises(InvalidRequest, match="exact names"):
+                await egress.create_secret(ANN, sandbox.id, NewSecret(name="T", value="y", hosts=(host,)))
+        await egress.delete_secret(ANN, sandbox.id, "API_TOKEN")
+        assert (await estate.shell(sandbox.id, "echo .$API_TOKEN.")).stdout == b"..\n"
+        assert await egress.secrets(ANN, sandbox.id) == ()
+        await estate.audit.flush()
+        rows = (await estate.store.audit(AuditQuery(limit=1000))).items
+        assert {"secret.create", "secret.delete"} <= {row.entry.action for row in rows}
+        assert not [row for row in rows if SECRET.value in repr(row)]
+
+    assert SECRET.value not in repr(SECRET)
+    serve(scenario)
+
+
+def test_what_a_tenant_may_have_is_held_against_everything(serve: Serve) -> None:
+    ceiling = Ceiling(egress=Egress(mode=EgressMode.PACKAGES, rules=(EgressRule(host="10.0.0.0/8", ports=()),)))
+
+    async def scenario(estate: Estate) -> None:
+        egress = control(estate)
+        sandbox = await estate.create()
+        assert sandbox.egress.mode is EgressMode.PACKAGES, "the default is no more than the ceiling"
+        opened = Egress(mode=EgressMode.OPEN)
+        with pytest.raises(Forbidden, match="packages at most"):
+            await estate.create(egress=opened)
+        with pytest.raises(Forbidden, match="packages at most"):
+            await estate.sandboxes.update(ANN, sandbox.id, SandboxChanges(egress=opened))
+        with pytest.raises(Forbidden, match=r"203\.0\.112\.1"):
+            await egress.grant(ANN, sandbox.id, NewGrant(rule=EgressRule(host="203.0.112.1")))
+        await egress.grant(ANN, sandbox.id, NewGrant(rule=EgressRule(host="10.1.2.3")))
+        assert egress.policies.decide(sandbox.id, "10.1.2.3", 443).allowed
+        assert not egress.policies.decide(sandbox.id, "10.1.2.4", 443).allowed
+
+    serve(scenario, egress=Egress(mode=EgressMode.OPEN), tenant=ceiling)
