@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_types import CallToolResult, TextContent
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from warren.core.executions import NewExecution
 from warren.core.packages import NewInstall
@@ -40,14 +40,17 @@ _PROBE_S = 30.0
 _LONG_COMMAND = 100_000
 
 _PROBE = """
-import glob, importlib.metadata, json, os, platform
+import glob, importlib.metadata, json, os, platform, stat
 
 def opens(path):
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+        device = os.open(path, os.O_RDWR | os.O_NONBLOCK)
     except OSError:
         return False
-    return True
+    try:
+        return stat.S_ISCHR(os.fstat(device).st_mode)
+    finally:
+        os.close(device)
 
 devices = [path for glob_ in ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/dxg")
            for path in sorted(glob.glob(glob_)) if opens(path)]
@@ -61,7 +64,7 @@ class install_packagesArguments(BaseModel):  # noqa: N801 - the schema's title, 
     """What install_packages takes; the last two are ours."""
 
     model_config = ConfigDict(extra="ignore")
-    packages: str | None = Field(default=None, max_length=10_000)
+    packages: str | None = None
     session_id: str | None = None
     ecosystem: Literal["python", "npm"] = "python"
     upgrade: bool = False

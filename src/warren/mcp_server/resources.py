@@ -83,13 +83,19 @@ async def read_resource(use: Use, uri: str) -> ReadResourceResult:
     except Error as error:
         raise _refused(error, uri) from error
     kind = guess_type(path)
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
+    text = _read_text(data)
+    if text is None:
         blob = base64.b64encode(data).decode()
         kind = kind or "application/octet-stream"
         return ReadResourceResult(contents=[BlobResourceContents(uri=uri, mime_type=kind, blob=blob)])
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=text)])
+
+
+def _read_text(data: bytes) -> str | None:
+    try:
+        return None if b"\0" in data else data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def build_uri(sandbox_id: str, path: str) -> str:
