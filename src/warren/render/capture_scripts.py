@@ -1,0 +1,141 @@
+"""Scripts that read what a snapshot lacks. All run on one element (`this`) and give a string, which is checked here."""
+
+MEASURE = r"""
+(fonts => {
+  const context = Document.prototype.createElement.call(document, 'canvas').getContext('2d');
+  return fonts.map(font => {
+    context.font = font;
+    const found = context.measureText('x');
+    return [found.fontBoundingBoxAscent, found.fontBoundingBoxDescent];
+  });
+})
+"""
+"""In the isolated world: ascent and descent of CSS fonts."""
+
+CHANGES = r"""
+(() => {
+  if (!globalThis.changes) {
+    globalThis.changes = 1;
+    new MutationObserver(list => {
+      if (list.some(one => one.attributeName !== 'data-warren-paint')) globalThis.changes++;
+    }).observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+  }
+  return globalThis.changes;
+})()
+"""
+"""In the isolated world: a number that grows when the document changes."""
+
+DRAWING = r"""
+function(most) {
+  const names = ['fill', 'fill-opacity', 'fill-rule', 'stroke', 'stroke-width', 'stroke-opacity', 'stroke-dasharray',
+    'stroke-dashoffset', 'stroke-linecap', 'stroke-linejoin', 'opacity', 'stop-color', 'stop-opacity', 'color',
+    'clip-rule', 'visibility', 'display', 'marker-start', 'marker-mid', 'marker-end', 'clip-path', 'mask'];
+  const all = Element.prototype.querySelectorAll;
+  const copy = Node.prototype.cloneNode.call(this, true);
+  const from = [this, ...all.call(this, '*')], to = [copy, ...all.call(copy, '*')];
+  if (from.length > 3000) return '';
+  for (let at = 0; at < from.length; at++) {
+    const style = getComputedStyle(from[at]), element = to[at];
+    for (const attribute of Array.from(element.attributes)) {
+      if (/^(on|style$|class$)/i.test(attribute.name)) element.removeAttribute(attribute.name);
+    }
+    for (const name of names) {
+      const value = style.getPropertyValue(name);
+      if (value && !(name === 'display' && value !== 'none')) element.setAttribute(name, value.replace(/"/g, "'"));
+    }
+    if (at > 0 && style.transform !== 'none' && !from[at].hasAttribute('transform')) return '';
+    const link = element.getAttribute('href') || element.getAttribute('xlink:href') || '';
+    if (link && link[0] !== '#') {
+      if (/^(image|use)$/i.test(element.tagName)) return '';
+      element.removeAttribute('href');
+    }
+    if (/^use$/i.test(element.tagName) && link && !all.call(this, link).length) return '';
+  }
+  for (const element of to) {
+    if (/^(text|script|style|foreignobject|title|desc|animate.*|set)$/i.test(element.tagName)) element.remove();
+  }
+  const box = this.getBoundingClientRect();
+  if (!copy.hasAttribute('viewBox')) copy.setAttribute('viewBox', `0 0 ${box.width} ${box.height}`);
+  copy.setAttribute('width', String(box.width));
+  copy.setAttribute('height', String(box.height));
+  copy.removeAttribute('visibility');
+  const text = new XMLSerializer().serializeToString(copy);
+  return text.length > most ? '' : text;
+}
+"""
+"""In the isolated world: a drawing that stands alone, without its text."""
+
+CHART = r"""
+function(most) {
+  try {
+    const context = document.createElement('canvas').getContext('2d');
+    const paint = value => {
+      if (Array.isArray(value)) value = value[0];
+      if (value && value.colorStops && value.colorStops[0]) value = value.colorStops[0].color;
+      if (typeof value !== 'string') return null;
+      context.fillStyle = '#000001'; context.fillStyle = value;
+      return context.fillStyle === '#000001' ? null : String(context.fillStyle);
+    };
+    const text = value => value === undefined || value === null ? '' : String(value).slice(0, 200);
+    const number = value => typeof value === 'number' ? value
+      : value && typeof value === 'object' ? (value.y ?? value.value ?? null)
+      : typeof value === 'string' && value !== '' && isFinite(value) ? Number(value) : null;
+    const chartjs = () => {
+      const chart = window.Chart && window.Chart.getChart && window.Chart.getChart(this);
+      if (!chart) return null;
+      const options = chart.options || {}, plugins = options.plugins || {}, sets = chart.data.datasets || [];
+      const types = new Set(sets.map(one => one.type || chart.config.type));
+      if (types.size !== 1) return null;
+      const scales = Object.values(options.scales || {});
+      return {
+        type: [...types][0], labels: (chart.data.labels || []).slice(0, 500).map(text),
+        horizontal: options.indexAxis === 'y', stacked: scales.some(scale => scale && scale.stacked === true),
+        legend: plugins.legend && plugins.legend.display !== false ? (plugins.legend.position || 'top') : '',
+        title: plugins.title && plugins.title.display ? text(plugins.title.text) : '',
+        colour: paint(options.color), size: (options.font && options.font.size) || 12,
+        series: sets.slice(0, 24).filter((one, at) => chart.isDatasetVisible(at)).map(one => ({
+          name: text(one.label), values: one.data.slice(0, 500).map(number),
+          xs: one.data.slice(0, 500).map(value => value && typeof value === 'object' ? value.x : null),
+          filled: !!one.fill, colour: paint(types.has('line') ? one.borderColor : one.backgroundColor),
+          colours: Array.isArray(one.backgroundColor) ? one.backgroundColor.slice(0, 500).map(paint) : [],
+        })),
+      };
+    };
+    const echarts = () => {
+      const chart = window.echarts && window.echarts.getInstanceByDom && window.echarts.getInstanceByDom(this);
+      if (!chart) return null;
+      const option = chart.getOption(), sets = option.series || [], palette = option.color || [];
+      const types = new Set(sets.map(one => one.type));
+      if (types.size !== 1 || !/^(bar|line|pie|scatter)$/.test([...types][0])) return null;
+      const type = [...types][0];
+      const axis = [...(option.xAxis || []), ...(option.yAxis || [])].find(one => one.type === 'category' || one.data);
+      const horizontal = !!axis && (option.yAxis || []).includes(axis);
+      const ring = type === 'pie' && Array.isArray(sets[0].radius) && parseFloat(sets[0].radius[0]) > 0;
+      const data = one => (one.data || []).slice(0, 500);
+      return {
+        type: ring ? 'doughnut' : type, horizontal,
+        labels: type === 'pie' ? data(sets[0]).map(one => text(one && one.name))
+          : ((axis && axis.data) || []).slice(0, 500).map(
+              one => text(one && one.value !== undefined ? one.value : one)),
+        stacked: sets.some(one => one.stack), size: 12, colour: null,
+        legend: option.legend && option.legend[0] && option.legend[0].show !== false ? 'top' : '',
+        title: option.title && option.title[0] ? text(option.title[0].text) : '',
+        series: sets.slice(0, 24).map((one, at) => ({
+          name: text(one.name),
+          values: data(one).map(value => number(type === 'scatter' && Array.isArray(value) ? value[1] : value)),
+          xs: data(one).map(value => Array.isArray(value) ? value[0] : null), filled: !!one.areaStyle,
+          colour: paint((one.itemStyle && one.itemStyle.color) || palette[at % palette.length]),
+          colours: type === 'pie'
+            ? data(one).map(
+                (value, i) => paint((value.itemStyle && value.itemStyle.color) || palette[i % palette.length]))
+            : [],
+        })),
+      };
+    };
+    const found = chartjs() || echarts();
+    const said = found ? JSON.stringify(found) : '';
+    return said.length > most ? '' : said;
+  } catch (error) { return ''; }
+}
+"""
+"""In the page's own world, for only there its chart library is: whatever comes back is hearsay."""

@@ -1,0 +1,171 @@
+"""What is behind a slide, and what is behind a text: backgrounds of ancestors, and colours seen through others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from warren.render import scene_css as css
+from warren.render.scene import Box, Cell, Colour, Fill, Gradient, Item, Paragraph, Picture, Shape, Table, TextBox
+from warren.render.scene_gradients import layers
+from warren.render.scene_paint import Canvas, Request, fills_of, has_glow, needs_picture, strokes_of
+from warren.render.scene_snapshot import Node, Rect
+
+_WHITE = Colour(255, 255, 255)
+_KEY = "backdrop"
+
+
+@dataclass(slots=True)
+class Backdrop:
+    """The slide's background, and what of it must be shapes."""
+
+    fill: Fill | None = None
+    picture: bytes | None = None
+    items: list[Item] = field(default_factory=list)
+
+
+def backdrop(canvas: Canvas) -> Backdrop:
+    """Return the root's own background on those of its ancestors."""
+    root = canvas.root
+    owners = [root, *root.ancestors()]
+    flat = _WHITE
+    for owner in reversed(owners[1:]):
+        if any(layers(owner.css("background-image"))) and not _is_hidden(owners[: owners.index(owner)]):
+            return _taken(canvas, flat)
+        colour = css.colour(owner.css("background-color"))
+        flat = css.over(colour, flat) if colour else flat
+    if needs_picture(root) or has_glow(root):
+        return _taken(canvas, flat)
+    fills: list[Fill] = [flat]
+    fills += fills_of(root, root.rect)
+    made = _stacked(fills)
+    whole = Box(0.0, 0.0, root.bounds.width, root.bounds.height)
+    items: list[Item] = [Shape(box=whole, fill=fill, name="background") for fill in made[1:]]
+    items += _borders(root)
+    return Backdrop(made[0], None, items)
+
+
+def _borders(root: Node) -> list[Item]:
+
+    strokes = strokes_of(root)
+    if not any(strokes):
+        return []
+    return [Shape(box=Box(0.0, 0.0, root.bounds.width, root.bounds.height), strokes=strokes, name="border")]
+
+
+def _is_hidden(inner: list[Node]) -> bool:
+    """Whether an opaque colour of a node further in hides what is behind it."""
+    colours = [css.colour(node.css("background-color")) for node in inner]
+    return any(colour is not None and colour.alpha >= 1 for colour in colours)
+
+
+def _stacked(fills: list[Fill]) -> list[Fill]:
+    made: list[Fill] = []
+    for fill in fills:
+        below = made[-1] if made else None
+        if isinstance(below, Colour) and below.alpha >= 1:
+            if isinstance(fill, Colour):
+                made[-1] = css.over(fill, below)
+            else:
+                stops = tuple(replace(stop, colour=css.over(stop.colour, below)) for stop in fill.stops)
+                made[-1] = replace(fill, stops=stops)
+        elif isinstance(fill, Gradient) and all(stop.colour.alpha >= 1 for stop in fill.stops):
+            made = [fill]
+        else:
+            made.append(fill)
+    return made
+
+
+def _taken(canvas: Canvas, flat: Colour) -> Backdrop:
+    root = canvas.root
+    taken = canvas.raw.rasters.get(_KEY)
+    if taken is None:
+        whole = Rect(0.0, 0.0, root.bounds.width, root.bounds.height)
+        canvas.requests[_KEY] = Request(_KEY, root.backend, "", whole)
+        return Backdrop(flat)
+    return Backdrop(flat, taken.png)
+
+
+def flatten_text(items: list[Item], behind: Fill | None, root: Node) -> list[Item]:
+    """Give text that is seen through the colour that one sees: programs draw see-through letters badly."""
+    whole = Box(0.0, 0.0, root.bounds.width, root.bounds.height)
+    made: list[Item] = []
+    for item in items:
+        if isinstance(item, TextBox) and _is_faint(item.paragraphs):
+            seen = _behind(item.box, made, behind, whole)
+            paragraphs = item.paragraphs if seen is None else tuple(_mixed(one, seen) for one in item.paragraphs)
+            made.append(replace(item, paragraphs=paragraphs))
+        elif isinstance(item, Table):
+            made.append(_flat_table(item, made, behind, whole))
+        else:
+            made.append(item)
+    return made
+
+
+def _flat_table(table: Table, made: list[Item], behind: Fill | None, whole: Box) -> Table:
+    seen = _behind(table.box, made, behind, whole)
+    if seen is None:
+        return table
+    rows = tuple(tuple(_flat_cell(cell, seen) if cell is not None else None for cell in row) for row in table.cells)
+    return replace(table, cells=rows)
+
+
+def _flat_cell(cell: Cell, seen: Colour) -> Cell:
+    """WHY also its lines: LibreOffice draws see-through borders of cells as if they were not."""
+    if isinstance(cell.fill, Colour):
+        seen = css.over(cell.fill, seen)
+    top, right, bottom, left = (
+        replace(line, colour=css.over(line.colour, seen)) if line is not None else None for line in cell.strokes
+    )
+    return replace(
+        cell, paragraphs=tuple(_mixed(one, seen) for one in cell.paragraphs), strokes=(top, right, bottom, left)
+    )
+
+
+def _is_faint(paragraphs: tuple[Paragraph, ...]) -> bool:
+    return any(isinstance(run.fill, Colour) and run.fill.alpha < 1 for one in paragraphs for run in one.runs)
+
+
+def _mixed(paragraph: Paragraph, seen: Colour) -> Paragraph:
+    runs = tuple(
+        replace(run, fill=css.over(run.fill, seen)) if isinstance(run.fill, Colour) and run.fill.alpha < 1 else run
+        for run in paragraph.runs
+    )
+    return replace(paragraph, runs=runs)
+
+
+def _behind(box: Box, items: list[Item], last: Fill | None, whole: Box) -> Colour | None:
+    """Return the colour behind the middle of a box; None where a picture is there."""
+    x, y = box.x + box.width / 2, box.y + box.height / 2
+    seen = Colour(0, 0, 0, 0.0)
+    for item in reversed(items):
+        if isinstance(item, TextBox) or not _covers(item.box, x, y):
+            continue
+        if isinstance(item, Picture):
+            # WHY: a picture much larger than the text is a scene behind it; a small one is an icon beside it.
+            return None
+        if isinstance(item, Shape) and item.fill is not None:
+            seen = css.over(seen, _colour_in(item.fill, item.box, x, y))
+            if seen.alpha >= 0.999:
+                return seen
+    under = _colour_in(last, whole, x, y) if last is not None else _WHITE
+    return css.over(seen, under)
+
+
+def _covers(box: Box, x: float, y: float) -> bool:
+    return box.x <= x <= box.x + box.width and box.y <= y <= box.y + box.height
+
+
+def _colour_in(fill: Fill, box: Box, x: float, y: float) -> Colour:
+    if isinstance(fill, Colour):
+        return fill
+    if fill.angle is None:
+        across = fill.rx * box.width or box.width * 0.7
+        down = fill.ry * box.height or box.height * 0.7
+        way = math.hypot((x - box.x - fill.cx * box.width) / across, (y - box.y - fill.cy * box.height) / down)
+        return css.colour_at(fill, way)
+    turn = math.radians(fill.angle)
+    ux, uy = math.sin(turn), -math.cos(turn)
+    length = abs(box.width * ux) + abs(box.height * uy) or 1.0
+    way = 0.5 + ((x - box.x - box.width / 2) * ux + (y - box.y - box.height / 2) * uy) / length
+    return css.colour_at(fill, way)

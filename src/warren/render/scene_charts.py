@@ -1,0 +1,111 @@
+"""Charts that a chart library can describe, as charts; what it says is a page's word, so all of it is checked."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from warren.render import scene_css as css
+from warren.render.scene import Chart, Colour, Series
+
+if TYPE_CHECKING:
+    from warren.render.scene_raw import RawSlide
+    from warren.render.scene_snapshot import Node
+
+_KINDS = {
+    "bar": "column",
+    "line": "line",
+    "pie": "pie",
+    "doughnut": "doughnut",
+    "scatter": "scatter",
+    "radar": "radar",
+    "polarArea": "pie",
+}
+_MOST_POINTS = 500
+_MOST_SERIES = 24
+_LONGEST = 120
+_PALETTE = (
+    Colour(54, 162, 235),
+    Colour(255, 99, 132),
+    Colour(255, 159, 64),
+    Colour(255, 205, 86),
+    Colour(75, 192, 192),
+    Colour(153, 102, 255),
+    Colour(201, 203, 207),
+)
+
+
+def chart(raw: RawSlide, node: Node, fallback: bytes) -> Chart | None:
+    """Return the chart of a canvas or container, or None where its numbers are not known or make no sense."""
+    said = raw.charts.get(node.backend)
+    if not isinstance(said, dict):
+        return None
+    kind = _KINDS.get(str(said.get("type")))
+    sets = said.get("series")
+    if kind is None or not isinstance(sets, list) or not 0 < len(sets) <= _MOST_SERIES:
+        return None
+    if kind == "column" and said.get("horizontal") is True:
+        kind = "bar"
+    if kind == "line" and all(isinstance(one, dict) and one.get("filled") is True for one in sets):
+        kind = "area"
+    labels = said.get("labels")
+    names = tuple(str(label)[:_LONGEST] for label in labels[:_MOST_POINTS]) if isinstance(labels, list) else ()
+    series = tuple(
+        made
+        for at, one in enumerate(sets)
+        if isinstance(one, dict) and (made := _series(kind, one, len(names), at)) is not None
+    )
+    if not series or (kind != "scatter" and not names):
+        return None
+    legend = said.get("legend")
+    return Chart(
+        box=node.box(),
+        kind=kind,
+        categories=names,
+        series=series,
+        title=str(said.get("title") or "")[:_LONGEST],
+        is_stacked=said.get("stacked") is True,
+        legend=legend if legend in {"top", "right", "bottom", "left"} else "",
+        colour=css.colour(_rgb(said.get("colour"))) or Colour(102, 102, 102),
+        size=_size(said.get("size")) * node.zoom,
+        fallback=fallback,
+        name="chart",
+    )
+
+
+def _rgb(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _size(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and 4 <= value <= 200 else 12.0
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) and abs(value) < 1e15 else None
+
+
+def _series(kind: str, said: dict[str, Any], count: int, at: int) -> Series | None:
+    values = said.get("values")
+    if not isinstance(values, list) or not values:
+        return None
+    numbers = tuple(_number(value) for value in values[:_MOST_POINTS])
+    if all(number is None for number in numbers):
+        return None
+    xs: tuple[float, ...] = ()
+    if kind == "scatter":
+        given = said.get("xs")
+        places = [_number(x) for x in given[:_MOST_POINTS]] if isinstance(given, list) else []
+        if len(places) != len(numbers) or any(place is None for place in places):
+            return None
+        xs = tuple(place for place in places if place is not None)
+    else:
+        numbers = (*numbers[:count], *([None] * max(0, count - len(numbers))))
+    colours = said.get("colours")
+    fills = tuple(
+        css.colour(_rgb(one)) or _PALETTE[place % len(_PALETTE)]
+        for place, one in enumerate(colours[:_MOST_POINTS] if isinstance(colours, list) else [])
+    )
+    fill = css.colour(_rgb(said.get("colour"))) or (fills[0] if fills else _PALETTE[at % len(_PALETTE)])
+    return Series(name=str(said.get("name") or f"{at + 1}")[:_LONGEST], values=numbers, xs=xs, fill=fill, fills=fills)

@@ -1,0 +1,216 @@
+"""Pieces of text as runs: painted family, colour, decoration, link, and the spacing that locks the width."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from warren.render import scene_css as css
+from warren.render.scene import Colour, Fill, Run, Shadow
+from warren.render.scene_fonts import Face, Painted, advance, covers, face_of, office_weight
+from warren.render.scene_gradients import gradient, layers
+from warren.render.scene_scripts import font_key, is_east_asian, kind
+
+if TYPE_CHECKING:
+    from warren.render.scene_blocks import Piece
+    from warren.render.scene_raw import RawSlide
+    from warren.render.scene_snapshot import Node
+
+_LINK_SCHEMES = {"http", "https", "mailto"}
+_LONGEST_LINK = 2000
+# No design spaces letters further than this; what would, is a measuring mistake.
+_NARROWEST, _WIDEST = -0.2, 2.0
+# From this part of the size on, a gap between letters is read as a space between words.
+_WORD_GAP = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Characters that one font paints."""
+
+    text: str
+    painted: Painted
+    face: Face | None
+
+
+def runs_of(raw: RawSlide, piece: Piece, *, gap: float = 0.0) -> list[Run]:
+    """Return the runs of one piece. `gap` is the empty space after it, as of padding or margins."""
+    node = piece.node
+    size = node.px("font-size")
+    parts = parts_of(raw, node, piece.text)
+    spacing = _spacing(piece, parts, size)
+    base = _base(node, size)
+    made: list[Run] = []
+    for part in parts:
+        east = part.painted.family if any(is_east_asian(c) for c in part.text) else ""
+        family = part.face.family if part.face else part.painted.family
+        run = replace(
+            base,
+            text=part.text,
+            family=family,
+            family_ea=family if east or not part.text.isascii() else "",
+            weight=office_weight(part.face, base.weight),
+            spacing=spacing,
+        )
+        made.append(run)
+    if gap and made:
+        made[-1:] = _with_gap(made[-1], gap)
+    return made
+
+
+def _with_gap(run: Run, gap: float) -> list[Run]:
+    """Add space that no character makes: to the last space, as a space of its own, or spread over the run."""
+    if run.text.endswith((" ", "\u00a0")):
+        last = replace(run, text=run.text[-1:], spacing=run.spacing + gap)
+        return [replace(run, text=run.text[:-1]), last] if len(run.text) > 1 else [last]
+    if gap > _WORD_GAP * run.size:
+        # A space is about a quarter of the size wide; what is too much of it is taken back by its spacing.
+        return [run, replace(run, text=" ", spacing=gap - 0.27 * run.size, underline=False, strike=False)]
+    return [replace(run, spacing=run.spacing + gap / len(run.text))]
+
+
+def parts_of(raw: RawSlide, node: Node, text: str) -> list[Part]:
+    """Return the text cut where another of the painted fonts goes on."""
+    painted = fonts_of(raw, node, text)
+    if not painted:
+        return [Part(text, Painted(_first_family(node)), None)]
+    faces = [(one, face_of(one)) for one in _by_wish(painted, node)]
+    if len(faces) == 1:
+        return [Part(text, *faces[0])]
+    made: list[Part] = []
+    for character in text:
+        last = made[-1] if made else None
+        chosen = _chosen(character, faces, last)
+        if last and chosen[0] == last.painted:
+            made[-1] = Part(last.text + character, *chosen)
+        else:
+            made.append(Part(character, *chosen))
+    return made
+
+
+def _by_wish(painted: tuple[Painted, ...], node: Node) -> list[Painted]:
+    """In the order of the style's list: a fallback that has a letter, too, did not paint it if a wished font has it."""
+    wishes = [name.strip().strip("\"'").lower() for name in node.css("font-family")[:2000].split(",")]
+    places = {name: place for place, name in reversed(list(enumerate(wishes)))}
+    is_east = {one: "CJK" in one.family or "Emoji" in one.family for one in painted}
+    return sorted(painted, key=lambda one: (places.get(one.family.lower(), len(wishes)), is_east[one]))
+
+
+def _chosen(character: str, faces: list[tuple[Painted, Face | None]], last: Part | None) -> tuple[Painted, Face | None]:
+    if last and (character == " " or ord(character) in {0x200D, 0xFE0F, 0xFE0E}):
+        return last.painted, last.face
+    is_emoji = kind(character) == "symbol"
+    for painted, face in faces:
+        if face is not None and covers(face, character) and ("Emoji" not in painted.family or is_emoji):
+            return painted, face
+    unknown = next(((painted, face) for painted, face in faces if face is None), None)
+    return unknown or ((last.painted, last.face) if last else faces[0])
+
+
+def fonts_of(raw: RawSlide, node: Node, text: str) -> tuple[Painted, ...]:
+    """Return the fonts that the browser painted such text with, most used first."""
+    key = font_key(node, text)
+    found = raw.fonts.get(key)
+    if found:
+        return found
+    return next((fonts for other, fonts in raw.fonts.items() if other[:3] == key[:3] and fonts), ())
+
+
+def _first_family(node: Node) -> str:
+    return node.css("font-family").split(",")[0].strip().strip("\"'")[:100] or "Liberation Sans"
+
+
+def _spacing(piece: Piece, parts: list[Part], size: float) -> float:
+    """Return what each character's advance lacks to the width that the browser measured."""
+    asked = piece.node.px("letter-spacing")
+    count = len(piece.text)
+    if count < 1 or size <= 0 or any(part.face is None for part in parts):
+        return asked
+    whole = 0.0
+    for part in parts:
+        width = advance(part.face, part.text, ligatures=not asked) if part.face else None
+        if width is None:
+            return asked
+        whole += width * size
+    found = (piece.rect.width - whole) / count
+    if not _NARROWEST * size < found < _WIDEST * size or abs(found - asked) > 0.25 * size:
+        return asked
+    return 0.0 if abs(found) < 0.01 else found
+
+
+def _base(node: Node, size: float) -> Run:
+    lines = " ".join([node.css("text-decoration-line"), *_inherited_lines(node)])
+    weight = css.number(node.css("font-weight"), 400)
+    return Run(
+        text="",
+        size=size,
+        weight=int(weight),
+        italic=node.css("font-style") != "normal",
+        underline="underline" in lines,
+        strike="line-through" in lines,
+        fill=fill_of(node),
+        link=link_of(node),
+        shadow=_shadow(node),
+    )
+
+
+def _inherited_lines(node: Node) -> list[str]:
+    """Return decoration is drawn through inline content from the block that asks for it."""
+    found: list[str] = []
+    inner = node
+    while inner.css("display") == "inline" and inner.parent is not None:
+        inner = inner.parent
+        found.append(inner.css("text-decoration-line"))
+    return found
+
+
+def fill_of(node: Node) -> Fill:
+    """Return the paint of a node's text, opacity included."""
+    name = "fill" if node.is_svg else "-webkit-text-fill-color"
+    paint = css.colour(node.css(name)) or css.colour(node.css("color")) or Colour(0, 0, 0)
+    if node.is_svg:
+        paint = css.faded(paint, css.number(node.css("fill-opacity"), 1.0))
+    if paint.alpha < 0.02:
+        clipped = _clipped_to_text(node)
+        if clipped is not None:
+            return clipped
+        stroke = css.colour(node.css("-webkit-text-stroke-color"))
+        if stroke and css.number(node.css("-webkit-text-stroke-width")) > 0:
+            paint = stroke
+    return css.faded(paint, node.opacity)
+
+
+def _clipped_to_text(node: Node) -> Fill | None:
+    for owner in [node, *node.ancestors()]:
+        if "text" in owner.css("background-clip"):
+            for layer in layers(owner.css("background-image")):
+                found = gradient(layer, owner.rect.width, owner.rect.height)
+                if found:
+                    stops = tuple(replace(s, colour=css.faded(s.colour, node.opacity)) for s in found.stops)
+                    return replace(found, stops=stops)
+            return css.colour(owner.css("background-color"))
+        if owner.css("display") != "inline" and owner is not node:
+            continue
+    return None
+
+
+def _shadow(node: Node) -> Shadow | None:
+    found = css.shadows(node.css("text-shadow"))
+    if not found:
+        return None
+    one = found[0]
+    return replace(one, x=one.x * node.zoom, y=one.y * node.zoom, blur=one.blur * node.zoom)
+
+
+def link_of(node: Node) -> str:
+    """Where the text leads, if to somewhere that a presentation may name."""
+    for owner in [node, *node.ancestors()]:
+        if owner.name == "a":
+            address = (owner.attributes.get("href") or owner.attributes.get("xlink:href") or "").strip()
+            try:
+                is_good = urlsplit(address).scheme.lower() in _LINK_SCHEMES and len(address) < _LONGEST_LINK
+            except ValueError:
+                is_good = False
+            return address if is_good else ""
+    return ""
