@@ -32,6 +32,8 @@ COMMANDS = {
     "top": Command("top", "top", "Show what sandboxes use.", "EXAMPLES"),
     "sandbox": Command("sandbox", "app", "Make sandboxes that stay, and use them."),
     "render": Command("render", "render", "Make a PowerPoint of a page with slides.", "EXAMPLES"),
+    "egress": Command("egress", "app", "Show and change what a sandbox may reach."),
+    "secret": Command("secret", "app", "Secrets that a sandbox uses and never has."),
     "serve": Command("serve", "serve", "Serve sandboxes over HTTP.", "EXAMPLES"),
     "mcp": Command("mcp", "mcp", "Serve tools for a model, by MCP.", "EXAMPLES"),
     "status": Command("status", "status", "Say how the service is.", "EXAMPLES"),

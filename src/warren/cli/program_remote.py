@@ -7,28 +7,34 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from warren.cli import copying
-from warren.cli.connection import Target, run_with_client
+from warren.cli.connection import Target, prepare_image, run_with_client
 from warren.cli.following import Follower
 from warren.cli.program import OUTPUT_MAX_BYTES
 from warren.cli.tables import harmless
 from warren.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from warren import AsyncClient, AsyncSandbox, AsyncStream, Result
     from warren.cli.options import Choice
     from warren.cli.program import Program
     from warren.cli.signals import Signals
 
 
-def perform_remotely(program: Program, choice: Choice, url: str) -> int:
-    """Run it in a fresh sandbox of a service and give the exit code for the shell."""
+def perform_remotely(program: Program, choice: Choice, url: str | None, egress: Mapping[str, Any] | None) -> int:
+    """Run it in a fresh sandbox of a service, the one of this machine or one in this command where none is named.
+
+    Returns the exit code for the shell.
+    """
     copying.check_sources(program.copies)
     if program.output_dir is not None:
         copying.check_target(program.output_dir)
 
     async def work(client: AsyncClient, signals: Signals) -> int:
         follower = Follower(as_json=program.as_json)
-        async with client.sandbox(**choice.build_options(), storage="ephemeral", checkpoints=0) as sandbox:
+        options = {**choice.build_options(), "egress": egress, "storage": "ephemeral", "checkpoints": 0}
+        async with client.sandbox(**options) as sandbox:
             for source, target in program.copies:
                 await _copy_in(sandbox, source, target)
             result = await follower.run(_start(sandbox, program), signals, with_stdin=program.forward_stdin)
@@ -36,7 +42,9 @@ def perform_remotely(program: Program, choice: Choice, url: str) -> int:
                 await _copy_out(sandbox, result, program.output_dir)
         return follower.finish(result)
 
-    return run_with_client(Target(url), work)
+    target = Target(url)
+    prepare_image(target, choice.image)
+    return run_with_client(target, work)
 
 
 def _start(sandbox: AsyncSandbox, program: Program) -> AsyncStream:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from warren.cli.options import AllowBare, Cpus, Disk, EngineName, Env, ImageName, Memory, build_choice
+from warren.cli.targets import Allow, EgressMode, build_egress
 from warren.cli.units import parse_copy, parse_duration
 
 EXAMPLES = """\b
@@ -19,6 +20,7 @@ Examples:
   echo 'print(2)' | warren run -
   warren run --timeout 30s --file data.csv --output results analyse.py -- --column price
   warren run --shell -c 'ls -la | wc -l'
+  warren run --allow api.example.org fetch.py
   warren run --url https://sandboxes.example.com script.py
 """
 
@@ -52,6 +54,8 @@ def run(
         ),
     ] = None,
     env: Env = None,
+    egress: EgressMode = None,
+    allow: Allow = None,
     files: Annotated[
         list[str] | None,
         typer.Option("--file", metavar="SRC[:DEST]", help="Copy a file or folder into the workspace first."),
@@ -99,10 +103,13 @@ def run(
         forward_stdin=file != "-",
         as_json=as_json,
     )
-    if url is not None and engine is None:
+    way_out = build_egress(egress, allow)
+    if way_out is not None and engine is not None:
+        raise typer.BadParameter("--egress and --allow need a service, which --engine does without: leave one out.")
+    if (url is not None or way_out is not None) and engine is None:
         from warren.cli.program_remote import perform_remotely
 
-        return perform_remotely(program, choice, url)
+        return perform_remotely(program, choice, url, way_out)
     return perform(program, choice)
 
 

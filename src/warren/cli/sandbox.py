@@ -10,6 +10,7 @@ from warren.cli import sandbox_cp, sandbox_exec, sandbox_install, sandbox_logs
 from warren.cli.options import AsJson, Cpus, Disk, Env, ImageName, Memory, SandboxIds, Url, build_choice
 from warren.cli.stored import DataDir
 from warren.cli.tables import as_plain, print_json, wants_json
+from warren.cli.targets import Allow, EgressMode, build_egress
 from warren.cli.units import parse_duration, parse_pair
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ app = typer.Typer(
     short_help="Make a sandbox.",
     epilog="\b\nExamples:\n  warren sandbox create\n"
     "  warren sandbox create --image data --memory 2G --label project=atlas\n"
+    "  warren sandbox create --egress packages\n"
+    "  warren sandbox create --allow api.example.org --allow '*.example.net:443'\n"
     "  id=$(warren sandbox create --quiet)\n  warren sandbox create --session ann    # the same one the next time",
 )
 def create(
@@ -40,6 +43,8 @@ def create(
     cpus: Cpus = None,
     disk: Disk = None,
     env: Env = None,
+    egress: EgressMode = None,
+    allow: Allow = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", "-l", metavar="NAME=VALUE", help="Label it; repeatable.")
     ] = None,
@@ -69,6 +74,7 @@ def create(
     choice = build_choice(image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=None, allow=False)
     options: dict[str, Any] = {
         **choice.build_options(),
+        "egress": build_egress(egress, allow),
         "metadata": dict(parse_pair(pair) for pair in label or ()),
         "session_key": session,
         "storage": "ephemeral" if ephemeral else "persistent",

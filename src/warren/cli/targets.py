@@ -1,0 +1,71 @@
+"""What sandboxes may reach, as people type it, and back."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warren import Egress
+
+_TARGET = re.compile(
+    r"(?P<host>\[[^\]]+\]|[^:]+)(?::(?P<ports>\d{1,5}(?:,\d{1,5})*))?|(?P<bare>[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:./]*)"
+)
+_MODES = ("none", "packages", "rules", "open")
+
+EgressMode = Annotated[
+    str | None,
+    typer.Option(
+        "--egress",
+        metavar="MODE",
+        show_default=False,
+        help="What it may reach: none, packages (the package indexes) or open (all that is public).",
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="HOST[:PORTS]",
+        help="A name, a glob, an address or a network that it may reach besides, on ports 80 and 443 unless given; "
+        "repeatable.",
+    ),
+]
+
+
+def parse_target(text: str) -> dict[str, Any]:
+    """Turn `api.example.org`, `*.example.org:443` or `[fd00::1]:5432,5433` into a rule."""
+    match = _TARGET.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} names nothing to reach: write a host, and its ports after a colon.")
+    host = match["bare"] or match["host"].strip("[]")
+    return (
+        {"host": host, "ports": [int(port) for port in match["ports"].split(",")]} if match["ports"] else {"host": host}
+    )
+
+
+def build_egress(mode: str | None, allow: Iterable[str] | None) -> dict[str, Any] | None:
+    """Build what a service is told; None where nothing was said."""
+    rules = [parse_target(text) for text in allow or ()]
+    if mode is None and not rules:
+        return None
+    if mode is not None and mode not in _MODES:
+        raise typer.BadParameter(f"{mode!r} is no egress: write none, packages or open, and name hosts with --allow.")
+    return {"mode": mode or "rules", "rules": rules}
+
+
+def render_target(host: str, ports: Iterable[int], methods: Iterable[str] = ()) -> str:
+    """Write a rule as people read it."""
+    words = ",".join(methods)
+    place = f"[{host}]" if ":" in host else host
+    return f"{place}:{','.join(map(str, ports))}" + (f" ({words})" if words else "")
+
+
+def render_egress(egress: Egress) -> str:
+    """Write what a sandbox may reach in one line."""
+    rules = ", ".join(render_target(rule.host, rule.ports, rule.methods) for rule in egress.rules)
+    return f"{egress.mode}: {rules}" if rules else egress.mode
