@@ -8,7 +8,7 @@ from warren.render import pptx_seat as seat
 from warren.render.pptx_geometry import frame, moved, preset
 from warren.render.pptx_text import paragraphs
 from warren.render.pptx_xml import element, finite
-from warren.render.scene import Box, TextBox
+from warren.render.scene import Box, Paragraph, TextBox
 
 if TYPE_CHECKING:
     from warren.render.pptx_page import Page
@@ -66,7 +66,14 @@ def seated(value: TextBox) -> Box:
     down = finite(baseline) - seat.above(first)
     high = seat.total(value.paragraphs)
     left, right = _slack(value)
-    return moved(box, left, -down, right, down + high - box.height)
+    aside = _trailing(first)
+    return moved(box, left + aside, -down, right - aside, down + high - box.height)
+
+
+def _trailing(paragraph: Paragraph) -> float:
+    """Return how far to the left a line belongs: CSS has letter-spacing behind the last letter too, LibreOffice not."""
+    share = {"center": 0.5, "right": 1.0}.get(paragraph.align, 0.0)
+    return share * finite(paragraph.runs[-1].spacing) if paragraph.runs else 0.0
 
 
 def _slack(value: TextBox) -> tuple[float, float]:
