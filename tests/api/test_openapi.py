@@ -42,6 +42,11 @@ include-tag = "Links"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "403", "404", "429"]
 
 [[operations]]
+include-tag = "Egress"
+# What a tenant may reach is the operator's to say, and which names a sandbox's variables have, its owner's.
+checks.positive_data_acceptance.expected-statuses = ["2xx", "403", "404", "409", "429"]
+
+[[operations]]
 include-tag = "Terminals"
 # What opens a WebSocket is no request that this program can make.
 checks.positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "426", "429"]

@@ -152,7 +152,7 @@ def test_it_prints_toml_and_says_beside_it_what_was_not_taken(run: Callable[...,
 
     assert code == 0
     assert tomllib.loads(out)["dialects"]["chatui"]["max_timeout_s"] == 240
-    assert "This is ChatUI's code execution gateway. 38 settings are above." in err
+    assert "This is ChatUI's code execution gateway. 39 settings are above." in err
     assert "REDIS_URL " in err
     assert "replace-with-a-long" not in out + err
 
@@ -163,7 +163,7 @@ def test_a_file_is_written_for_its_owner_alone_and_never_over_another(
     target = tmp_path / "warren.toml"
     code, out, _ = run(str(FOLDER / "chatui.env"), "-o", str(target))
     assert (code, stat.S_IMODE(target.stat().st_mode)) == (0, 0o600)
-    assert f"38 settings are in {target}" in out
+    assert f"39 settings are in {target}" in out
     assert "0123456789abcdef" in target.read_text()
     assert "0123456789abcdef" not in out
 

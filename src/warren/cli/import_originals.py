@@ -30,7 +30,8 @@ _LEVEL = one_of(
 )
 _ONE_PROCESS = "Warren is one process with a store of its own, and needs nothing beside it"
 _NO_DOCKER = "sandboxes are made from the kernel of this host, without Docker or Kubernetes"
-_NO_NETWORK = "a sandbox has no network"
+_NO_NETWORK = "no sandbox has a network device: what it reaches goes through the service"
+_NETWORK = one_of(none="none", bridge="open", host="open")
 _OWN_IMAGES = "images are built here: `warren image list` shows them, and docs/howto/images.md how to make one"
 _TIMES = "it is done when it is due, and not every so often"
 _FIXED = "it is fixed here"
@@ -65,7 +66,7 @@ _ONYX: Mapping[str, Rule] = {
     "FILE_STORAGE_DIR": nothing("files are in `data_dir`; `quota.file_bytes` and `capacity.file_bytes` bound them"),
     "EXECUTOR_BACKEND": nothing(_NO_DOCKER),
     "PYTHON_EXECUTOR_DOCKER_IMAGE": nothing(_OWN_IMAGES),
-    "PYTHON_EXECUTOR_DOCKER_NETWORK": nothing(_NO_NETWORK, "none"),
+    "PYTHON_EXECUTOR_DOCKER_NETWORK": to("dialects.onyx.network", _NETWORK),
     "PYTHON_EXECUTOR_DOCKER_BIN": nothing(_NO_DOCKER),
     "PYTHON_EXECUTOR_DOCKER_RUN_ARGS": nothing(_NO_DOCKER),
     "KUBERNETES_EXECUTOR_IMAGE": nothing(_OWN_IMAGES),
@@ -94,7 +95,7 @@ _ONIT: Mapping[str, Rule] = {
     "docker.cpu_quota": to("limits.cpus", processors("")),
     "docker.pids_limit": to("limits.pids", whole),
     "docker.sandbox_image": nothing(_OWN_IMAGES),
-    "docker.network_disabled_default": nothing(_NO_NETWORK, "true"),
+    "docker.network_disabled_default": to("egress.default", one_of(true="none", false="open")),
     "server.host": to("serve.host"),
     "server.port": to("serve.port", whole),
     "server.name": nothing(_FIXED),
@@ -201,7 +202,7 @@ _CHATUI: Mapping[str, Rule] = {
     "SANDBOX_TMP_ROOT_SIZE": nothing("/tmp counts as memory, which `dialects.chatui.memory_bytes` bounds"),
     "SANDBOX_SHM_SIZE": nothing("shared memory counts as memory, which `dialects.chatui.memory_bytes` bounds"),
     "SANDBOX_READ_ONLY_ROOTFS": nothing("the root of a sandbox is always read-only", "true", "1"),
-    "SANDBOX_NETWORK_MODE": nothing(_NO_NETWORK, "none"),
+    "SANDBOX_NETWORK_MODE": to("dialects.chatui.network", _NETWORK),
     "ALLOW_PIP_INSTALLS": to("dialects.chatui.allow_pip", flag),
     "MAX_PIP_PACKAGES": to("dialects.chatui.pip_packages", whole),
     "MAX_PIP_PACKAGE_NAME_LENGTH": nothing(_FIXED, "64"),

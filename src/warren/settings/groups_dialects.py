@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from warren.domain import MIB
@@ -57,6 +59,10 @@ class OnyxSettings(DialectSettings):
         default=3600, gt=0, le=366 * 86_400, description="Seconds that an uploaded file, or a program's, is kept."
     )
     image: str = Field(default="", description="The image of its sandboxes; when empty, the default image.")
+    network: Literal["none", "packages", "open"] = Field(
+        default="none",
+        description="What sessions with `network_enabled` may reach: `none`, `packages` or `open`.",
+    )
     memory_bytes: Size = Field(
         default=0,
         ge=0,
@@ -106,6 +112,10 @@ class ChatuiSettings(DialectSettings):
     output_file_bytes: Size = Field(default=10 * MIB, ge=1, description="Largest file answered of `/tmp/output`.")
     output_bytes: Size = Field(
         default=25 * MIB, ge=1, le=256 * MIB, description="All files answered of `/tmp/output` together."
+    )
+    network: Literal["none", "packages", "open"] = Field(
+        default="none",
+        description="What containers with `enable_network` may reach: `none`, `packages` or `open`.",
     )
     allow_pip: bool = Field(default=False, description="Let executions ask for packages, installed before they run.")
     pip_packages: int = Field(default=5, ge=0, description="Packages that an execution may ask for.")

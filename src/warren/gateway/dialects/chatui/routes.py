@@ -79,11 +79,17 @@ async def _check_room(call: Call) -> None:
 
 
 def _reach(call: Call) -> Egress | None:
-    """Return what a container may reach: the package index, where programs may ask for packages; else the usual."""
-    policy = call.service.policy
-    if not call.settings.dialects.chatui.allow_pip or policy.egress.mode is not EgressMode.NONE:
+    """Return what a container may reach: as the operator lets those that ask for a network; else the usual.
+
+    Where programs may ask for packages, it is the package index at least.
+    """
+    settings, policy = call.settings.dialects.chatui, call.service.policy
+    mode = EgressMode(settings.network if call.body(schemas.CreateContainer).enable_network else "none")
+    if mode is EgressMode.NONE and settings.allow_pip and policy.egress.mode is EgressMode.NONE:
+        mode = EgressMode.PACKAGES
+    if mode is EgressMode.NONE:
         return None
-    return policy.lower_egress(call.caller.principal.tenant, Egress(mode=EgressMode.PACKAGES))
+    return policy.lower_egress(call.caller.principal.tenant, Egress(mode=mode))
 
 
 async def _create(call: Call, container_id: str) -> Sandbox:

@@ -50,7 +50,7 @@ class Nothing(BaseModel):
 class CreateContainer(BaseModel):
     """What a container may do."""
 
-    enable_network: bool = Field(default=False, description="Passed over: containers have no network.")
+    enable_network: bool = Field(default=False, description="Reach what the operator lets containers reach.")
     inject_sandbox_env: bool = Field(default=False, description="Put the operator's file of values into `~/.env`.")
 
     @model_validator(mode="before")

@@ -61,7 +61,7 @@ async def list_secrets(call: Call) -> Reply:
 
 async def delete_secret(call: Call) -> Reply:
     """Take back a secret."""
-    await call.service.egress.delete_secret(call.caller, sandbox_id(call), call.id("name", _SECRET_NAME, "secret"))
+    await call.service.egress.delete_secret(call.caller, sandbox_id(call), call.id("secret", _SECRET_NAME, "secret"))
     return NO_CONTENT
 
 
@@ -129,7 +129,7 @@ OPERATIONS = (
     ),
     Operation(
         method="DELETE",
-        path=f"{_SECRETS}/{{name}}",
+        path=f"{_SECRETS}/{{secret}}",
         handler=delete_secret,
         grant=Scope.RUN,
         tag="Egress",

@@ -12,6 +12,7 @@ import anyio
 from warren.core.jobs import Job
 from warren.core.sandboxes import NewSandbox, SandboxChanges
 from warren.domain import Storage
+from warren.egress import Egress, EgressMode
 from warren.errors import Error
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.onyx import common, schemas, translate
@@ -34,14 +35,14 @@ _PATH = "/v1/sessions/{session_id}"
 async def create_session(call: Call) -> ASGIApp:
     """Make a session."""
     body = call.body(schemas.CreateSession)
-    if body.network_enabled:
-        raise Refused(501, "Sandboxes have no network here: leave network_enabled out, or set it to false.")
+    egress = _choose_egress(call, body.network_enabled)
     inputs = await common.resolve(call, body.files, reserved=False)
     session_id = f"code-session-{secrets.token_hex(16)}"
     new = NewSandbox(
         image=common.image(call),
         limits=common.limits(call),
         storage=Storage.EPHEMERAL,
+        egress=egress,
         metadata={"dialect": "onyx"},
         session_key=common.session_key(session_id),
         # It lives as long as was asked for, used or not.
@@ -56,6 +57,17 @@ async def create_session(call: Call) -> ASGIApp:
             await call.service.sandboxes.delete(call.caller, sandbox.id)
         raise
     return json_reply(translate.render_session(sandbox, session_id), 201)
+
+
+def _choose_egress(call: Call, wanted: bool | None) -> Egress | None:
+    """Return what a session may reach; as every other sandbox where nothing was said. Raises Refused."""
+    if wanted is None:
+        return None
+    mode = EgressMode(call.settings.dialects.onyx.network if wanted else "none")
+    egress = call.service.policy.lower_egress(call.caller.principal.tenant, Egress(mode=mode))
+    if wanted and egress.mode is EgressMode.NONE:
+        raise Refused(501, "Sandboxes have no network here: leave network_enabled out, or set it to false.")
+    return egress
 
 
 async def delete_session(call: Call) -> ASGIApp:

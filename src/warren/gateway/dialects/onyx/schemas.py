@@ -33,7 +33,9 @@ class CreateSession(BaseModel):
 
     ttl_seconds: StrictInt = Field(default=900, ge=1, le=86_400)
     files: list[FileRef] = Field(default=[], max_length=1000)
-    network_enabled: bool | None = Field(default=None, description="Sandboxes here have no network: true is refused.")
+    network_enabled: bool | None = Field(
+        default=None, description="Reach what the operator lets sessions reach; where that is nothing, true is refused."
+    )
     install_venv: bool = Field(default=True, description="Taken and not used: every session has its image's packages.")
 
 
