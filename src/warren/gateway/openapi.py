@@ -71,6 +71,7 @@ _TAGS = (
     "Egress",
     "Packages",
     "Skills",
+    "Slides",
     "Images",
     "Audit",
     "Operation",
