@@ -168,12 +168,13 @@ class Fetcher:
         """Return the client of a host: each has its own, so that no connection that is for one is used for another."""
         import httpx
 
+        if self._context is None:
+            self._context = await to_thread.run_sync(_build_context, self._sources.ca_files)
+        if host not in self._clients and len(self._clients) >= _CLIENTS:
+            await self._clients.pop(next(iter(self._clients))).aclose()
+        # Nothing waits from here on: two who come at once have the same one.
         client = self._clients.get(host)
         if client is None:
-            if self._context is None:
-                self._context = await to_thread.run_sync(_build_context, self._sources.ca_files)
-            if len(self._clients) >= _CLIENTS:
-                await self._clients.pop(next(iter(self._clients))).aclose()
             client = self._clients[host] = httpx.AsyncClient(
                 verify=self._context,
                 trust_env=False,

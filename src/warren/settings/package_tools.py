@@ -31,17 +31,17 @@ class Tools:
     proxy: str = ""
 
 
-def read_tools(environ: Mapping[str, str]) -> Tools:
+def read_tools(environ: Mapping[str, str], etc: str = "/etc") -> Tools:
     """Read the environment and the files; what cannot be read counts as not there."""
     found = Tools()
-    for said in _python_layers(environ):
+    for said in _python_layers(environ, etc):
         found.index = found.index or said.get("index", "")
         _extend(found.extra_indexes, said.get("extra", ()))
         _extend(found.find_links, said.get("links", ()))
         found.no_index = found.no_index or bool(said.get("no_index"))
         _extend(found.ca_files, said.get("cert", ()))
         found.proxy = found.proxy or said.get("proxy", "")
-    _read_npm(found, environ)
+    _read_npm(found, environ, etc)
     if not found.proxy:
         found.proxy = environ.get("HTTPS_PROXY") or environ.get("https_proxy") or ""
     if cert := environ.get("SSL_CERT_FILE"):
@@ -54,7 +54,7 @@ def _extend(known: list[str], more: Iterable[str]) -> None:
     known += [each for each in more if each and each not in known]
 
 
-def _python_layers(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _python_layers(environ: Mapping[str, str], etc: str) -> Iterator[dict[str, Any]]:
     """Yield what each place says, the strongest first."""
     named = [
         part.rpartition("=")[2] if "://" not in part.partition("=")[0] else part for part in _words(environ, "UV_INDEX")
@@ -65,11 +65,15 @@ def _python_layers(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         "links": environ.get("UV_FIND_LINKS", "").replace(",", " ").split(),
     }
     yield _pip({name[4:].lower().replace("_", "-"): value for name, value in environ.items() if name[:4] == "PIP_"})
-    for path in _pip_files(environ):
+    for path in _pip_files(environ, etc):
         yield _read_pip(path)
-    home = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    for path in (f"{home}/uv/uv.toml", "/etc/uv/uv.toml"):
+    home = environ.get("XDG_CONFIG_HOME") or f"{_home(environ)}/.config"
+    for path in (f"{home}/uv/uv.toml", f"{etc}/uv/uv.toml"):
         yield _read_uv(path)
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    return environ.get("HOME") or os.path.expanduser("~")
 
 
 def _words(environ: Mapping[str, str], name: str) -> list[str]:
@@ -87,14 +91,14 @@ def _pip(said: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _pip_files(environ: Mapping[str, str]) -> list[str]:
+def _pip_files(environ: Mapping[str, str], etc: str) -> list[str]:
     chosen = environ.get("PIP_CONFIG_FILE", "")
     if chosen == os.devnull:
         return []
-    home = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    user = [f"{home}/pip/pip.conf", os.path.expanduser("~/.pip/pip.conf")]
+    home = environ.get("XDG_CONFIG_HOME") or f"{_home(environ)}/.config"
+    user = [f"{home}/pip/pip.conf", f"{_home(environ)}/.pip/pip.conf"]
     return [
-        path for path in (chosen, f"{sys.prefix}/pip.conf", *user, "/etc/pip.conf", "/etc/xdg/pip/pip.conf") if path
+        path for path in (chosen, f"{sys.prefix}/pip.conf", *user, f"{etc}/pip.conf", f"{etc}/xdg/pip/pip.conf") if path
     ]
 
 
@@ -114,6 +118,8 @@ def _read_uv(path: str) -> dict[str, Any]:
         said = tomllib.loads(_read(path))
         pip = said.get("pip", {})
         indexes = [*said.get("index", []), *pip.get("index", [])]
+        if not all(isinstance(each["url"], str) for each in indexes):
+            return {}
         chosen = [each["url"] for each in indexes if each.get("default")]
         return {
             "index": (chosen or [said.get("index-url") or pip.get("index-url") or ""])[0],
@@ -128,10 +134,10 @@ def _read_uv(path: str) -> dict[str, Any]:
         return {}
 
 
-def _read_npm(found: Tools, environ: Mapping[str, str]) -> None:
+def _read_npm(found: Tools, environ: Mapping[str, str], etc: str) -> None:
     found.registry = environ.get("npm_config_registry") or environ.get("NPM_CONFIG_REGISTRY") or ""
-    user = environ.get("npm_config_userconfig") or os.path.expanduser("~/.npmrc")
-    for path in (user, "/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"):
+    user = environ.get("npm_config_userconfig") or f"{_home(environ)}/.npmrc"
+    for path in (user, f"{etc}/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"):
         for line in _read(path).splitlines():
             key, equals, value = line.partition("=")
             key, value = key.strip(), value.strip().strip("\"'")
