@@ -28,13 +28,20 @@ RESULT = {"type": "object", "properties": {"result": {"title": "Result", "type":
 
 
 @pytest.fixture
-def mcp(served: Served) -> Iterator[Mcp]:
+def mcp(bare: Served) -> Iterator[Mcp]:
+    mcp = Mcp(bare)
+    yield mcp
+    mcp.clear()
+
+
+@pytest.fixture
+def everywhere(served: Served) -> Iterator[Mcp]:
     mcp = Mcp(served)
     yield mcp
     mcp.clear()
 
 
-def test_its_tools_take_and_answer_what_its_clients_know(mcp: Mcp) -> None:
+def test_its_tools_take_and_answer_what_its_clients_know(everywhere: Mcp) -> None:
     async def work(client: Client) -> None:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
         for name, (title, arguments) in SCHEMAS.items():
@@ -79,10 +86,10 @@ def test_its_tools_take_and_answer_what_its_clients_know(mcp: Mcp) -> None:
         assert unknown.is_error
         assert text(unknown).startswith("Unknown tool: write_everything")
 
-    mcp.talk(work, by=SSE)
+    everywhere.talk(work, by=SSE)
 
 
-def test_a_command_that_runs_too_long_is_ended_and_its_output_is_not_lost(mcp: Mcp) -> None:
+def test_a_command_that_runs_too_long_is_ended_and_its_output_is_not_lost(everywhere: Mcp) -> None:
     async def work(client: Client) -> None:
         command = "echo so far; touch made; sleep 27182 & sleep 27182"
         late = told(await client.call_tool("run_code", {"command": command, "timeout": 1}))
@@ -92,7 +99,7 @@ def test_a_command_that_runs_too_long_is_ended_and_its_output_is_not_lost(mcp: M
         alive = told(await client.call_tool("run_code", {"command": "pgrep -f 'sleep 2718[2]'"}))
         assert (alive["stdout"], alive["returncode"]) == ("", 1)
 
-    mcp.talk(work)
+    everywhere.talk(work)
 
 
 def test_long_outputs_keep_their_beginning_and_every_changed_file_is_named(mcp: Mcp) -> None:
@@ -147,7 +154,7 @@ def test_quotes_in_background_commands_and_secrets_of_the_service_are_no_concern
     mcp.talk(work)
 
 
-def test_whether_there_is_a_gpu_is_what_a_program_inside_finds(mcp: Mcp) -> None:
+def test_whether_there_is_a_gpu_is_what_a_program_inside_finds(everywhere: Mcp) -> None:
     look = (
         "import glob, os\n"
         "def opens(path):\n"
@@ -162,7 +169,7 @@ def test_whether_there_is_a_gpu_is_what_a_program_inside_finds(mcp: Mcp) -> None
         status = told(await client.call_tool("sandbox_status", {}))
         assert str(status["gpu_available"]) == found
 
-    mcp.talk(work)
+    everywhere.talk(work)
 
 
 def test_there_is_a_health_check_and_nothing_is_left_when_a_service_ends(mcp: Mcp) -> None:

@@ -46,7 +46,6 @@ class Transports:
             session_idle_timeout=settings.mcp.session_idle_s,
         )
         self._sse = SseServerTransport(MESSAGES, max_request_body_size=most)
-        self._streams = 0
 
     async def open(self) -> None:
         """Be ready for requests, until the service ends."""
@@ -91,20 +90,20 @@ class Transports:
             await self._server.run(reader, writer, self._server.create_initialization_options())
 
     async def _end_session(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        """End a session, and its sandbox with it: nobody can find that again."""
-        status = 0
+        """End a session, and its sandbox with it, which nobody could find again, before the client is told."""
+        answer: list[Message] = []
 
-        async def note(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
+        async def keep(message: Message) -> None:
+            answer.append(message)
 
-        await self._manager.handle_request(scope, receive, note)
+        await self._manager.handle_request(scope, receive, keep)
         name = next((value.decode("latin-1") for each, value in scope["headers"] if each == b"mcp-session-id"), "")
-        if status < 300 and name and self._settings.mcp.sandbox_per_session:
+        if answer[0]["status"] < 300 and name and self._settings.mcp.sandbox_per_session:
             with contextlib.suppress(NotFound):
                 sandbox = await self._service.sandboxes.find(caller, session_key(f"session-{name}"))
                 await self._service.sandboxes.delete(caller, sandbox.id)
+        for message in answer:
+            await send(message)
 
     async def _while_allowed(self, app: Any, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve what lasts until its client leaves, may no longer ask, or the service is about to end."""
