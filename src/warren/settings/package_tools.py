@@ -137,7 +137,7 @@ def _read_uv(path: str) -> dict[str, Any]:
 def _read_npm(found: Tools, environ: Mapping[str, str], etc: str) -> None:
     found.registry = environ.get("npm_config_registry") or environ.get("NPM_CONFIG_REGISTRY") or ""
     user = environ.get("npm_config_userconfig") or f"{_home(environ)}/.npmrc"
-    for path in (user, f"{etc}/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"):
+    for path in (user, f"{etc}/npmrc", f"{etc}/../usr/etc/npmrc", f"{etc}/../usr/local/etc/npmrc"):
         for line in _read(path).splitlines():
             key, equals, value = line.partition("=")
             key, value = key.strip(), value.strip().strip("\"'")
