@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import ipaddress
+import os
 import socket
 from typing import TYPE_CHECKING, Protocol
 
@@ -309,4 +310,5 @@ class _Carrier(ByteStream):
 
 
 def _explain(error: OSError) -> str:
-    return (error.strerror or "the connection failed").lower()
+    # Not the error's own words: an event loop puts the address into them.
+    return os.strerror(error.errno).lower() if error.errno else "the connection failed"

@@ -89,7 +89,8 @@ class HttpSession:
                 return await self._serve_inner(request, target)
             return await self._pass_on(request, target)
         except BadRequest as error:
-            await self._answer(400, f"{error}.", "bad request")
+            # What follows may be part of it, in somebody's reading.
+            await self._answer(400, f"{error}.", "bad request", is_last=True)
         except Refused as refused:
             await self._answer(403, refused.verdict.why, "refused")
         except Limited as limited:
@@ -230,7 +231,9 @@ class HttpSession:
         await self._answer(status, sentence, word, is_reason=True)
         await self._session.inside.finish()
 
-    async def _answer(self, status: int, sentence: str, word: str, *, is_reason: bool = False) -> None:
+    async def _answer(
+        self, status: int, sentence: str, word: str, *, is_reason: bool = False, is_last: bool = False
+    ) -> None:
         """Answer by ourselves, unless an answer has begun."""
         if self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             return
@@ -241,6 +244,8 @@ class HttpSession:
             ("Content-Length", str(len(body))),
             ("X-Warren-Egress", word),
         ]
+        if is_last:
+            headers.append(("Connection", "close"))
         phrase = reason(sentence) if is_reason else b""
         await self._send(h11.Response(status_code=status, headers=headers, reason=phrase))
         await self._send(h11.Data(data=body))

@@ -94,7 +94,7 @@ def _collect(data: bytes) -> tuple[bytes, int] | None:
         if not 0 < size <= _MAX_RECORD:
             raise NotTls("a record of an impossible size")
         message += data[position + 5 : position + 5 + size]
-        if message[:1] not in {b"", bytes((_CLIENT_HELLO,))}:
+        if message and message[0] != _CLIENT_HELLO:
             raise NotTls("a handshake that begins with something else")
         if len(data) < position + 5 + size:
             return None
