@@ -110,6 +110,7 @@ docs: setup ## write the reference pages that come from the code
 	$(BIN)/python tests/house/settings_page.py docs/reference/settings.md
 	$(BIN)/python -m warren.cli.reference > docs/reference/cli.md
 	$(BIN)/python tests/house/sdk_page.py docs/reference/sdk.md
+	$(BIN)/python tests/house/mcp_page.py docs/reference/mcp.md
 
 sdk: setup ## make the client without await, and its tests, from those with it
 	$(BIN)/python tests/house/sync_client.py
