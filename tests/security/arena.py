@@ -29,14 +29,16 @@ def program(name: str) -> str:
         return file.read()
 
 
-async def report(link: Link, name: str, *arguments: object, kind: ExecKind = ExecKind.CELL) -> Any:
+async def report(
+    link: Link, name: str, *arguments: object, kind: ExecKind = ExecKind.CELL, timeout_s: float = 60
+) -> Any:
     """Run a program that ends well and prints one JSON value, and give that value."""
     given = f"{_FIRST}\nimport json\nARGUMENTS = json.loads({json.dumps(arguments)!r})\n"
     code = program(name).replace(_FIRST, given, 1)
     if kind is ExecKind.ARGV:
-        result = await run(link, "", kind, argv=("python", "-c", code), timeout_s=60)
+        result = await run(link, "", kind, argv=("python", "-c", code), timeout_s=timeout_s)
     else:
-        result = await run(link, code, kind, timeout_s=60)
+        result = await run(link, code, kind, timeout_s=timeout_s)
     assert result.ok, f"{name} ended with {result.cause}: {result.error or result.stderr.decode()}"
     return json.loads(result.stdout)
 

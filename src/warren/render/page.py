@@ -67,6 +67,7 @@ class Page:
         session.on("Inspector.targetCrashed", self._crashed)
         session.on("Page.javascriptDialogOpening", self._dismiss)
         session.on("Page.loadEventFired", lambda _: self._loaded.set())
+        session.on("Page.frameStoppedLoading", self._stopped)
         session.on("Page.frameNavigated", self._navigated)
         session.on("Runtime.exceptionThrown", self._thrown)
         self._connection.on("Fetch.requestPaused", self._asked)
@@ -132,6 +133,11 @@ class Page:
         frame = params["frame"]
         if frame["id"] == self.session.frame_id and urlsplit(frame["url"]).hostname != decks.HOST:
             self.left = True
+
+    def _stopped(self, params: dict[str, Any]) -> None:
+        # WHY besides the load event: a page that tries to leave while it loads never gets one.
+        if params.get("frameId") == self.session.frame_id and self._loader:
+            self._loaded.set()
 
     def _thrown(self, params: dict[str, Any]) -> None:
         if len(self.errors) < _MAX_NOTED:

@@ -56,7 +56,10 @@ globalThis.settling = (() => {
     for (const image of images) if (image.loading === 'lazy') image.loading = 'eager';
     await Promise.all(images.map(image => image.decode().catch(() => 0)));
   };
+  const parsed = () => document.readyState !== 'loading' ? 0 :
+    new Promise(done => document.addEventListener('DOMContentLoaded', done, {once: true}));
   const ready = async ms => {
+    await within(ms, parsed());
     await within(ms, Promise.all([document.fonts.ready, pictures()]));
     still();
     await frame();
