@@ -135,12 +135,16 @@ def build_policy(settings: Settings) -> Policy:
         file_bytes=capacity.file_bytes,
         callback_hosts=settings.dialects.otari.callback_hosts,
     )
+    _check_policy(policy)
+    return policy
+
+
+def _check_policy(policy: Policy) -> None:
     for name in ("", *policy.tenants):
         try:
             policy.limits_of(name)
         except InvalidRequest as exc:
             raise ConfigError(f"{f'tenants.{name}' if name else 'tenant'}: no sandbox could be made: {exc}") from exc
-    return policy
 
 
 def build_package_setup(settings: Settings) -> PackageSetup:

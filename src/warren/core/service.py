@@ -107,21 +107,7 @@ class Service:
             observer=self.observer,
             tracer=self.tracer,
         )
-        policies = EgressPolicies(self.sandboxes.lives.places, policy)
-        self.egress = EgressControl(self.sandboxes, store, self.audit, policies)
-        self.egress_proxy = EgressProxy(policies, self.audit, self.observer, policy, engine)
-        self.links.on_open.append(self.egress_proxy.attach)
-        self.executions = Executions(
-            store=store,
-            sandboxes=self.sandboxes,
-            links=self.links,
-            admission=self.admission,
-            audit=self.audit,
-            policy=policy,
-            observer=self.observer,
-            tracer=self.tracer,
-            egress=policies,
-        )
+        self._build_executions()
         self._build_keeping(blobs_dir, images)
         self._build_uses(signing or SigningKeys())
         self._build_packages(packages or PackageSetup(folder=os.path.join(blobs_dir, "packages")))
@@ -129,6 +115,24 @@ class Service:
         self.retention = Retention(store, self.audit, policy)
         self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
         self._open = contextlib.AsyncExitStack()
+
+    def _build_executions(self) -> None:
+        """Build what runs in sandboxes, and the way out of them, whose refusals are hints in results."""
+        policies = EgressPolicies(self.sandboxes.lives.places, self.policy)
+        self.egress = EgressControl(self.sandboxes, self.store, self.audit, policies)
+        self.egress_proxy = EgressProxy(policies, self.audit, self.observer, self.policy, self.engine)
+        self.links.on_open.append(self.egress_proxy.attach)
+        self.executions = Executions(
+            store=self.store,
+            sandboxes=self.sandboxes,
+            links=self.links,
+            admission=self.admission,
+            audit=self.audit,
+            policy=self.policy,
+            observer=self.observer,
+            tracer=self.tracer,
+            egress=policies,
+        )
 
     def _build_keeping(self, folder: str, catalog: Catalog) -> None:
         """Build what the service itself keeps, apart from sandboxes."""
