@@ -36,6 +36,7 @@ NAMES = (
     "http_idle",
     "http_files",
     "http_dialects",
+    "egress",
 )
 
 

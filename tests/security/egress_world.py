@@ -82,6 +82,10 @@ class World:
             self._run, sandbox, ExecRequest(id=new_id("exe"), kind=kind, code=code, timeout_s=timeout_s)
         )
 
+    def write(self, sandbox: str, path: str, content: bytes) -> None:
+        """Put a file into the workspace."""
+        self.portal.call(self._write, sandbox, path, content)
+
     def shell(self, sandbox: str, command: str) -> tuple[int | None, str]:
         """Run a command inside; return its exit code and all that it said."""
         result = self.run(sandbox, f"({command}) 2>&1", ExecKind.SHELL)
@@ -111,7 +115,7 @@ class World:
         return self.portal.call(self._records, sandbox, action)
 
     @contextlib.contextmanager
-    def serve(self, handler: Callable[[socket.socket], None], address: str = PUBLIC, port: int = 80) -> Iterator[int]:
+    def serve(self, handler: Callable[[socket.socket], object], address: str = PUBLIC, port: int = 80) -> Iterator[int]:
         """Run a server for the length of a block; yields its port."""
         listener = self.portal.call(functools.partial(socket.create_server, (address, port)))
         server = _Server(listener, handler)
@@ -125,7 +129,7 @@ class World:
             server.server_close()
 
     def secure(
-        self, handler: Callable[[socket.socket], None], *names: str, curve: str = ""
+        self, handler: Callable[[socket.socket], object], *names: str, curve: str = ""
     ) -> Callable[[socket.socket], None]:
         """Have a server speak TLS, with a certificate for these names."""
         context = self.authority.server_context(*names)
@@ -144,6 +148,10 @@ class World:
     async def _run(self, sandbox: str, request: ExecRequest) -> ExecResult:
         async with self.service.sandboxes.use(self.caller, sandbox) as place:
             return await place.link.run(request)
+
+    async def _write(self, sandbox: str, path: str, content: bytes) -> None:
+        async with self.service.sandboxes.use(self.caller, sandbox) as place:
+            await place.link.write(path, content)
 
     async def _records(self, sandbox: str, action: str) -> list[dict[str, Any]]:
         with anyio.fail_after(DEADLINE_S):
@@ -169,7 +177,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, listener: socket.socket, handler: Callable[[socket.socket], None]) -> None:
+    def __init__(self, listener: socket.socket, handler: Callable[[socket.socket], object]) -> None:
         super().__init__(listener.getsockname(), socketserver.BaseRequestHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
