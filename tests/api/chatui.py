@@ -21,7 +21,9 @@ PLENTY = {"executions_per_minute": 0, "creates_per_minute": 0}
 
 def serve(make_settings: Callable[..., Settings], skip: Callable[[str], Any], **chosen: Any) -> Iterator[Served]:
     """Serve on the local engine, where /tmp is the sandbox's own."""
-    served = Served(make_settings("local", dialects={"chatui": {**PLENTY, **chosen}}))
+    # No package is anywhere, and nobody outside is asked for one.
+    packages = {"python_find_links": ("/nowhere",)}
+    served = Served(make_settings("local", dialects={"chatui": {**PLENTY, **chosen}}, packages=packages))
     try:
         served.start()
     except EngineUnavailable as exc:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import concurrent.futures
-import io
 import json
 import os
 import secrets
 import time
-import zipfile
 from typing import TYPE_CHECKING
 
 import httpx
@@ -301,31 +299,6 @@ def test_packages_that_cannot_be_installed_are_an_error_beside_the_output(
         ]
         assert many.json()["detail"][0]["msg"] == "Value error, Too many pip packages (max 5)"
         assert version["features"]["pip_packages"] is True
-
-
-def test_packages_that_are_installed_stay_with_the_container(make_settings: Callable[..., Settings]) -> None:
-    wheel, meta = io.BytesIO(), "little-1.0.dist-info"
-    with zipfile.ZipFile(wheel, "w") as out:
-        out.writestr("little.py", "size = 7")
-        out.writestr(f"{meta}/METADATA", "Metadata-Version: 2.1\nName: little\nVersion: 1.0\n")
-        out.writestr(f"{meta}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        out.writestr(f"{meta}/RECORD", f"little.py,,\n{meta}/METADATA,,\n{meta}/WHEEL,,\n{meta}/RECORD,,\n")
-    files = [
-        given("wheels/little-1.0-py3-none-any.whl", wheel.getvalue()),
-        # What a network would be.
-        given(".config/pip/pip.conf", b"[install]\nno-index = true\nfind-links = /home/sandbox/wheels\n"),
-    ]
-    for served in serve(make_settings, pytest.skip, allow_pip=True):
-        with Chatui(served) as chatui:
-            first = chatui.run(
-                "import little; print(little.size)", pip_packages=["little==1.0"], files=files, timeout=60
-            )
-            later = chatui.run("import little; print(little.size)")
-            in_bash = chatui.bash("python -c 'import little; print(little.size)'")
-
-        assert (first["stdout"], first["stderr"], first["error"]) == ("7\n", "", None)
-        assert first["install_time"] > 0
-        assert (later["stdout"], in_bash["stdout"]) == ("7\n", "7\n")
 
 
 def test_tokens_sign_in_and_tenants_are_kept_apart(make_settings: Callable[..., Settings]) -> None:

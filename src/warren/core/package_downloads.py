@@ -6,6 +6,7 @@ The last byte of a file is held back until the whole has the hash that the index
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ import anyio
 from anyio import to_thread
 
 from warren.core.package_fetch import Unfetched
-from warren.domain import MIB
 from warren.errors import Overloaded, StoreError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_DOWNLOADS = 8
 MAX_WAITING = 64
+PATIENCE_S = 30.0
+"""How long a download goes on that nobody reads."""
 _PIECE = 256 << 10
 
 
@@ -53,10 +55,26 @@ class Download:
         self.failure: Exception | None = None
         self.incoming: Incoming | None = None
         self.scope = anyio.CancelScope()
+        """What ends it: some time after nobody reads it any more."""
         self.is_left = anyio.Event()
         self._is_begun = False
         self._is_good = False
         self._changed = anyio.Event()
+
+    def come(self) -> None:
+        """Have one more who reads it."""
+        if not self.readers:
+            self.is_left = anyio.Event()
+            self.scope.deadline = math.inf
+        self.readers += 1
+
+    def leave(self) -> None:
+        """Have one less."""
+        self.readers -= 1
+        if not self.readers:
+            self.is_left.set()
+            # Not at once: installers look at a part of a file, and then ask for all of it.
+            self.scope.deadline = anyio.current_time() + PATIENCE_S
 
     def begin(self, size: int | None, incoming: Incoming) -> None:
         """Note that it has begun to come."""
@@ -136,16 +154,11 @@ class Downloads:
         download = self._coming.get(key)
         if download is None:
             download = self._start(key, wanted, fetch)
-        download.readers += 1
+        download.come()
         try:
             yield download
         finally:
-            download.readers -= 1
-            if not download.readers:
-                # Nobody wants it any more; who comes now begins anew.
-                self._forget(key, download)
-                download.scope.cancel()
-                download.is_left.set()
+            download.leave()
 
     def _start(self, key: str, wanted: Wanted, fetch: Callable[[], AbstractAsyncContextManager[Fetched]]) -> Download:
         if self._waiting >= MAX_WAITING:
@@ -177,7 +190,8 @@ class Downloads:
             download.end(failure)
             with anyio.CancelScope(shield=True):
                 # Its file is open for those who read it.
-                await download.is_left.wait()
+                if download.readers:
+                    await download.is_left.wait()
                 if download.incoming is not None:
                     await to_thread.run_sync(download.incoming.discard)
                     download.incoming.close()
@@ -235,7 +249,7 @@ async def _gather(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for piece in pieces:
         held.append(piece)
         size += len(piece)
-        if size >= MIB:
+        if size >= _PIECE:
             yield b"".join(held)
             held, size = [], 0
     if held:

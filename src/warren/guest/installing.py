@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     there = sorted(item for item in after.items() if _plain(item[0]) in asked or before.get(item[0]) != item[1])
     sys.stdout.flush()
     replaced = sorted(name for name, version in there if before.get(name, version) != version)
-    sys.stdout.write(f"\n{MARK}{json.dumps({'packages': there, 'replaced': replaced})}\n")
+    sys.stdout.write(f"{MARK}{json.dumps({'packages': there, 'replaced': replaced})}\n")
     return code
 
 

@@ -159,20 +159,25 @@ def test_two_who_ask_at_once_share_one_download(tmp_path: Path) -> None:
     run(body)
 
 
-def test_a_download_that_nobody_waits_for_any_more_is_given_up(tmp_path: Path) -> None:
+def test_who_looks_at_a_part_and_then_asks_for_all_has_it_downloaded_once(tmp_path: Path) -> None:
     async def body() -> None:
         with shelving() as shelf:
             path = shelf.put("little", "1.0", pad=1 << 20)
             hold = shelf.held[path] = type(shelf.middle)()
             async with mirroring(tmp_path, shelf) as mirror:
                 url = (await mirror.page("little"))[0]["url"]
+                part = await mirror.ask(url, range="bytes=0-99")
                 _, _, leaving = await mirror.begin(url)
                 await leaving.aclose()
                 hold.set()
                 whole = await mirror.ask(url)
+            shelf.held[shelf.put("other", "1.0")] = type(hold)()
+            async with mirroring(tmp_path, shelf) as mirror:
+                # A service that ends does not wait for what nobody reads.
+                await mirror.begin((await mirror.page("other"))[0]["url"])
 
-        assert whole.body == shelf.files[path]
-        assert shelf.count(path) == 2
+        assert (part.body, whole.body) == (shelf.files[path][:100], shelf.files[path])
+        assert shelf.count(path) == 1
         assert os.listdir(tmp_path / "incoming") == []
 
     run(body)
