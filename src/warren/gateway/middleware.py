@@ -27,6 +27,7 @@ MAX_HEADERS = 100
 EXPOSED_HEADERS = (
     *("X-Request-ID", "Location", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining"),
     *("ETag", "Last-Modified", "Accept-Ranges", "Content-Range", "Content-Disposition", "Warren-Complete"),
+    "Mcp-Session-Id",
 )
 
 _log = logging.getLogger("warren.access")

@@ -16,7 +16,7 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from warren.errors import Error, NotFound, StoreError
-from warren.mcp_server.server import build_server
+from warren.mcp_server.server import Answers
 from warren.mcp_server.use import CALLER, session_key
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class Transports:
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
         self._settings = settings
-        self._server = build_server(service, settings)
+        self._answers = Answers(service, settings)
+        self._server = self._answers.build()
         most = settings.serve.body_bytes
         self._manager = StreamableHTTPSessionManager(
             app=self._server,
@@ -123,7 +124,9 @@ class Transports:
                         await ask_again()
                 except Error:
                     break
-        # What is under way on other requests may finish; this one would never end by itself.
+        # It would never end by itself; but what is under way may be answered on it.
+        while self._service.is_draining and self._answers.under_way:  # noqa: ASYNC110 - as rarely as services end
+            await anyio.sleep(_LOOK_S)
         scope.cancel()
 
 

@@ -54,18 +54,15 @@ def choose_tools(settings: Settings) -> dict[str, Tool]:
     return {name: tool for name, tool in TOOLS.items() if not chosen or name in chosen}
 
 
-def build_server(service: Service, settings: Settings) -> Server[Any]:
-    """Build the server of a service. Who calls is in the state of each request: see `use.CALLER`."""
-    return Answers(service, settings).build()
-
-
 class Answers:
-    """Answers requests, each as its caller."""
+    """Answers requests, each as its caller, who is in the request's state: see `use.CALLER`."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
         self._settings = settings
         self._tools = choose_tools(settings)
+        self.under_way = 0
+        """Calls of tools that are not done yet."""
         self._listed = [tool.render() for tool in self._tools.values()]
         self._schemas = {tool.name: tool.input_schema for tool in self._listed}
 
@@ -100,6 +97,7 @@ class Answers:
             asked = tool.arguments.model_validate(params.arguments or {})
         except ValidationError as exc:
             return refuse(_explain_arguments(tool, exc))
+        self.under_way += 1
         try:
             return await tool.run(Use(self._service, self._settings, context), asked)
         except Failed as failed:
@@ -109,6 +107,8 @@ class Answers:
         except Exception as exc:  # noqa: BLE001 - nothing of our inside belongs into an answer
             _log.error("mcp.failed", extra={"tool": tool.name, "error": type(exc).__name__}, exc_info=exc)
             return refuse("Something went wrong inside the service: try again, and tell its operator if it stays so.")
+        finally:
+            self.under_way -= 1
 
     async def list_resources(self, context: Context, _params: PaginatedRequestParams | None) -> ListResourcesResult:
         """List files."""

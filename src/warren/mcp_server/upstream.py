@@ -28,7 +28,7 @@ from warren import __version__
 from warren.errors import Error
 from warren.mcp_server.use import EPHEMERAL_HEADER, SESSION_HEADER, session_key
 from warren.sdk._async.connection import AsyncConnection
-from warren.sdk.failures import ServiceUnreachable, build_error
+from warren.sdk.failures import NotUnderstood, ServiceUnreachable, build_error
 from warren.sdk.request import Request, api
 from warren.sdk.retries import Retries
 
@@ -136,6 +136,8 @@ class Upstream:
         async with connection.open(self._build(method, params, progress is not None)) as answer:
             kind = answer.headers.get("content-type", "")
             if kind.startswith(_PROBLEM):
+                if answer.status_code == 404:
+                    raise NotUnderstood(f"the service at {connection.address} has no MCP: see its setting mcp.enabled")
                 raise build_error(answer.status_code, answer.headers, await answer.aread())
             if kind.startswith("text/event-stream"):
                 return await _read_events(answer, progress)

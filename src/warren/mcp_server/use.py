@@ -197,4 +197,7 @@ class Use:
             await anyio.sleep(_TICK_S)
             seconds = round(anyio.current_time() - begun, 1)
             message = self._last_line or f"running for {seconds:g} s"
-            await self._context.session.report_progress(seconds, message=message)
+            try:
+                await self._context.session.report_progress(seconds, message=message)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
