@@ -22,7 +22,8 @@ VALUE = "s3cret-value-of-nobody"
 @pytest.fixture(scope="module")
 def ann(make_settings: Callable[..., Settings]) -> Iterator[httpx.Client]:
     """Somebody whose tenant may reach a private network besides what is public."""
-    served = Served(make_settings("bare", tenants={"tests": {"egress_hosts": ("10.0.0.0/8",)}}))
+    dialects = {"onyx": {"network": "packages"}, "chatui": {"network": "open"}}
+    served = Served(make_settings("bare", tenants={"tests": {"egress_hosts": ("10.0.0.0/8",)}}, dialects=dialects))
     served.start()
     with served.client("ann") as client:
         yield client
@@ -95,3 +96,17 @@ def test_a_secret_is_shown_to_nobody(ann: httpx.Client) -> None:
     assert ann.delete(f"{where}/API_TOKEN").status_code == 204
     assert ann.delete(f"{where}/API_TOKEN").status_code == 404
     assert ann.get(where).json() == {"items": []}
+
+
+def test_dialects_have_the_network_that_their_settings_say(ann: httpx.Client) -> None:
+    home = str(ann.base_url).removesuffix("/api/v1/")
+    asked = [
+        ann.post(f"{home}/v1/sessions", json={"network_enabled": True}),
+        ann.post(f"{home}/v1/sessions", json={"network_enabled": False}),
+        ann.post(f"{home}/containers", json={"enable_network": True}),
+        ann.post(f"{home}/containers", json={}),
+    ]
+    found = ann.get("/sandboxes", params={"limit": 4}).json()["items"]
+
+    assert [answer.status_code for answer in asked] == [201, 201, 200, 200]
+    assert [each["egress"]["mode"] for each in reversed(found)] == ["packages", "none", "open", "none"]

@@ -112,15 +112,15 @@ def test_a_secret_is_used_and_never_seen(serve: Serve) -> None:
         assert made.hosts == ("api.example.org",)
         assert (await estate.shell(sandbox.id, "echo $API_TOKEN,$MINE")).stdout.decode() == f"{made.placeholder},x\n"
         assert egress.policies.secrets_for(sandbox.id, "other.example.org") == ()
-        again = NewSecret(name="API_TOKEN", value="other", hosts=("b.example",))
+        again = NewSecret(name="API_TOKEN", value="another one", hosts=("b.example",))
         assert (await egress.create_secret(ANN, sandbox.id, again)).placeholder == made.placeholder
         await estate.sandboxes.stop(ANN, sandbox.id)
         assert (await estate.shell(sandbox.id, "echo $API_TOKEN")).stdout.decode().strip() == made.placeholder
         with pytest.raises(Conflict, match="MINE"):
-            await egress.create_secret(ANN, sandbox.id, NewSecret(name="MINE", value="y", hosts=("b.example",)))
+            await egress.create_secret(ANN, sandbox.id, NewSecret(name="MINE", value="yyyyyyyy", hosts=("b.example",)))
         for host in ("*.example.org", "10.0.0.1"):
             with pytest.raises(InvalidRequest, match="exact names"):
-                await egress.create_secret(ANN, sandbox.id, NewSecret(name="T", value="y", hosts=(host,)))
+                await egress.create_secret(ANN, sandbox.id, NewSecret(name="T", value="yyyyyyyy", hosts=(host,)))
         await egress.delete_secret(ANN, sandbox.id, "API_TOKEN")
         assert (await estate.shell(sandbox.id, "echo .$API_TOKEN.")).stdout == b"..\n"
         assert await egress.secrets(ANN, sandbox.id) == ()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from warren.app import build_policy
 from warren.core.egress_rules import check_egress, check_within, decide, lower_to
 from warren.egress import PACKAGES_HOST, Egress, EgressMode, EgressRule
-from warren.errors import Forbidden, InvalidRequest
+from warren.errors import ConfigError, Forbidden, InvalidRequest
+from warren.settings import Settings
 
 NONE = Egress()
 PACKAGES = Egress(mode=EgressMode.PACKAGES)
@@ -188,3 +190,8 @@ def test_what_may_be_allowed_can_be_set() -> None:
 def test_what_makes_no_sense_is_refused(egress: Egress) -> None:
     with pytest.raises(InvalidRequest):
         check_egress(egress)
+
+
+def test_a_ceiling_that_names_no_host_is_said_at_the_start() -> None:
+    with pytest.raises(ConfigError, match=r"tenant\.egress_hosts cannot have 'exa mple'"):
+        build_policy(Settings.model_validate({"tenant": {"egress_hosts": ["exa mple"]}}))

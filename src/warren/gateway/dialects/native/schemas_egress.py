@@ -17,8 +17,8 @@ HostName = Annotated[
 SecretValue = Annotated[
     str,
     matching(
-        r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$",
-        "be printable ASCII in one line, with no spaces around it",
+        r"^[\x21-\x7e][\x20-\x7e]{6,}[\x21-\x7e]$",
+        "be at least 8 characters of printable ASCII in one line, with no spaces around it",
         max_length=MAX_VALUE,
     ),
 ]
