@@ -37,6 +37,7 @@ NAMES = (
     "http_files",
     "http_dialects",
     "egress",
+    "packages",
 )
 
 
