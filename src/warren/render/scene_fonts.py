@@ -12,6 +12,8 @@ from fontTools.ttLib import TTFont, TTLibError
 
 _LIST = ["fc-list", "--format", "%{postscriptname}\t%{file}\t%{index}\t%{family}\t%{weight}\t%{slant}\n"]
 _BOLD_ENOUGH = 600
+_SLIDE_INCHES = 40 / 3
+"""How wide a slide is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,8 @@ def covers(face: Face, character: str) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def advance(face: Face, text: str, *, ligatures: bool = True) -> float | None:
-    """How wide the text is, in parts of the font size."""
+def advance(face: Face, text: str, *, ligatures: bool = True, grid: int = 0) -> float | None:
+    """How wide the text is, in parts of the font size; each letter in whole parts of `grid` an em, if that is given."""
     try:
         font, per_em, _ = _shaper(face.file, face.index)
     except (OSError, ValueError):
@@ -95,8 +97,21 @@ def advance(face: Face, text: str, *, ligatures: bool = True) -> float | None:
     buffer = hb.Buffer()
     buffer.add_str(text)
     buffer.guess_segment_properties()
+    font.scale = (grid or per_em, grid or per_em)
     hb.shape(font, buffer, None if ligatures else {"liga": False, "clig": False})
-    return float(sum(position.x_advance for position in buffer.glyph_positions)) / per_em
+    return float(sum(position.x_advance for position in buffer.glyph_positions)) / (grid or per_em)
+
+
+def office_width(face: Face, text: str, size: float, slide_width: float, *, ligatures: bool = True) -> float | None:
+    """Return how wide the text is in LibreOffice, in pixels of the slide.
+
+    It rounds every advance to whole dots of 600 an inch, and the size too, by way of hundredths of a millimetre: up to
+    half a percent of a line, and more than spacing can make good that was worked out without it.
+    """
+    inch = max(slide_width, 1.0) / _SLIDE_INCHES
+    dots = max(round(round(size * 2540 / inch) * 600 / 2540), 1)
+    width = advance(face, text, ligatures=ligatures, grid=dots)
+    return None if width is None else width * dots * inch / 600
 
 
 def office_weight(face: Face | None, weight: int) -> int:
