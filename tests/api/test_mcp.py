@@ -285,7 +285,8 @@ def test_errors_tell_the_model_what_to_do(mcp: Mcp) -> None:
 
 
 def test_what_an_operator_switches_off_is_not_there(make_settings: Callable[..., Settings]) -> None:
-    served = Served(make_settings("bare", mcp={"sse": False, "tools": ("run_python",), "sandbox_per_session": False}))
+    chosen = {"sse": False, "tools": ("run_python",), "sandbox_per_session": False, "own_sessions": 2}
+    served = Served(make_settings("bare", mcp=chosen))
     served.start()
     try:
         mcp = Mcp(served)
@@ -299,11 +300,16 @@ def test_what_an_operator_switches_off_is_not_there(make_settings: Callable[...,
         assert text(mcp.call("run_python", code="x")) == "1"
         with served.client() as http:
             assert http.get(f"{served.url}/sse").status_code == 404
+            assert mcp.post(_initialize()).status_code == 200
+            assert mcp.post(_initialize(), "bob").status_code == 200
             # The stream of a session that is open does not hold up the end of the service.
             opened = mcp.post(_initialize())
             headers = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "Accept": "text/event-stream"}
             with http.stream("GET", f"{served.url}/mcp", headers=headers) as stream:
                 assert stream.status_code == 200
+            refused = mcp.post(_initialize())
+            assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded")
+            assert text(mcp.call("run_python", code="x")) == "1"
         mcp.clear()
     finally:
         served.stop()

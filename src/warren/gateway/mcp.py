@@ -17,7 +17,7 @@ from warren.gateway.bodies import check_depth, count_large, read_body
 from warren.gateway.dispatch import ANY, Dispatcher
 from warren.gateway.key_in_path import PREFIX
 from warren.gateway.operations import Answer, Operation
-from warren.gateway.websockets import check_origin
+from warren.gateway.websockets import Connections, check_origin
 from warren.records import Scope as Grant
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from warren.gateway.auth import Auth
     from warren.gateway.operations import Call
     from warren.gateway.room import Room
+    from warren.records import Caller
     from warren.settings import Settings
 
 _TAG = "MCP"
@@ -40,6 +41,7 @@ class Mcp:
         self._settings = settings
         self._room = room
         self._lock = anyio.Lock()
+        self._streams = Connections(what="streams of events")
         self._transports: Any = None
         operations = build_operations(self) if settings.mcp.enabled else ()
         if not settings.mcp.sse:
@@ -72,15 +74,21 @@ class Mcp:
             call.scope["root_path"] = f"{PREFIX}{read_secret(call.scope['headers'])}"
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-            transports = await self._open()
-            limit = self._settings.serve.body_bytes
-            size = count_large(scope, limit) if scope["method"] == "POST" else 0
-            with self._room.hold(call.caller.principal.owner, size) if size else contextlib.nullcontext():
+            serve_it = getattr(await self._open(), name)
+            with self._held(call.caller, scope):
                 if scope["method"] == "POST":
-                    receive = await _read_whole(scope, receive, limit)
-                await getattr(transports, name)(call.caller, scope, receive, send)
+                    receive = await _read_whole(scope, receive, self._settings.serve.body_bytes)
+                await serve_it(call.caller, scope, receive, send)
 
         return serve
+
+    def _held(self, caller: Caller, scope: Scope) -> contextlib.AbstractContextManager[None]:
+        """Count what a request holds: a body its memory, a stream itself, for as long as it lasts."""
+        owner = caller.principal.owner
+        if scope["method"] == "GET":
+            return self._streams.one(owner)
+        size = count_large(scope, self._settings.serve.body_bytes)
+        return self._room.hold(owner, size) if size else contextlib.nullcontext()
 
     async def _open(self) -> Any:
         """Load what speaks the protocol, in a thread: it takes a second, in which others are served."""

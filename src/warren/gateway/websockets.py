@@ -80,9 +80,10 @@ class WebSocket:
 
 
 class Connections:
-    """Counts the WebSockets that are open."""
+    """Counts the WebSockets that are open, or other connections that last."""
 
-    def __init__(self, own: int = OWN, everybody: int = EVERYBODY) -> None:
+    def __init__(self, own: int = OWN, everybody: int = EVERYBODY, what: str = "WebSockets") -> None:
+        self._what = what
         self._most_own = own
         self._most = everybody
         self._own: dict[Owner, int] = {}
@@ -93,9 +94,9 @@ class Connections:
         """Count one while it lasts. Raises QuotaExceeded and Overloaded."""
         own = self._own.get(owner, 0)
         if own >= self._most_own:
-            raise QuotaExceeded(f"you have {own} WebSockets open already: close one", retry_after_s=_AGAIN_S)
+            raise QuotaExceeded(f"you have {own} {self._what} open already: close one", retry_after_s=_AGAIN_S)
         if self.open >= self._most:
-            raise Overloaded("as many WebSockets are open as there may be: try again later", retry_after_s=_AGAIN_S)
+            raise Overloaded(f"as many {self._what} are open as there may be: try again later", retry_after_s=_AGAIN_S)
         self._own[owner] = own + 1
         self.open += 1
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_IMAGES = 8
 MAX_IMAGE_BYTES = 4 << 20
-"""Of one picture, as base64: what clients take."""
+"""Of all pictures of an answer, as base64: what clients take."""
 MAX_CHANGES = 50
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
@@ -122,9 +122,11 @@ _STATES = {
 def pictures(result: ExecResult) -> list[ImageContent]:
     """Return what a cell drew, as far as a client takes it."""
     found: list[ImageContent] = []
+    room = MAX_IMAGE_BYTES
     for display in result.displays:
         kind = next((each for each in IMAGES if each in display.data), None)
-        if kind is not None and len(display.data[kind]) <= MAX_IMAGE_BYTES and len(found) < MAX_IMAGES:
+        if kind is not None and len(display.data[kind]) <= room and len(found) < MAX_IMAGES:
+            room -= len(display.data[kind])
             found.append(ImageContent(data=display.data[kind], mime_type=kind))
     return found
 

@@ -10,12 +10,13 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 from mcp.server.auth.provider import AccessToken
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from warren.errors import Error, NotFound, StoreError
+from warren.errors import Error, NotFound, QuotaExceeded, StoreError
 from warren.mcp_server.server import Answers
 from warren.mcp_server.use import CALLER, session_key
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 MESSAGES = "/messages/"
 _LOOK_S = 0.5
 _ASK_AGAIN_S = 15.0
+_AGAIN_S = 5.0
 
 
 class Transports:
@@ -74,7 +76,19 @@ class Transports:
         elif scope["method"] == "GET":
             await self._while_allowed(self._manager.handle_request, scope, receive, send)
         else:
+            self._check_sessions(scope)
             await self._manager.handle_request(scope, receive, send)
+
+    def _check_sessions(self, scope: Scope) -> None:
+        """Raise QuotaExceeded for a client that would open one session more than one principal may have."""
+        said = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        if b"mcp-session-id" in said or said.get(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
+            return
+        mine = authorization_context(scope["user"])
+        # The library counts them all together: somebody who never ends theirs would leave others none.
+        own = sum(each == mine for each in self._manager._session_owners.values())  # noqa: SLF001 - as above
+        if own >= self._settings.mcp.own_sessions:
+            raise QuotaExceeded(f"you have {own} sessions of MCP open already: end one", retry_after_s=_AGAIN_S)
 
     async def serve_sse(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Keep a stream open, on which everything is answered that comes as a message."""

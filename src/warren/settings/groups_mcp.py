@@ -41,6 +41,7 @@ class McpSettings(Group):
         default=20_000, ge=1000, le=200_000, description="Characters that a tool answers of an output: both ends of it."
     )
     sessions: int = Field(default=1000, ge=1, le=100_000, description="Sessions of older clients at once.")
+    own_sessions: int = Field(default=100, ge=1, le=100_000, description="The same, of one principal.")
     session_idle_s: int = Field(
         default=1800, ge=1, le=86_400, description="Seconds without a request after which such a session is closed."
     )
