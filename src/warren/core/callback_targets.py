@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 import anyio
 from anyio import to_thread
 
-from warren.core.outside import is_public, plain
+from warren.core.outside import is_ours, is_public, plain
 from warren.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Targets:
     def _may(self, address: Address, peer: str) -> bool:
         if any(address in network for network in self._networks):
             return True
-        if is_public(address):
+        if is_public(address) and not is_ours(address):
             return True
         return bool(peer) and str(address) == peer and not (address.is_loopback or address.is_link_local)
 

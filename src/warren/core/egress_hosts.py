@@ -7,7 +7,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from warren.core.outside import Address, Network, is_inside, is_public, parse_address
+from warren.core.outside import Address, Network, is_inside, parse_address
 
 MAX_NAME = 253
 _MAPPED = 96
@@ -43,14 +43,15 @@ class Pattern:
             return False
         return host.text == self.name or (self.glob is not None and _is_like(self.glob, host.text.split(".")))
 
-    def opens(self, host: Host, address: Address) -> bool:
+    def opens(self, host: Host, address: Address, *, is_outside: bool) -> bool:
         """Whether a connection for a host to one of its addresses is meant.
 
-        One that is not public has to be named: by its name, its address or a network without public addresses.
+        One that is not outside has to be named: by its name, its address or a network without public addresses.
         """
         if self.network is not None:
-            return address in self.network and (is_public(address) or is_inside(self.network))
-        return self.matches_name(host) and (self.name is not None or is_public(address))
+            is_named = self.network.num_addresses == 1 or is_inside(self.network)
+            return address in self.network and (is_outside or is_named)
+        return self.matches_name(host) and (self.name is not None or is_outside)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -133,6 +134,9 @@ def _is_part_like(glob: str, label: str) -> bool:
 
 
 def _parse_name(text: str) -> str:
+    # WHY first: what follows takes longer than in proportion.
+    if len(text) > MAX_NAME + 1:
+        raise ValueError("it is no host name")
     name = text.lower().removesuffix(".")
     if not name.isascii():
         # Not above: few names need it.

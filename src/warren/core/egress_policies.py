@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from warren.core.egress_hosts import parse_host
 from warren.core.egress_rules import decide
+from warren.core.outside import is_ours
 from warren.egress import Egress, Verdict
 from warren.records import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from warren.core.outside import Address
     from warren.core.places import Place
     from warren.core.policy import Policy
     from warren.egress import Brokered, Grant
@@ -32,6 +34,8 @@ class EgressPolicies:
         """By sandbox and name."""
         self._places = places
         self.policy = policy
+        self.is_ours: Callable[[Address], bool] = is_ours
+        """Which public addresses are this host's own."""
         self._refused: dict[str, tuple[int, str]] = {}
 
     def current(self, sandbox_id: str) -> tuple[Egress, Owner]:
@@ -57,9 +61,8 @@ class EgressPolicies:
     ) -> Verdict:
         """Decide about a connection of a sandbox, as `egress_rules.decide` does."""
         egress, owner = self.current(sandbox_id)
-        return decide(
-            egress, self.policy.ceiling_of(owner.tenant).egress, host, port, method=method, addresses=addresses
-        )
+        ceiling = self.policy.ceiling_of(owner.tenant).egress
+        return decide(egress, ceiling, host, port, method=method, addresses=addresses, is_ours=self.is_ours)
 
     def secrets_for(self, sandbox_id: str, host: str) -> tuple[Brokered, ...]:
         """Return the secrets that are put into what a sandbox says to a host."""

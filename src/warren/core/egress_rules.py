@@ -3,8 +3,8 @@
 1. A connection is made only where both the sandbox's own policy and the ceiling of its tenant allow it. A ceiling is
    a policy too, and read in the same way.
 2. A name is looked up only where a rule or the mode could allow it: what is refused by its name is never asked about.
-3. An address that is not public is reached only where it is named: by itself, by a network without public addresses,
-   or by the exact name of the host. A glob and the mode `open` never reach one.
+3. An address that is not public, or is this host's own, is reached only where it is named: by itself, by a network
+   without public addresses, or by the exact name of the host. A glob and the mode `open` never reach one.
 4. What is refused is refused with one sentence, which names the policy and never an address of this network.
 """
 
@@ -18,7 +18,7 @@ from warren.egress import PACKAGES_HOST, Egress, EgressMode, EgressRule, Verdict
 from warren.errors import Forbidden, InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from warren.core.outside import Address
 
@@ -112,11 +112,12 @@ def decide(
     *,
     method: str | None = None,
     addresses: Sequence[str] | None = None,
+    is_ours: Callable[[Address], bool] | None = None,
 ) -> Verdict:
     """Decide about a connection: before its name is looked up, without `addresses`, and again with what was found.
 
     `method` is that of plain HTTP; None is everything of which it cannot be seen. Before the name is looked up,
-    allowed means: it may be asked about.
+    allowed means: it may be asked about. `is_ours` says which public addresses are this host's own.
     """
     try:
         asked = _Asked(parse_host(host), port, method)
@@ -127,7 +128,10 @@ def decide(
         return _decide_inner(egress, ceiling)
     if asked.host.address is not None:
         found = (asked.host.address,)
-    return _decide_name(egress, ceiling, asked) if found is None else _decide_address(egress, ceiling, asked, found)
+    if found is None:
+        return _decide_name(egress, ceiling, asked)
+    outside = [(each, is_public(each) and not (is_ours and is_ours(each))) for each in found]
+    return _decide_address(egress, ceiling, asked, outside)
 
 
 def _decide_inner(egress: Egress, ceiling: Egress) -> Verdict:
@@ -150,12 +154,12 @@ def _decide_name(egress: Egress, ceiling: Egress, asked: _Asked) -> Verdict:
     return Verdict(allowed=True, rule=own.text, is_by_name=own.is_by_name or most.is_by_name)
 
 
-def _decide_address(egress: Egress, ceiling: Egress, asked: _Asked, found: Iterable[Address]) -> Verdict:
+def _decide_address(egress: Egress, ceiling: Egress, asked: _Asked, found: Iterable[tuple[Address, bool]]) -> Verdict:
     usable: list[str] = []
     word: _Word | None = None
     is_own = False
-    for address in found:
-        own, most = _allows(egress, asked, address), _allows(ceiling, asked, address)
+    for address, is_outside in found:
+        own, most = (_allows(policy, asked, address, is_outside=is_outside) for policy in (egress, ceiling))
         is_own = is_own or own is not None
         if own is None or most is None:
             continue
@@ -170,8 +174,8 @@ def _decide_address(egress: Egress, ceiling: Egress, asked: _Asked, found: Itera
         return Verdict(
             allowed=False,
             rule="private address",
-            why=f"{asked.host.text} leads to an address that is not public: name the address, or the host itself and "
-            f"no glob, in a rule of the sandbox's egress.",
+            why=f"{asked.host.text} leads to an address that is not public, or is this host's own: name the address, or "
+            f"the host itself and no glob, in a rule of the sandbox's egress.",
         )
     return _refuse(egress, f"{asked.host.text}:{asked.port}", asked)
 
@@ -192,14 +196,14 @@ def _may(policy: Egress, asked: _Asked) -> _Word | None:
     return network
 
 
-def _allows(policy: Egress, asked: _Asked, address: Address) -> _Word | None:
+def _allows(policy: Egress, asked: _Asked, address: Address, *, is_outside: bool) -> _Word | None:
     """Say by what a policy allows a connection to an address; what asks the least of it comes first."""
-    if policy.mode is EgressMode.OPEN and is_public(address):
+    if policy.mode is EgressMode.OPEN and is_outside:
         return _Word("mode open", is_by_name=False)
     by_name: _Word | None = None
     for rule in policy.rules:
         pattern = parse_pattern(rule.host)
-        if _is_for(rule, asked) and pattern.opens(asked.host, address):
+        if _is_for(rule, asked) and pattern.opens(asked.host, address, is_outside=is_outside):
             word = _Word(_name_rule(rule, asked.port), is_by_name=pattern.network is None)
             if not word.is_by_name:
                 return word

@@ -1,4 +1,4 @@
-"""Which addresses are outside: public ones, that belong to nobody here. Everything else is somebody's own network.
+"""Which addresses are outside: public ones that are not this host's. Everything else is somebody's own network.
 
 Shared by all that leaves this host on a sandbox's word: the way out, and the tools that clients offer.
 """
@@ -6,6 +6,7 @@ Shared by all that leaves this host on a sandbox's word: the way out, and the to
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -33,6 +34,18 @@ def is_public(address: Address) -> bool:
     if any(address in network for network in _TRANSLATED):
         return False
     return address.is_global and not (address.is_multicast or getattr(address, "is_site_local", False))
+
+
+def is_ours(address: Address) -> bool:
+    """Whether an address is this host's own: what listens there is often shielded from outside, and not from here."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            # WHY: nothing is sent; the kernel chooses whom it would come from, and to itself it speaks as itself.
+            probe.connect((str(address), 9))
+            return parse_address(probe.getsockname()[0]) == address
+        except (OSError, ValueError):
+            return False
 
 
 def is_inside(network: Network) -> bool:

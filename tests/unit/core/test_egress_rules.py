@@ -6,6 +6,7 @@ import pytest
 
 from warren.app import build_policy
 from warren.core.egress_rules import check_egress, check_within, decide, lower_to
+from warren.core.outside import is_ours, parse_address
 from warren.egress import PACKAGES_HOST, Egress, EgressMode, EgressRule
 from warren.errors import ConfigError, Forbidden, InvalidRequest
 from warren.settings import Settings
@@ -118,6 +119,19 @@ def test_what_is_not_public_is_reached_by_name_or_address_alone(address: str) ->
         assert address not in by_name.why, "nobody is told what names of this network lead to"
     assert decide(rules("db.internal"), ALL, "db.internal", 443, addresses=[address]).allowed
     assert not decide(rules("db.internal", address), OPEN, "db.internal", 443, addresses=[address]).allowed
+
+
+def test_what_is_public_and_this_hosts_own_is_reached_where_it_is_named() -> None:
+    """A firewall before this host does not stop what comes from it."""
+    named = Egress(mode=EgressMode.OPEN, rules=(EgressRule(host=PUBLIC, ports=()),))
+    for egress in (OPEN, rules("*"), rules("93.184.0.0/16")):
+        for host in (PUBLIC, "www.example.org"):
+            verdict = decide(egress, named, host, 443, addresses=[PUBLIC], is_ours=lambda _: True)
+            assert not verdict.allowed
+    assert decide(rules(PUBLIC), named, PUBLIC, 443, is_ours=lambda _: True).allowed
+    assert not decide(rules(PUBLIC), OPEN, PUBLIC, 443, is_ours=lambda _: True).allowed
+    assert is_ours(parse_address("127.0.0.1"))
+    assert not is_ours(parse_address(PUBLIC))
 
 
 def test_a_rule_for_methods_is_for_plain_http_with_them() -> None:
