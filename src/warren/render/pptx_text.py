@@ -35,6 +35,7 @@ _NUMBERS = {
 }
 _RAISED = 0.62
 """PowerPoint shrinks raised text to two thirds and LibreOffice to 58 %; the size written is so much the larger."""
+_DRAWN = {"•", "◦", "▪"}
 
 
 def paragraphs(values: Sequence[Paragraph], page: Page, box: Box, alpha: float = 1.0) -> list[Any]:
@@ -91,7 +92,8 @@ def _bullet(value: Paragraph) -> list[Any]:
     if scheme := _NUMBERS.get(value.bullet):
         start = int(clamped(value.bullet_start, 1, 32_767))
         return [*made, element("a:buFontTx"), element("a:buAutoNum", {"type": scheme, "startAt": start})]
-    family = plain(value.runs[0].family) if value.runs else ""
+    # The browser draws these itself; in some fonts, as East Asian ones, they are hardly to be seen.
+    family = "Arial" if value.bullet in _DRAWN else plain(value.runs[0].family) if value.runs else ""
     made.append(element("a:buFont", {"typeface": family}) if family else element("a:buFontTx"))
     return [*made, element("a:buChar", {"char": plain(value.bullet)[:1] or "•"})]
 

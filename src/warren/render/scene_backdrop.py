@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from PIL import Image, UnidentifiedImageError
 
 from warren.render import scene_css as css
 from warren.render.scene import Box, Cell, Colour, Fill, Gradient, Item, Paragraph, Picture, Shape, Table, TextBox
@@ -13,6 +17,7 @@ from warren.render.scene_snapshot import Node, Rect
 
 _WHITE = Colour(255, 255, 255)
 _KEY = "backdrop"
+_MOST_PIXELS = 20_000_000
 
 
 @dataclass(slots=True)
@@ -86,26 +91,26 @@ def _taken(canvas: Canvas, flat: Colour) -> Backdrop:
     return Backdrop(flat, taken.png)
 
 
-def flatten_text(items: list[Item], behind: Fill | None, root: Node) -> list[Item]:
-    """Give text that is seen through the colour that one sees: programs draw see-through letters badly."""
-    whole = Box(0.0, 0.0, root.bounds.width, root.bounds.height)
-    made: list[Item] = []
-    for item in items:
+def flatten_text(items: list[tuple[Item, int]], behind: Backdrop, root: Node) -> list[Item]:
+    """Give text that is seen through the colour that one sees: programs draw see-through letters badly.
+
+    Each item has the number of the see-through group that it is part of, or -1.
+    """
+    view = View(behind, Box(0.0, 0.0, root.bounds.width, root.bounds.height))
+    for item, group in items:
         if isinstance(item, TextBox) and _is_faint(item.paragraphs):
-            seen = _behind(item.box, made, behind, whole)
+            seen = view.colour(item.box, group)
             paragraphs = item.paragraphs if seen is None else tuple(_mixed(one, seen) for one in item.paragraphs)
-            made.append(replace(item, paragraphs=paragraphs))
+            view.add(replace(item, paragraphs=paragraphs), group)
         elif isinstance(item, Table):
-            made.append(_flat_table(item, made, behind, whole))
+            seen = view.colour(item.box, group)
+            view.add(item if seen is None else _flat_table(item, seen), group)
         else:
-            made.append(item)
-    return made
+            view.add(item, group)
+    return [item for item, _ in view.items]
 
 
-def _flat_table(table: Table, made: list[Item], behind: Fill | None, whole: Box) -> Table:
-    seen = _behind(table.box, made, behind, whole)
-    if seen is None:
-        return table
+def _flat_table(table: Table, seen: Colour) -> Table:
     rows = tuple(tuple(_flat_cell(cell, seen) if cell is not None else None for cell in row) for row in table.cells)
     return replace(table, cells=rows)
 
@@ -134,22 +139,69 @@ def _mixed(paragraph: Paragraph, seen: Colour) -> Paragraph:
     return replace(paragraph, runs=runs)
 
 
-def _behind(box: Box, items: list[Item], last: Fill | None, whole: Box) -> Colour | None:
-    """Return the colour behind the middle of a box; None where a picture is there."""
-    x, y = box.x + box.width / 2, box.y + box.height / 2
-    seen = Colour(0, 0, 0, 0.0)
-    for item in reversed(items):
-        if isinstance(item, TextBox) or not _covers(item.box, x, y):
-            continue
-        if isinstance(item, Picture):
-            # WHY: a picture much larger than the text is a scene behind it; a small one is an icon beside it.
-            return None
-        if isinstance(item, Shape) and item.fill is not None:
-            seen = css.over(seen, _colour_in(item.fill, item.box, x, y))
+class View:
+    """What is painted so far, and what one sees of it at a place."""
+
+    def __init__(self, behind: Backdrop, whole: Box) -> None:
+        self._behind = behind
+        self._whole = whole
+        self.items: list[tuple[Item, int]] = []
+
+    def add(self, item: Item, group: int) -> None:
+        """Paint something over all that is there."""
+        self.items.append((item, group))
+
+    def colour(self, box: Box, group: int) -> Colour | None:
+        """Return the colour behind a box, without that of its own see-through group; None where it is not known."""
+        x, y = box.x + box.width / 2, box.y + box.height / 2
+        seen = Colour(0, 0, 0, 0.0)
+        for item, owner in reversed(self.items):
+            if isinstance(item, TextBox) or not _covers(item.box, x, y) or (group >= 0 and owner == group):
+                continue
+            if isinstance(item, Picture):
+                found = _sampled(item.data, item.box, box)
+                if found is None or any(item.crop):
+                    return None
+                seen = css.over(seen, css.faded(found, item.alpha))
+            elif isinstance(item, Shape) and item.fill is not None:
+                seen = css.over(seen, _colour_in(item.fill, item.box, x, y))
             if seen.alpha >= 0.999:
                 return seen
-    under = _colour_in(last, whole, x, y) if last is not None else _WHITE
-    return css.over(seen, under)
+        if self._behind.picture is not None:
+            found = _sampled(self._behind.picture, self._whole, box)
+            return css.over(seen, found) if found else None
+        under = _colour_in(self._behind.fill, self._whole, x, y) if self._behind.fill is not None else _WHITE
+        return css.over(seen, under)
+
+
+@lru_cache(maxsize=16)
+def _opened(data: bytes) -> Image.Image | None:
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            if image.width * image.height > _MOST_PIXELS:
+                return None
+            return image.convert("RGBA")
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
+
+
+def _sampled(data: bytes, frame: Box, box: Box) -> Colour | None:
+    """Return the colour of a picture under a box, all of it mixed."""
+    image = _opened(data)
+    if image is None or frame.rotation or frame.width <= 0 or frame.height <= 0:
+        return None
+    across, down = image.width / frame.width, image.height / frame.height
+    left, top = max(0.0, (box.x - frame.x) * across), max(0.0, (box.y - frame.y) * down)
+    right = min(float(image.width), left + max(1.0, box.width * across))
+    bottom = min(float(image.height), top + max(1.0, box.height * down))
+    if right - left < 1 or bottom - top < 1:
+        return None
+    area = image.crop((int(left), int(top), int(right), int(bottom)))
+    pixel = area.resize((1, 1), Image.Resampling.BOX).getpixel((0, 0))
+    if not isinstance(pixel, tuple) or len(pixel) != 4:
+        return None
+    red, green, blue, alpha = pixel
+    return Colour(int(red), int(green), int(blue), float(alpha) / 255)
 
 
 def _covers(box: Box, x: float, y: float) -> bool:

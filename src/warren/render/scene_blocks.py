@@ -37,6 +37,8 @@ class Group:
     bullet: Piece | None = None
     turn: float = 0.0
     is_vertical: bool = False
+    frame: Rect | None = None
+    """Where vertical text is painted."""
 
     @property
     def has_text(self) -> bool:
@@ -45,9 +47,8 @@ class Group:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Its place in the order of painting."""
-        first = self.pieces[0].node
-        return first.paint, first.order
+        """Its place in the order of painting: after the boxes in its lines."""
+        return max((piece.node.paint, piece.node.order) for piece in self.pieces)
 
 
 def groups_of(root: Node) -> list[Group]:
@@ -187,6 +188,7 @@ def stood_up(group: Group) -> None:
 
     if any(is_east_asian(character) for piece in group.pieces for character in piece.text):
         group.is_vertical = True
+        _lie_down(group)
         return
     quarter = -90.0 if mode == "sideways-lr" else 90.0
     for piece in group.pieces:
@@ -194,6 +196,18 @@ def stood_up(group: Group) -> None:
         painted = _bounds(box.x, box.y, box.width, box.height, group.turn)
         piece.rect = unturned(painted, group.turn + quarter)
     group.turn += quarter
+
+
+def _lie_down(group: Group) -> None:
+    """Turn columns into lines, so that they are read from the top; the box stays where it is."""
+    whole = group.pieces[0].rect
+    for piece in group.pieces[1:]:
+        whole = whole.union(piece.rect)
+    group.frame = whole
+    is_left = group.block.css("writing-mode") == "vertical-lr"
+    for piece in group.pieces:
+        rect = piece.rect
+        piece.rect = Rect(rect.y, rect.x if is_left else -rect.right, rect.height, rect.width)
 
 
 def _bounds(x: float, y: float, width: float, height: float, turn: float) -> Rect:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warren.render import scene_css as css
 from warren.render.scene import Item, Slide, TextBox
 from warren.render.scene_backdrop import backdrop, flatten_text
 from warren.render.scene_blocks import Group, groups_of, merged, stood_up
 from warren.render.scene_charts import chart
 from warren.render.scene_clip import clips_of
 from warren.render.scene_drawings import drawing_texts
-from warren.render.scene_paint import Canvas, Request, needs_picture, paint
+from warren.render.scene_paint import Canvas, Request, box_shapes, needs_picture, paint
 from warren.render.scene_pictures import REPLACED, background, emoji, picture
 from warren.render.scene_snapshot import Node, Rect
 from warren.render.scene_tables import Grid, grid_of, table_of
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 
 _TITLES = ("h1", "h2")
 _LONGEST_TITLE = 300
+# After all that the same element paints.
+_TABLE, _TEXT = 1000, 1001
 
-Placed = tuple[tuple[int, int, int], Item]
+Placed = tuple[tuple[int, int, int], Item, int]
+"""Place in the order of painting, what is painted, and the see-through group that it is part of."""
 
 
 def build_slide(raw: RawSlide, *, notes: str = "") -> Slide:
@@ -32,7 +36,8 @@ def build_slide(raw: RawSlide, *, notes: str = "") -> Slide:
     behind = backdrop(canvas)
     placed = [*_paint_all(canvas, nodes), *_write_all(canvas, root, nodes)]
     placed.sort(key=lambda one: one[0])
-    items = flatten_text([*behind.items, *(item for _, item in placed)], behind.fill, root)
+    found = [*((item, -1) for item in behind.items), *((item, group) for _, item, group in placed)]
+    items = flatten_text(found, behind, root)
     title = next((_words(item) for item in items if isinstance(item, TextBox) and item.is_title), "")
     return Slide(
         width=root.bounds.width,
@@ -81,14 +86,14 @@ def _paint_all(canvas: Canvas, nodes: list[Node]) -> list[Placed]:
         if node.is_svg and (node.parent is None or node.parent.is_svg):
             continue
         items: list[Item] = []
-        image = background(canvas, node)
-        if image is not None and not node.is_inline:
-            items.append(image)
+        image = None if node.is_inline or node.is_anonymous else background(canvas, node)
+        if image is not None:
+            items += [*box_shapes(canvas, node, node.rect), image]
         elif node.name != "svg" or not needs_picture(node):
             items += paint(canvas, node)
         if node.name in REPLACED:
             items += _replaced(canvas, node)
-        found += [((node.paint, node.order, at), item) for at, item in enumerate(items)]
+        found += [((node.paint, node.order, at), item, _group(node)) for at, item in enumerate(items)]
     return found
 
 
@@ -108,16 +113,25 @@ def _write_all(canvas: Canvas, root: Node, nodes: list[Node]) -> list[Placed]:
         # WHY all of it: a table whose box cuts it off is still one table; it loses no rows that are on the slide.
         made, taken = table_of(canvas.raw, grid, _in_cells(everything, grid))
         used |= taken
-        found.append(((grid.table.paint, grid.table.order, 2), made))
+        found.append(((grid.table.paint, grid.table.order, _TABLE), made, _group(grid.table)))
     groups = [group for group in everything if id(group) not in used and _is_seen(group, root)]
     title = _title(groups)
     for group in groups:
         stood_up(group)
         mark = emoji(canvas, group)
         boxes: list[Item] = [mark] if mark is not None else list(boxes_of(canvas.raw, group, is_title=group is title))
-        found += [((*group.order, at), box) for at, box in enumerate(boxes)]
-    for order, box in drawing_texts(canvas.raw, nodes):
-        found.append(((*order, 0), box))
+        place = (*group.order, _TEXT)
+        found += [(place, box, _group(group.pieces[0].node)) for box in boxes]
+    found += [((*order, _TEXT), box, -1) for order, box in drawing_texts(canvas.raw, nodes)]
+    return found
+
+
+def _group(node: Node) -> int:
+    """Return the number of the outermost element that lets the slide shine through with all that is in it, or -1."""
+    found = -1
+    for owner in [node, *node.ancestors()]:
+        if 0 < css.number(owner.css("opacity"), 1.0) < 1:
+            found = owner.order
     return found
 
 

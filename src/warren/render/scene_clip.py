@@ -149,6 +149,38 @@ def cut_to(points: list[tuple[float, float]], rect: Rect) -> list[tuple[float, f
     return points
 
 
+def cut_round(points: list[tuple[float, float]], clip: Clip) -> list[tuple[float, float]]:
+    """Return a polygon cut to a clip with round corners."""
+    edges = outline(clip.rect, clip.radii)
+    for at, end in enumerate(edges):
+        start = edges[at - 1]
+        if not points:
+            return []
+        if abs(end[0] - start[0]) + abs(end[1] - start[1]) > 1e-9:
+            points = _cut_edge(points, start, end)
+    return points
+
+
+def _cut_edge(
+    points: list[tuple[float, float]], start: tuple[float, float], end: tuple[float, float]
+) -> list[tuple[float, float]]:
+    across, down = end[0] - start[0], end[1] - start[1]
+
+    def side(point: tuple[float, float]) -> float:
+        return across * (point[1] - start[1]) - down * (point[0] - start[0])
+
+    kept: list[tuple[float, float]] = []
+    for at, here in enumerate(points):
+        before = points[at - 1]
+        one, two = side(before), side(here)
+        if (one < 0) != (two < 0):
+            way = one / (one - two)
+            kept.append((before[0] + (here[0] - before[0]) * way, before[1] + (here[1] - before[1]) * way))
+        if two >= 0:
+            kept.append(here)
+    return kept
+
+
 def _cut_side(points: list[tuple[float, float]], axis: int, limit: float, sign: int) -> list[tuple[float, float]]:
     kept: list[tuple[float, float]] = []
     for at, here in enumerate(points):

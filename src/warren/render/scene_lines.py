@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
+from warren.render import scene_css as css
 from warren.render.scene_blocks import Group, Piece
 from warren.render.scene_scripts import is_east_asian
+from warren.render.scene_snapshot import Node, Rect
 
 # The room that a box must leave on each side of the browser's breaks: programs measure text a little differently.
 _SLACK = 0.012
@@ -89,7 +91,7 @@ def _trim(line: TextLine) -> None:
 def columns_of(lines: list[TextLine]) -> list[list[TextLine]]:
     """One line with wide gaps, as of tabs or inline columns, is as many texts as it has parts."""
     if len(lines) != 1:
-        return [lines]
+        return _flowed(lines)
     parts: list[TextLine] = [TextLine()]
     for piece in lines[0].pieces:
         last = parts[-1].pieces[-1] if parts[-1].pieces else None
@@ -97,6 +99,34 @@ def columns_of(lines: list[TextLine]) -> list[list[TextLine]]:
             parts.append(TextLine())
         parts[-1].pieces.append(piece)
     return [[part] for part in parts if part.text.strip()] or [lines]
+
+
+def _flowed(lines: list[TextLine]) -> list[list[TextLine]]:
+    """Return the columns of a text that goes on further up."""
+    found: list[list[TextLine]] = [lines[:1]]
+    for line in lines[1:]:
+        if line.top < found[-1][-1].top - 1:
+            found.append([])
+        found[-1].append(line)
+    step = _column_step(lines[0].pieces[0].node) if len(found) > 1 else 0.0
+    for at, column in enumerate(found):
+        for piece in (piece for line in column for piece in line.pieces):
+            # WHY: the snapshot has all pieces of a text in the column where it begins.
+            piece.rect = Rect(piece.rect.x + at * step, piece.rect.y, piece.rect.width, piece.rect.height)
+    return found
+
+
+def _column_step(node: Node) -> float:
+    """Return how far apart the columns are of the element that a text flows in."""
+    for owner in [node, *node.ancestors()]:
+        counted, wide = css.number(owner.css("column-count")), owner.px("column-width")
+        if counted < 1 and wide < 1:
+            continue
+        gap = owner.px("column-gap") if "px" in owner.css("column-gap") else owner.px("font-size")
+        inner = owner.rect.width - owner.px("padding-left") - owner.px("padding-right")
+        count = counted or max(1.0, (inner + gap) // (wide + gap))
+        return (inner + gap) / count
+    return 0.0
 
 
 def soft_width(lines: list[TextLine]) -> float | None:

@@ -10,6 +10,7 @@ from warren.render.scene import Box, Colour, Fill, Gradient, Picture, Shadow, Sh
 from warren.render.scene_clip import (
     Clip,
     clips_of,
+    cut_round,
     cut_to,
     is_ellipse,
     is_inside,
@@ -50,8 +51,6 @@ class Canvas:
     root: Node
     requests: dict[str, Request] = field(default_factory=dict)
     images: set[str] = field(default_factory=set)
-    native: set[int] = field(default_factory=set)
-    """Nodes whose paint is somebody else's: tables, drawings."""
 
     def picture(self, node: Node, rect: Rect, *, kind: str = "own", scale: float = 1.0) -> Picture | None:
         """Return the element's own paint as a picture, if it was taken; else it is asked for."""
@@ -76,17 +75,15 @@ def replace_box(rect: Rect) -> Box:
 
 def paint(canvas: Canvas, node: Node) -> list[Shape | Picture]:
     """Return the items of one node's own box, from the back to the front."""
-    if node.text is not None or not node.is_visible or node.backend in canvas.native:
+    if node.text is not None or not node.is_visible or node.is_anonymous:
         return []
     if node.rect.width < 0.3 and node.rect.height < 0.3:
         return []
-    if needs_picture(node):
+    if needs_picture(node) or (not node.is_inline and has_glow(node)):
         found = canvas.picture(node, paint_bounds(node))
-        return [found] if found else []
-    if not node.is_inline and has_glow(node):
+        under = [] if node.is_inline or not _is_upright(node) else box_shapes(canvas, node, node.rect)
         # The picture is exact; the shape under it can be taken, filled and moved.
-        found = canvas.picture(node, node.bounds)
-        return [*box_shapes(canvas, node, node.rect), *([found] if found else [])]
+        return [*under, *([found] if found else [])]
     if node.is_inline:
         return _inline(canvas, node)
     return box_shapes(canvas, node, node.rect)
@@ -100,7 +97,7 @@ def box_shapes(canvas: Canvas, node: Node, rect: Rect) -> list[Shape | Picture]:
     shade = shadow_of(node)
     radii = radii_of(node, rect)
     polygon = polygon_of(node.css("clip-path"), rect, node.zoom)
-    made: list[Shape | Picture] = []
+    made: list[Shape] = []
     if not fills and not any(strokes):
         return _outlined(node, rect, radii)
     whole = Shape(box=node.box(rect), radii=radii, is_ellipse=is_ellipse(node), polygon=polygon, name=_name(node))
@@ -116,8 +113,35 @@ def box_shapes(canvas: Canvas, node: Node, rect: Rect) -> list[Shape | Picture]:
         )
     if not fills:
         made.append(replace(whole, strokes=strokes))
-    cut = [shape for item in made if isinstance(item, Shape) for shape in clipped(item, node, rect, clips)]
+    if fills and _is_solid(fills[0]):
+        made[:0] = _hard_shadows(node, rect, whole)
+    cut = [shape for item in made for shape in clipped(item, node, rect, clips)]
     return [*cut, *_outlined(node, rect, radii)]
+
+
+def _hard_shadows(node: Node, rect: Rect, whole: Shape) -> list[Shape]:
+    """Return copies of the box where it has shadows without blur: dots, rings and offset frames are made so."""
+    made: list[Shape] = []
+    for shade in reversed(css.shadows(node.css("box-shadow"))):
+        if shade.is_inner or shade.blur > 0:
+            continue
+        out = shade.spread * node.zoom
+        moved = Rect(
+            rect.x + shade.x * node.zoom - out,
+            rect.y + shade.y * node.zoom - out,
+            max(0.0, rect.width + 2 * out),
+            max(0.0, rect.height + 2 * out),
+        )
+        corners = tuple(radius + out if radius else 0.0 for radius in whole.radii)
+        made.append(
+            replace(
+                whole,
+                box=node.box(moved),
+                fill=css.faded(shade.colour, node.opacity),
+                radii=(corners[0], corners[1], corners[2], corners[3]),
+            )
+        )
+    return made
 
 
 def _is_solid(fill: Fill) -> bool:
@@ -190,7 +214,7 @@ def strokes_of(node: Node) -> tuple[Stroke | None, Stroke | None, Stroke | None,
 
 def shadow_of(node: Node) -> Shadow | None:
     """Return the strongest of the box's shadows: PowerPoint has one."""
-    found = [shade for shade in css.shadows(node.css("box-shadow")) if not shade.is_inner]
+    found = [shade for shade in css.shadows(node.css("box-shadow")) if not shade.is_inner and shade.blur > 0]
     if not found:
         return None
     best = max(found, key=lambda shade: shade.colour.alpha * (shade.blur + abs(shade.x) + abs(shade.y) + shade.spread))
@@ -217,14 +241,14 @@ def clipped(shape: Shape, node: Node, rect: Rect, clips: list[Clip]) -> list[Sha
         cut = rect.meet(clip.rect)
         if cut is None:
             return []
-        shape = _cut(shape, node, rect, cut)
+        shape = _cut(shape, node, rect, cut, clip)
         if not shape.polygon and any(clip.radii):
             shape = replace(shape, radii=rounded_by(cut, shape.radii, clip))
         rect = cut
     return [shape]
 
 
-def _cut(shape: Shape, node: Node, rect: Rect, cut: Rect) -> Shape:
+def _cut(shape: Shape, node: Node, rect: Rect, cut: Rect, clip: Clip) -> Shape:
     fill = shape.fill
     if isinstance(fill, Gradient):
         frame = (cut.x - rect.x, cut.y - rect.y, cut.width, cut.height)
@@ -237,7 +261,7 @@ def _cut(shape: Shape, node: Node, rect: Rect, cut: Rect) -> Shape:
             points = [(rect.x + x * rect.width, rect.y + y * rect.height) for x, y in shape.polygon]
         else:
             points = outline(rect, shape.radii, ellipse=shape.is_ellipse)
-        kept = cut_to(points, cut)
+        kept = cut_round(points, clip) if any(clip.radii) else cut_to(points, cut)
         polygon = tuple(((x - cut.x) / cut.width, (y - cut.y) / cut.height) for x, y in kept)
     top, right, bottom, left = shape.strokes
     strokes = (
@@ -299,6 +323,12 @@ def needs_picture(node: Node) -> bool:
     if path not in {"none", ""} and not polygon_of(path, node.rect, node.zoom):
         return True
     return _is_arrow(node) or node.css("border-image-source") not in {"none", ""}
+
+
+def _is_upright(node: Node) -> bool:
+    """Return whether the shape of a box stays under the picture of it."""
+    bent = (node.css("filter"), node.css("mask-image"), node.css("clip-path"), node.css("border-image-source"))
+    return all(value in {"none", ""} for value in bent) and not _is_arrow(node)
 
 
 def _is_foreign(node: Node) -> bool:

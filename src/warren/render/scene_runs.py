@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from warren.render import scene_css as css
 from warren.render.scene import Colour, Fill, Run, Shadow
-from warren.render.scene_fonts import Face, Painted, advance, covers, face_of, office_weight
+from warren.render.scene_fonts import Face, Painted, advance, covers, face_of, office_weight, office_width
 from warren.render.scene_gradients import gradient, layers
 from warren.render.scene_scripts import font_key, is_east_asian, kind
 
@@ -34,12 +34,12 @@ class Part:
     face: Face | None
 
 
-def runs_of(raw: RawSlide, piece: Piece, *, gap: float = 0.0) -> list[Run]:
-    """Return the runs of one piece. `gap` is the empty space after it, as of padding or margins."""
+def runs_of(raw: RawSlide, piece: Piece, *, gap: float = 0.0, is_loose: bool = False) -> list[Run]:
+    """Return the runs of one piece. `gap` is the empty space after it; the width of a loose one is not locked."""
     node = piece.node
     size = node.px("font-size")
     parts = parts_of(raw, node, piece.text)
-    spacing = _spacing(piece, parts, size)
+    spacing = node.px("letter-spacing") if is_loose else _spacing(piece, parts, size, raw.tree()[0].bounds.width)
     base = _base(node, size)
     made: list[Run] = []
     for part in parts:
@@ -55,18 +55,32 @@ def runs_of(raw: RawSlide, piece: Piece, *, gap: float = 0.0) -> list[Run]:
         )
         made.append(run)
     if gap and made:
-        made[-1:] = _with_gap(made[-1], gap)
+        made[-1:] = _with_gap(made[-1], gap, parts[-1].face)
     return made
 
 
-def _with_gap(run: Run, gap: float) -> list[Run]:
+def blank(raw: RawSlide, piece: Piece, width: float) -> Run:
+    """Return a space that is as wide as what is empty before a piece."""
+    part = parts_of(raw, piece.node, piece.text)[0]
+    base = replace(_base(piece.node, piece.node.px("font-size")), text=" ", underline=False, strike=False, link="")
+    family = part.face.family if part.face else part.painted.family
+    return replace(base, family=family, spacing=width - _space(part.face) * base.size)
+
+
+def _space(face: Face | None) -> float:
+    width = advance(face, " ") if face else None
+    return 0.27 if width is None else width
+
+
+def _with_gap(run: Run, gap: float, face: Face | None) -> list[Run]:
     """Add space that no character makes: to the last space, as a space of its own, or spread over the run."""
     if run.text.endswith((" ", "\u00a0")):
         last = replace(run, text=run.text[-1:], spacing=run.spacing + gap)
         return [replace(run, text=run.text[:-1]), last] if len(run.text) > 1 else [last]
     if gap > _WORD_GAP * run.size:
-        # A space is about a quarter of the size wide; what is too much of it is taken back by its spacing.
-        return [run, replace(run, text=" ", spacing=gap - 0.27 * run.size, underline=False, strike=False)]
+        # What a space is too wide for the gap, its spacing takes back.
+        space = gap - _space(face) * run.size
+        return [run, replace(run, text=" ", spacing=space, underline=False, strike=False, link="")]
     return [replace(run, spacing=run.spacing + gap / len(run.text))]
 
 
@@ -92,9 +106,14 @@ def parts_of(raw: RawSlide, node: Node, text: str) -> list[Part]:
 def _by_wish(painted: tuple[Painted, ...], node: Node) -> list[Painted]:
     """In the order of the style's list: a fallback that has a letter, too, did not paint it if a wished font has it."""
     wishes = [name.strip().strip("\"'").lower() for name in node.css("font-family")[:2000].split(",")]
-    places = {name: place for place, name in reversed(list(enumerate(wishes)))}
-    is_east = {one: "CJK" in one.family or "Emoji" in one.family for one in painted}
-    return sorted(painted, key=lambda one: (places.get(one.family.lower(), len(wishes)), is_east[one]))
+
+    def place(one: Painted) -> tuple[int, bool]:
+        # WHY the beginning: a heavy face's family is "Inter Extra Bold" to the browser, and "Inter" to the style.
+        named = one.family.lower()
+        wish = next((at for at, name in enumerate(wishes) if name and named.startswith(name)), len(wishes))
+        return wish, "CJK" in one.family or "Emoji" in one.family
+
+    return sorted(painted, key=place)
 
 
 def _chosen(character: str, faces: list[tuple[Painted, Face | None]], last: Part | None) -> tuple[Painted, Face | None]:
@@ -121,7 +140,7 @@ def _first_family(node: Node) -> str:
     return node.css("font-family").split(",")[0].strip().strip("\"'")[:100] or "Liberation Sans"
 
 
-def _spacing(piece: Piece, parts: list[Part], size: float) -> float:
+def _spacing(piece: Piece, parts: list[Part], size: float, slide_width: float) -> float:
     """Return what each character's advance lacks to the width that the browser measured."""
     asked = piece.node.px("letter-spacing")
     count = len(piece.text)
@@ -129,10 +148,10 @@ def _spacing(piece: Piece, parts: list[Part], size: float) -> float:
         return asked
     whole = 0.0
     for part in parts:
-        width = advance(part.face, part.text, ligatures=not asked) if part.face else None
+        width = office_width(part.face, part.text, size, slide_width, ligatures=not asked) if part.face else None
         if width is None:
             return asked
-        whole += width * size
+        whole += width
     found = (piece.rect.width - whole) / count
     if not _NARROWEST * size < found < _WIDEST * size or abs(found - asked) > 0.25 * size:
         return asked

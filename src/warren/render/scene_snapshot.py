@@ -85,6 +85,7 @@ class Node:
     opacity: float = 1.0
     source: str = ""
     is_svg: bool = False
+    is_anonymous: bool = False
 
     def css(self, name: str) -> str:
         """Return a computed style."""
@@ -234,9 +235,11 @@ class Page:
             parent = self._parent_of(index, places)
             node = self._node(order, index)
             node.parent = parent
-            if index in places and node.text is not None:
+            if index in places:
+                # Boxes that have no node of their own, as around the text of `::before`, come after the node's.
                 node.parent = places[index]
-            places.setdefault(index, node)
+                node.is_anonymous = node.text is None
+            places[index] = node
             depth = depths.get(id(node.parent), 0) + 1
             depths[id(node)] = depth
             if depth > _DEEPEST:
@@ -294,7 +297,8 @@ class Page:
         for bounds, start, length in self._boxes.get(order, ()):
             piece = units[start * 2 : (start + length) * 2].decode("utf-16-le", "replace")
             found.append(Line(_rect(bounds), piece, start))
-        return found
+        # WHY: the browser lists the pieces of a line from left to right, also where it is read the other way.
+        return sorted(found, key=lambda line: line.start)
 
 
 def _rect(values: Any) -> Rect:

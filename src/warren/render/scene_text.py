@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from warren.render.scene import Paragraph, Run, TextBox
 from warren.render.scene_lines import TextLine, columns_of, lines_of, soft_width
-from warren.render.scene_runs import runs_of
+from warren.render.scene_runs import blank, runs_of
 from warren.render.scene_scripts import shorthand
 from warren.render.scene_snapshot import Node, Rect, turned
 
@@ -50,7 +50,7 @@ def boxes_of(raw: RawSlide, group: Group, *, is_title: bool = False) -> list[Tex
             continue
         made.append(
             TextBox(
-                box=turned(laid.rect, group.turn),
+                box=turned(group.frame or laid.rect, group.turn),
                 paragraphs=laid.paragraphs,
                 first_baseline=laid.paragraphs[0].first_baseline,
                 lines=laid.lines,
@@ -77,21 +77,27 @@ def laid_out(
     for line in lines:
         measure(raw, line)
     align = alignment(group.block)
-    width = soft_width(lines) if len(lines) > 1 and align != "justify" else None
+    is_even = align != "left" or all(line.left - lines[0].left < 0.15 * line.size for line in lines[1:])
+    width = soft_width(lines) if len(lines) > 1 and is_even else None
+    if align == "justify":
+        # WHY: a line that is broken by hand is not justified, and one that is has room for nothing else.
+        align = "left" if width is None or len(lines) < 2 else "justify"
+        width = max(line.right - line.left for line in lines) if align == "justify" else None
     left, right = min(line.left for line in lines), max(line.right for line in lines)
     top, bottom = lines[0].top, max(line.bottom for line in lines)
     rect = _widened(Rect(left, top, right - left, bottom - top), align, width)
     if is_title and len(lines) == 1 and align == "left":
         # WHY: programs wrap titles whatever they are told; a title may be as wide as its block.
         rect.width = max(rect.width, group.block.rect.right - rect.x)
-    if group.bullet is not None and has_bullet and align == "left":
-        rect = Rect(group.bullet.rect.x, rect.y, rect.right - group.bullet.rect.x, rect.height)
+    mark = group.bullet if has_bullet and align in {"left", "right"} else None
+    if mark is not None:
+        rect = rect.union(Rect(mark.rect.x, rect.y, mark.rect.width, rect.height))
     made: list[Paragraph] = []
     for part in _paragraphs(lines):
         above = made[-1] if made else None
         made.append(_paragraph(raw, group, part, rect, align, is_soft=width is not None, above=above))
-    if group.bullet is not None and has_bullet and align == "left":
-        made[0] = _bulleted(raw, made[0], group.bullet, left - rect.x)
+    if mark is not None:
+        made[0] = _bulleted(raw, made[0], mark, left - rect.x if align == "left" else rect.right - right)
     return Laid(tuple(made), rect, len(lines), width is not None)
 
 
@@ -153,8 +159,12 @@ def _paragraph(
     above: Paragraph | None,
 ) -> Paragraph:
     runs: list[Run] = []
+    left = rect.x if group.bullet is None else min(line.left for line in lines)
     for at, line in enumerate(lines):
-        runs += _line_runs(raw, line)
+        indent = line.left - left
+        if align == "left" and indent > 0.15 * line.size and line.text.strip():
+            runs.append(blank(raw, line.pieces[0], indent))
+        runs += _line_runs(raw, line, is_loose=align == "justify")
         if at < len(lines) - 1 and runs:
             is_break = line.is_hard or not is_soft
             last = runs[-1]
@@ -182,15 +192,24 @@ def _space(above: Paragraph, below: Paragraph) -> float:
     return max(0.0, first - last)
 
 
-def _line_runs(raw: RawSlide, line: TextLine) -> list[Run]:
+def _line_runs(raw: RawSlide, line: TextLine, *, is_loose: bool = False) -> list[Run]:
     made: list[Run] = []
+    is_left = line.pieces[0].node.css("direction") != "rtl"
+    before = 0.0
     for at, piece in enumerate(line.pieces):
         following = line.pieces[at + 1] if at + 1 < len(line.pieces) else None
-        gap = following.rect.x - piece.rect.right if following else 0.0
-        is_gap = abs(gap) > 0.6 and -0.5 * line.size < gap < 12 * line.size
+        gap = following.rect.x - piece.rect.right if following and is_left else 0.0
+        gap = gap if abs(gap) > 0.6 and -0.5 * line.size < gap < 12 * line.size else 0.0
         rise = line.baseline - baseline_of(raw, piece)
         raised = rise / line.size if line.size and abs(rise) > 0.12 * line.size else 0.0
-        runs = runs_of(raw, piece, gap=gap if is_gap else 0.0)
+        # WHY: a gap before a space widens that space; it must not become one more.
+        goes_on = bool(following and following.text.startswith(" ") and not piece.text.endswith(" "))
+        runs = runs_of(raw, piece, gap=0.0 if goes_on else gap, is_loose=is_loose)
+        if before and runs:
+            first = runs[0]
+            space = replace(first, text=" ", spacing=first.spacing + before)
+            runs[:1] = [space, *([replace(first, text=first.text[1:])] if len(first.text) > 1 else [])]
+        before = gap if goes_on else 0.0
         made += [replace(run, baseline=raised) for run in runs] if raised else runs
     return made
 
