@@ -47,6 +47,16 @@ include-tag = "Egress"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "403", "404", "409", "429"]
 
 [[operations]]
+include-tag = "Packages"
+# No schema can say which names are packages of which ecosystem.
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "403", "404", "409", "429", "501"]
+
+[[operations]]
+include-tag = "Slides"
+# No schema can say which pages have slides, and that the names of their assets differ.
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409", "422", "429", "503"]
+
+[[operations]]
 include-tag = "Terminals"
 # What opens a WebSocket is no request that this program can make.
 checks.positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "426", "429"]

@@ -113,7 +113,7 @@ def test_every_operation_is_reached_by_a_method_and_every_method_reaches_one(
         sandbox = client.sandboxes.at("sbx_00000000")
         silent = []
         things = (client, client.sandboxes, client.skills, sandbox, sandbox.files, sandbox.kernels, sandbox.ports)
-        for thing in (*things, sandbox.egress, sandbox.execution("exe_00000000")):
+        for thing in (*things, client.renders, sandbox.egress, sandbox.execution("exe_00000000")):
             for name, method in methods(thing):
                 before = len(listener.seen)
                 call(

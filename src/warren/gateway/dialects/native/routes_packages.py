@@ -85,6 +85,6 @@ OPERATIONS = (
             Answer(description="What came of it.", model=InstalledShown),
             Answer(description=f"Server-sent events: {_EVENTS}", content_type="text/event-stream"),
         ),
-        errors=(404, 409, 502),
+        errors=(404, 409, 501, 502),
     ),
 )
