@@ -106,6 +106,8 @@ class _Tunnel:
         while data := await self._outside.receive():
             self._passage.count(received=len(data))
             await self._inside.send(data)
+            if self._inside.is_over:
+                raise BrokenPipeError
             if not self._has_server_begun.is_set():
                 self._server_start += data[: tls.SERVER_START]
                 if len(self._server_start) >= tls.SERVER_START:

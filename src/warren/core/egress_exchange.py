@@ -200,7 +200,11 @@ class Exchange:
         await self._outside.send(data)
 
     async def _send_inside(self, event: h11.Event) -> None:
-        await self._inside.send(self._http.send(event) or b"")
+        try:
+            data = self._http.send(event) or b""
+        except h11.LocalProtocolError as error:
+            raise self._broken(f"what it answers cannot be passed on: {error}") from None
+        await self._inside.send(data)
 
     def _broken(self, what: str) -> Broken:
         printable = "".join(each if each.isprintable() else "?" for each in what[:200])

@@ -52,7 +52,7 @@ class HttpSession:
         """Serve requests until the program leaves."""
         try:
             while (request := await self._next_request()) is not None:
-                if request.method == b"CONNECT":
+                if request.method == b"CONNECT" and self._within is None:
                     await self._connect(request)
                     return
                 if not await self._serve(request):
@@ -165,25 +165,31 @@ class HttpSession:
     async def _serve_inner(self, request: h11.Request, target: Target) -> bool:
         """Answer for a host that is ours."""
         session, method = self._session, request.method.decode("ascii", "replace")
-        opened = await session.open(Asked(target.host, target.port, "http", method))
-        try:
-            opened.passage.requests = 1
-            asked = InnerRequest(
-                sandbox_id=session.sandbox_id,
-                owner=session.owner,
-                method=method,
-                target=target.path.decode("ascii"),
-                headers={name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers},
-            )
-            await self._skip_body()
-            await self._send_inner(await session.around.inner[target.host](asked), opened)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await opened.aclose(session.around.traffic)
+        opened = await self._reach_inner(Asked(target.host, target.port, "http", method))
+        opened.passage.requests += 1
+        asked = InnerRequest(
+            sandbox_id=session.sandbox_id,
+            owner=session.owner,
+            method=method,
+            target=target.path.decode("ascii"),
+            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers},
+        )
+        await self._skip_body()
+        await self._send_inner(await session.around.inner[target.host](asked), opened)
         if self._can_go_on():
             return True
         await session.inside.finish()
         return False
+
+    async def _reach_inner(self, asked: Asked) -> Opened:
+        """Return what requests to a host of ours are counted on: one for all that follow each other."""
+        if self._kept is not None and self._kept[0] == (asked.host, asked.port):
+            self._session.decide(asked)
+            return self._kept[1]
+        await self._let_go()
+        opened = await self._session.open(asked)
+        self._kept = ((asked.host, asked.port), opened)
+        return opened
 
     async def _skip_body(self) -> None:
         size = 0

@@ -16,7 +16,7 @@ import anyio
 from warren.core.egress_dial import SystemResolver
 from warren.core.egress_http import HEAD_S, HttpSession
 from warren.core.egress_passage import Traffic
-from warren.core.egress_session import Inside, Session, Surroundings
+from warren.core.egress_session import Session, Surroundings
 from warren.core.egress_socks_session import run_socks
 from warren.core.transfers import Transfers
 from warren.egress import PROXY_PORT
@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from warren.engines.base import Engine
 
 LISTENER = "egress"
-WINDOW = 512 << 10
-"""Of what a program says and nobody outside has taken yet, or the other way round: what a connection may cost us."""
+WINDOW = 1 << 20
+"""Of what somebody outside says and a program has not taken yet: in its own sandbox's memory."""
+HELD = 256 << 10
+"""Of what a program says and nobody outside has taken yet: what a connection may cost us."""
+FIRST = 16 << 10
+"""Of what a program says while it waits for a place."""
 TICK_S = 2.0
 _WAITING, _WAIT_S = 1024, 15.0
 
@@ -87,7 +91,7 @@ class EgressProxy:
             await self._serve(sandbox_id, tunnel)
 
         link.on_tunnel[LISTENER] = serve
-        link.tell("tunnel.listen", {"port": PROXY_PORT, "listener": LISTENER, "window": WINDOW})
+        link.tell("tunnel.listen", {"port": PROXY_PORT, "listener": LISTENER, "window": WINDOW, "first": FIRST})
 
     async def run(self) -> None:
         """Write down what passes and end what may not go on, for as long as the service lives."""
@@ -118,14 +122,16 @@ class EgressProxy:
         _, owner = self._policies.current(sandbox_id)
         if not owner.tenant:
             return
-        session = Session(self.around, sandbox_id, owner, Inside(tunnel))
+        session = Session(self.around, sandbox_id, owner, tunnel)
         try:
             with session.scope:
                 try:
                     async with self._places.one(owner, sandbox_id):
+                        tunnel.widen(HELD)
                         await _converse(session)
                 except (Overloaded, QuotaExceeded) as error:
-                    await session.inside.send(_BUSY % (len(str(error)) + 1, str(error).encode()))
+                    sentence = str(error).encode()
+                    await session.inside.send(_BUSY % (len(sentence) + 1, sentence))
                     await session.inside.finish()
         except Error:
             pass  # The sandbox is gone, or its connection.

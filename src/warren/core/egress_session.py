@@ -9,7 +9,7 @@ import anyio
 from warren.core.egress_dial import Unreached, connect
 from warren.core.egress_hosts import parse_host
 from warren.egress import PACKAGES_HOST, Verdict
-from warren.errors import Conflict, StoreError
+from warren.errors import Error, StoreError
 
 if TYPE_CHECKING:
     import ssl
@@ -66,19 +66,26 @@ class Surroundings:
 class Inside:
     """The program's end: bytes that were read too early can be put back."""
 
-    def __init__(self, tunnel: TunnelStream) -> None:
+    def __init__(self, tunnel: TunnelStream, scope: anyio.CancelScope) -> None:
         self._tunnel = tunnel
+        self._scope = scope
         self._early = b""
 
     async def receive(self) -> bytes:
-        """Return the next bytes, or b"" when no more follow, or it broke."""
+        """Return the next bytes, or b"" when no more follow; when it broke, all that was opened for it ends."""
         if self._early:
             data, self._early = self._early, b""
             return data
         try:
             return await self._tunnel.receive()
-        except Conflict:
+        except Error:
+            self._scope.cancel()
             return b""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the program is gone: whatever we send is for nobody."""
+        return self._tunnel.is_over
 
     def put_back(self, data: bytes) -> None:
         """Have `receive` return these first."""
@@ -125,27 +132,28 @@ class Opened:
 class Session:
     """Opens what one program asks for, if its sandbox may."""
 
-    def __init__(self, around: Surroundings, sandbox_id: str, owner: Owner, inside: Inside) -> None:
+    def __init__(self, around: Surroundings, sandbox_id: str, owner: Owner, tunnel: TunnelStream) -> None:
         self.around = around
         self.sandbox_id = sandbox_id
         self.owner = owner
-        self.inside = inside
         self.scope = anyio.CancelScope()
         """All of it: when something is cut that it opened, it ends."""
+        self.inside = Inside(tunnel, self.scope)
 
     async def open(self, asked: Asked, *, tls: ssl.SSLContext | None = None) -> Opened:
         """Connect to what was asked for. Raises Refused, Limited and Unreached; whatever happens is written down."""
         traffic = self.around.traffic
-        self._check_bounds()
+        if asked.host not in self.around.inner:
+            self._check_bounds()
         passage = traffic.begin(self.sandbox_id, self.owner, asked, self.scope)
         try:
-            verdict = self._decide(asked)
+            verdict = self.decide(asked)
             passage.rule = verdict.rule
             if asked.host in self.around.inner:
                 self._check_plain(asked)
                 return Opened(passage, verdict, None)
             addresses = await self._look_up(asked)
-            verdict = self._decide(asked, addresses)
+            verdict = self.decide(asked, addresses)
             passage.rule = verdict.rule
             outside = await connect(asked.host, verdict.addresses, asked.port, tls)
         except Refused as refused:
@@ -189,7 +197,8 @@ class Session:
                 f"this sandbox makes more than {most} connections a minute: wait a moment (egress.per_minute)."
             )
 
-    def _decide(self, asked: Asked, addresses: tuple[str, ...] | None = None) -> Verdict:
+    def decide(self, asked: Asked, addresses: tuple[str, ...] | None = None) -> Verdict:
+        """Ask whether something may be reached, before its name is looked up or after. Raises Refused."""
         verdict = self.around.policies.decide(
             self.sandbox_id, asked.host, asked.port, method=asked.method, addresses=addresses
         )

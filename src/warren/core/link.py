@@ -146,10 +146,10 @@ class Link(TerminalLink):
         if handler is None:
             self.forget(stream)
         else:
-            window = header.get("window")
+            window, first = header.get("window"), header.get("first")
             # An agent that was started by an older version does not say so, and sends more.
-            if type(window) is int and CHUNK <= window <= WINDOW:
-                stream.narrow(window)
+            if type(window) is int and type(first) is int and 0 < first <= window <= WINDOW:
+                stream.narrow(window, first)
             self.serve(lambda stream: handler(TunnelStream(stream, listener, host, port)), stream)
 
     async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> LinkStream:

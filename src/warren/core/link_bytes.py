@@ -17,6 +17,15 @@ class ByteStream:
         self._answer: Header | None = None
         self._ended = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody is there any more to take what we send."""
+        return self._stream.answered
+
+    def widen(self, window: int) -> None:
+        """Hold this much of what arrives and is not read, where it began with less."""
+        self._stream.widen(window)
+
     async def send(self, data: bytes) -> None:
         """Send all of `data`; what the other end no longer takes is dropped."""
         await self._stream.send(data)

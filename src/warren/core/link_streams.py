@@ -64,10 +64,18 @@ class LinkStream:
         self._arrived: anyio.Event | None = None
         self._granted: anyio.Event | None = None
 
-    def narrow(self, window: int) -> None:
-        """Hold less of a stream that has just been opened: the agent was told so before."""
-        self.window = self.credit = window
-        self._grain = window // 4
+    def narrow(self, window: int, first: int) -> None:
+        """Have less of a stream under way that has just been opened: the agent was told so before."""
+        self.credit, self.window = window, first
+        self._grain = max(first // 4, 1)
+
+    def widen(self, window: int) -> None:
+        """Let the agent send this much, where it began with less."""
+        more = window - self.window - self._unacknowledged
+        if more > 0 and not self.answered:
+            self.window += more
+            self._grain = window // 4
+            self._connection.post({"t": "credit", "id": self.id, "n": more})
 
     async def next(self) -> tuple[Header, bytes]:
         """Return the next frame of the stream; `ok` is the last. Raises what an `err` says, or SandboxLost."""

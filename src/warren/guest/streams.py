@@ -63,9 +63,9 @@ class Stream:
         self.on_close: Callable[[], None] | None = None
         """The peer cancelled it, or the connection is gone. Not called after our own `reply` or `fail`."""
 
-    def narrow(self, window: int) -> None:
-        """Hold less of a stream that has just been opened: the peer was told so with it."""
-        self.credit = self.window = window
+    def narrow(self, window: int, first: int) -> None:
+        """Have less of a stream under way that has just been opened: the peer is told so with it."""
+        self.credit, self.window = first, window
         self._grain = window // 4
 
     def send(self, data: bytes | memoryview) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from warren.guest.loop import READ, WRITE
 from warren.guest.parameters import Refused, get_number, get_text, invalid
 from warren.guest.pump import Inflow, Outflow
-from warren.guest.wire import CHUNK, WINDOW
+from warren.guest.wire import WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 CONNECT_SECONDS = 10.0
 MAX_LISTENERS = 64
 MAX_TUNNELS = 512
+_NARROWEST = 16 << 10
 
 
 class Tunnel:
@@ -92,8 +93,8 @@ class Listener:
 
     def __init__(self, loop: Loop, name: str, port: int) -> None:
         self.name = name
-        self.window = WINDOW
-        """What either side may hold of one of its connections."""
+        self.window = self.first = WINDOW
+        """The first credit on each of its connections: the gateway's, and ours."""
         self.owner: Connection | None = None
         self._loop = loop
         self._open = 0
@@ -123,9 +124,9 @@ class Listener:
         self._open += 1
         # What comes in two small pieces must not wait for the program to say that it has the first.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        header = {"op": "tunnel", "listener": self.name, "host": host, "port": port, "window": self.window}
-        stream = self.owner.open(header)
-        stream.narrow(self.window)
+        sizes = {"window": self.window, "first": self.first}
+        stream = self.owner.open({"op": "tunnel", "listener": self.name, "host": host, "port": port, **sizes})
+        stream.narrow(self.window, self.first)
         _join(self._loop, sock, stream, self._ended)
 
     def _ended(self) -> None:
@@ -192,7 +193,8 @@ def _connect(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> N
 def _listen(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> None:
     listener = _find_listener(agent, header)
     listener.owner = stream.connection
-    listener.window = get_number(header, "window", WINDOW, low=CHUNK, high=WINDOW)
+    listener.window = get_number(header, "window", WINDOW, low=_NARROWEST, high=WINDOW)
+    listener.first = get_number(header, "first", listener.window, low=1, high=listener.window)
     stream.reply({"port": listener.port})
 
 
