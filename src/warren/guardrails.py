@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from warren.settings import Settings
 
 MIN_SECRET = 32
+_OF_HOSTS = tuple(map(ip_network, ("127.0.0.0/8", "169.254.0.0/16", "::1/128", "fe80::/10", "fd00:ec2::254/128")))
 _LIMITS = (
     "quota.sandboxes",
     "quota.active",
@@ -189,6 +190,28 @@ def _lifetimes(settings: Settings, _facts: Facts) -> Iterator[str]:
         )
 
 
+def _open_egress(settings: Settings, _facts: Facts) -> Iterator[str]:
+    if settings.egress.default == "open":
+        yield (
+            "egress.default is open, so every sandbox reaches all that is public in the name of this host, whoever "
+            "made it: choose none or packages, and let callers ask for more"
+        )
+
+
+def _host_egress(settings: Settings, _facts: Facts) -> Iterator[str]:
+    for tenant in (settings.tenant, *settings.tenants.values()):
+        for host in tenant.egress_hosts or ():
+            try:
+                network = ip_network(host, strict=False)
+            except ValueError:
+                continue
+            if any(network.version == each.version and network.overlaps(each) for each in _OF_HOSTS):
+                yield (
+                    f"tenant.egress_hosts has {host}, where services of this machine, or its cloud, answer to whoever "
+                    "is on it: name the few addresses that sandboxes need"
+                )
+
+
 def _plain_http(settings: Settings, _facts: Facts) -> Iterator[str]:
     host = settings.serve.host
     if not is_loopback(host) and not settings.serve.trusted_proxies:
@@ -241,6 +264,8 @@ GUARDRAILS = (
     Guardrail("no_quota", is_exposed, _no_quota),
     Guardrail("endless", is_exposed, _endless),
     Guardrail("lifetimes", _always, _lifetimes, can_be_allowed=False),
+    Guardrail("open_egress", is_exposed, _open_egress),
+    Guardrail("host_egress", is_exposed, _host_egress),
     Guardrail("plain_http", is_public, _plain_http),
     Guardrail("any_proxy", _always, _any_proxy, can_be_allowed=False),
     Guardrail("unbuilt_image", is_production, _unbuilt_image),
