@@ -8,6 +8,7 @@ A job file is JSON. Paths in it are relative to its folder.
   zip, result      what to write (`out.zip`, `result.json`)
   name             of the PowerPoint file in the ZIP, without `.pptx` (`presentation`)
   editable         real text and shapes (true), or one picture a slide (false)
+  mirror           folder of npm packages that stand for the web (that of the image)
   max_slides, max_output_bytes, timeout_s
 
 Standard output is lines of JSON: `{"type": "progress", "stage": "load|slides|write", "done": 3, "of": 15}`, and last
@@ -59,6 +60,7 @@ class Job:
     max_slides: int = 200
     max_output_bytes: int = 220_000_000
     timeout_s: float = 180.0
+    mirror: str = MIRROR
 
     @classmethod
     def read(cls, path: str) -> Job:
@@ -121,7 +123,8 @@ async def warm_up(browser: Browser) -> None:
 
 async def render(browser: Browser, path: str) -> bool:
     """Render the job of a file, and write its result. Nothing that a deck does makes this raise."""
-    rendered, error, job = Rendered(), None, Job()
+    rendered, error = Rendered(), None
+    job = Job(result=os.path.join(os.path.dirname(path), "result.json"))
     try:
         job = Job.read(path)
         wanted = Wanted(
@@ -134,7 +137,7 @@ async def render(browser: Browser, path: str) -> bool:
         rendering = Rendering(browser, wanted, tell)
         rendered = rendering.result
         async with asyncio.timeout(job.timeout_s) as limit:
-            await rendering.run(job.load_deck(), Mirror(MIRROR))
+            await rendering.run(job.load_deck(), Mirror(job.mirror))
     except TimeoutError:
         error = ("page_hung", "the page did not answer: a script of the deck does not end")
         if limit.expired():

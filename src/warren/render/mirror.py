@@ -168,7 +168,10 @@ def _as_module(script: bytes) -> bytes:
         return script
     names = dict.fromkeys(name.decode() for name in _EXPORT.findall(script))
     names.pop("default", None)
-    named = f"export const {{{', '.join(names)}}} = given;\n" if names else ""
+    # WHY other names inside: the script means the page's own by some of them, `window` for one.
+    taken = ", ".join(f"{name}: $own{at}" for at, name in enumerate(names))
+    given = ", ".join(f"$own{at} as {name}" for at, name in enumerate(names))
+    named = f"const {{{taken}}} = given;\nexport {{{given}}};\n" if names else ""
     return (
         b"const module = {exports: {}}, exports = module.exports;\n(function () {\n"
         + script

@@ -49,8 +49,8 @@ class Page:
         self._loader = ""
         self._loaded = asyncio.Event()
         self._requests = 0
-        self.last_request = 0.0
-        """When something was last asked for, on the monotonic clock."""
+        self._under_way: set[str] = set()
+        self._last_request = 0.0
         self.missing: Counter[str] = Counter()
         """What the deck asked for and did not get."""
         self.errors: list[str] = []
@@ -70,6 +70,9 @@ class Page:
         session.on("Page.frameStoppedLoading", self._stopped)
         session.on("Page.frameNavigated", self._navigated)
         session.on("Runtime.exceptionThrown", self._thrown)
+        session.on("Network.requestWillBeSent", self._began)
+        session.on("Network.loadingFinished", self._ended)
+        session.on("Network.loadingFailed", self._ended)
         self._connection.on("Fetch.requestPaused", self._asked)
         for method, params in self._preparations():
             session.post(method, params)
@@ -85,6 +88,11 @@ class Page:
             self.errors.append(f"the page had not finished loading after {_LOADING_S:.0f} seconds")
         await session.enter_world()
 
+    @property
+    def quiet_s(self) -> float:
+        """For how long nothing was asked for; 0 while something is under way."""
+        return 0.0 if self._under_way else time.monotonic() - self._last_request
+
     def check(self) -> None:
         """Raise RenderFailed when the deck is no longer on its page."""
         if self.left:
@@ -95,6 +103,7 @@ class Page:
         return [
             ("Page.enable", {}),
             ("Runtime.enable", {}),
+            ("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0}),
             ("Emulation.setDeviceMetricsOverride", metrics),
             ("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}),
             ("Emulation.setFocusEmulationEnabled", {"enabled": True}),
@@ -105,7 +114,6 @@ class Page:
         self._requests += 1
         if self._requests > MAX_REQUESTS:
             return
-        self.last_request = time.monotonic()
         url = params["request"]["url"]
         is_frame = params.get("resourceType") == "Document"
         is_main = is_frame and params.get("frameId") == self.session.frame_id
@@ -120,6 +128,15 @@ class Page:
             self._connection.post("Fetch.failRequest", refusal)
         else:
             self._connection.post("Fetch.fulfillRequest", _fulfilment(params["requestId"], answer))
+
+    def _began(self, params: dict[str, Any]) -> None:
+        if not params["request"]["url"].startswith("data:") and len(self._under_way) < MAX_REQUESTS:
+            self._under_way.add(params["requestId"])
+            self._last_request = time.monotonic()
+
+    def _ended(self, params: dict[str, Any]) -> None:
+        self._under_way.discard(params["requestId"])
+        self._last_request = time.monotonic()
 
     def _note_missing(self, url: str) -> None:
         short = url if len(url) <= _NOTED_LENGTH else url[:_NOTED_LENGTH] + "…"

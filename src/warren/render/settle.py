@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _STILL_S = 0.1
 """A scripted page that has changed nothing for so long has come to rest."""
+_LOOKS = 2
+"""So many times in a row it must be at rest. WHY: the first look may come between two steps of a busy page."""
 _RESTLESS_S = 2.5
 """After so long an eternally moving page is taken as it is."""
 _PICTURES_MS = 5000
@@ -22,7 +24,7 @@ LIBRARY = """
 globalThis.settling = (() => {
   const frame = () => new Promise(done => requestAnimationFrame(() => done()));
   const within = (ms, promise) => Promise.race([promise, new Promise(done => setTimeout(done, ms))]);
-  let moved = performance.now();
+  let moved = performance.now(), restless = false;
   const options = {subtree: true, childList: true, attributes: true, characterData: true};
   new MutationObserver(() => { moved = performance.now(); }).observe(document, options);
   const small = new OffscreenCanvas(48, 48).getContext('2d', {willReadFrequently: true});
@@ -67,8 +69,29 @@ globalThis.settling = (() => {
     watch();
     return document.scripts.length > 0;
   };
-  const rested = async () => { still(); watch(); await frame(); watch(); return performance.now() - moved; };
-  return {frame, still, ready, rested};
+  const arrived = async () => {
+    await frame();
+    const seen = performance.now();
+    still();
+    await frame();
+    while (!restless && moved > seen && performance.now() < seen + 1000) {
+      still();
+      await frame();
+      if (performance.now() > moved + 100) break;
+    }
+    if (still()) await frame();
+  };
+  const idle = () => new Promise(done => requestIdleCallback(() => done(), {timeout: 500}));
+  const rested = async () => {
+    still();
+    watch();
+    await frame();
+    await idle();
+    watch();
+    return performance.now() - moved;
+  };
+  const give_up = () => { restless = true; };
+  return {frame, still, ready, rested, arrived, give_up};
 })();
 0;
 """
@@ -81,11 +104,11 @@ async def settle(page: Page) -> None:
     is_scripted = await session.evaluate(f"settling.ready({_PICTURES_MS})")
     if not is_scripted:
         return
-    deadline = time.monotonic() + _RESTLESS_S
-    while time.monotonic() < deadline:
+    deadline, quiet = time.monotonic() + _RESTLESS_S, 0
+    while quiet < _LOOKS and time.monotonic() < deadline:
         rested_ms = await session.evaluate("settling.rested()")
-        quiet_s = min(rested_ms / 1000, time.monotonic() - page.last_request)
-        if quiet_s >= _STILL_S:
-            break
+        quiet = quiet + 1 if min(rested_ms / 1000, page.quiet_s) >= _STILL_S else 0
+    if quiet < _LOOKS:
+        await session.evaluate("settling.give_up()")
     # What came meanwhile may have brought fonts and pictures.
     await session.evaluate(f"settling.ready({_PICTURES_MS})")

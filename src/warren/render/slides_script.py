@@ -2,7 +2,8 @@
 
 LIBRARY = r"""
 globalThis.slides = (() => {
-  const CLONES = '.slick-cloned, .swiper-slide-duplicate, .splide__slide--clone, .owl-item.cloned, [data-clone]';
+  const CLONES = '.slick-cloned, .swiper-slide-duplicate, .splide__slide--clone, .owl-item.cloned, [data-clone],' +
+    '.slide-background, .backgrounds *';
   const SMALL = /thumb|overview|minimap|mini-map|preview|navigator|filmstrip|outline|sidebar/i;
   const CONTROL = 'button, input, select, [role=button], [onclick], a[href^="#"]';
   const CHROME = /nav|control|arrow|pager|pagination|progress|dots|counter|hint|toolbar|fullscreen|slide-num/i;
@@ -161,11 +162,9 @@ globalThis.slides = (() => {
     restore();
     if (!element || !element.isConnected) return null;
     if (one) activate(element);
-    let reached = reach(element);
-    await settling.frame();
-    const moving = settling.still();
-    if (moving) await settling.frame();
-    reached = in_view(element.getBoundingClientRect()) || reach(element);
+    reach(element);
+    await settling.arrived();
+    const reached = in_view(element.getBoundingClientRect()) || reach(element);
     if (!reached || clipped(element)) {
       for (const at of chain(element)) set(at, 'scroll-snap-type', 'none');
       if (!reach(element) || clipped(element)) isolate(element);
