@@ -131,6 +131,7 @@ def build_policy(settings: Settings) -> Policy:
         kept_executions=settings.records.executions,
         link_max_s=settings.serve.link_max_s,
         own_skills=quota.skills,
+        own_skill_bytes=quota.skill_bytes,
         own_file_bytes=quota.file_bytes,
         file_bytes=capacity.file_bytes,
         callback_hosts=settings.dialects.otari.callback_hosts,

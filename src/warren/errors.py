@@ -3,6 +3,7 @@
 Error                      never raised directly
 ├─ RequestError            the caller can fix it
 │  ├─ InvalidRequest       400
+│  │  └─ OutsideWorkspace  400
 │  ├─ Unauthenticated      401
 │  ├─ Forbidden            403
 │  ├─ NotFound             404
@@ -56,6 +57,12 @@ class InvalidRequest(RequestError):
 
     code = "invalid_request"
     status = 400
+
+
+class OutsideWorkspace(InvalidRequest):
+    """A path is not in the workspace, or leads out of it."""
+
+    code = "outside_workspace"
 
 
 class Unauthenticated(RequestError):
@@ -241,6 +248,7 @@ BY_CODE: dict[str, type[Error]] = {
     cls.code: cls
     for cls in (
         InvalidRequest,
+        OutsideWorkspace,
         Unauthenticated,
         Forbidden,
         NotFound,

@@ -218,6 +218,42 @@ def test_rates_are_the_contracts(make_settings: Callable[..., Settings]) -> None
         )
 
 
+def test_the_type_of_a_file_is_by_the_ending_of_its_name_alone(served: Served) -> None:
+    names = ("data:text/html,x.csv", "a.pptx", "b.tar.gz", "c", "d.PNG")
+    code = f"import os\nos.makedirs('/tmp/output/data:text')\nfor n in {names!r}: open('/tmp/output/' + n, 'w').close()"
+    with Chatui(served) as chatui:
+        files = chatui.run(code)["files"]
+
+    assert {each["name"]: each["mime_type"] for each in files} == {
+        "a.pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        "b.tar.gz": "application/gzip",
+        "c": "application/octet-stream",
+        "d.PNG": "image/png",
+        "data:text/html,x.csv": "text/csv",
+    }
+
+
+def test_what_ran_too_long_says_what_it_wrote_and_not_how_it_was_ended(served: Served) -> None:
+    loops = "import sys\nprint('said', file=sys.stderr, flush=True)\nwhile True: pass"
+    catches = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise ValueError('its own') from None"
+    with Chatui(served) as chatui:
+        plain, own = chatui.run(loops, timeout=4), chatui.run(catches, timeout=4)
+        silent = chatui.run("while True: pass", timeout=1)
+
+    assert [each["timed_out"] for each in (plain, own, silent)] == [True] * 3
+    assert (plain["stderr"], silent["stderr"]) == ("said\n", "")
+    assert own["stderr"].endswith("ValueError: its own\n")
+
+
+def test_an_address_that_only_its_clients_know_refuses_in_its_words(served: Served) -> None:
+    with connect(served, "nobody") as nobody:
+        its, ours = nobody.get("/health/details"), nobody.get("/healthz/details")
+
+    assert (its.status_code, its.json()) == (401, {"detail": "Missing Bearer token"})
+    assert its.headers["www-authenticate"] == "Bearer"
+    assert (ours.status_code, ours.json()["code"]) == (401, "unauthenticated")
+
+
 def test_a_container_that_lived_too_long_says_so(make_settings: Callable[..., Settings]) -> None:
     for served in serve(make_settings, pytest.skip, max_lifetime_s=1):
         with Chatui(served) as chatui:

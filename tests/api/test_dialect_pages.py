@@ -40,6 +40,8 @@ def test_a_document_has_every_operation_and_all_that_it_refers_to(bare: Served, 
     document = answer.json()
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     served = {(each.method, re.sub(r":\w+}", "}", each.path)) for each in dialect.operations}
+    served |= {("GET", path) for path in dialect.shared_paths}
+    assert "/health" in dialect.shared_paths
     names = [each["operationId"] for methods in document["paths"].values() for each in methods.values()]
 
     assert answer.headers["content-type"] == "application/json"

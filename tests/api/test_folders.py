@@ -101,7 +101,7 @@ def test_a_link_shows_where_it_leads_and_leads_nowhere_else(ann: httpx.Client, h
 
     assert (listed["outside"]["type"], listed["outside"]["target"]) == ("link", "/etc/passwd")
     assert ann.get(f"{home}/files/inside").content == b"in\n"
-    assert code(ann.get(f"{home}/files/outside")) == (400, "invalid_request")
+    assert code(ann.get(f"{home}/files/outside")) == (400, "outside_workspace")
 
 
 def test_folders_are_made_and_things_are_moved(ann: httpx.Client, home: str) -> None:
@@ -115,7 +115,7 @@ def test_folders_are_made_and_things_are_moved(ann: httpx.Client, home: str) -> 
     assert ann.post(f"{home}/move", json={"path": "b", "to": "x/a", "overwrite": True}).status_code == 200
     assert code(ann.post(f"{home}/move", json={"path": "x", "to": "new/x"})) == (404, "not_found")
     assert ann.post(f"{home}/move", json={"path": "x", "to": "new/x", "parents": True}).status_code == 200
-    assert code(ann.post(f"{home}/move", json={"path": "new", "to": "../out"})) == (400, "invalid_request")
+    assert code(ann.post(f"{home}/move", json={"path": "new", "to": "../out"})) == (400, "outside_workspace")
     assert paths(ann, home) == ["new", "new/x", "new/x/a", "new/x/y"]
     assert ann.get(f"{home}/files/new/x/a").content == b"b"
 

@@ -289,7 +289,7 @@ def test_hosts_that_are_not_public_are_not_called_unless_they_are_listed(bare: S
         client.delete(f"/sessions/{session}")
 
     assert answer.status_code == 422
-    assert "dialects.otari.callback_hosts" in answer.json()["detail"]
+    assert "callback_hosts" in answer.json()["detail"]
 
 
 def test_nobody_registers_tools_for_somebody_elses_session(

@@ -21,13 +21,15 @@ from warren.domain import KIB, MIB
 from warren.errors import NotFound, StoreError, TooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
 _NAME = re.compile(r"[0-9a-f]{32}")
 _FLUSHED = MIB
 """Held in memory of a content that arrives in pieces, before it is written."""
 _PIECE = 256 * KIB
+_SWEPT = 100
+"""Open at once while leftovers are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +88,17 @@ class Blobs:
     async def sweep(self, known: Callable[[], Awaitable[AbstractSet[str]]]) -> int:
         """Remove what no row names, and say how much that was. What is being written is left alone."""
         found = await self.sizes()
-        lost = found.keys() - await known() if found else set()
-        if not lost:
-            return 0
-        with contextlib.ExitStack() as held:
-            idle = await to_thread.run_sync(self._lock_all, lost, held)
-            # Again: what somebody was writing before it could be locked may have its row now.
-            gone = idle - await known()
-            await to_thread.run_sync(self._remove, gone)
-        return len(gone)
+        lost = sorted(found.keys() - await known()) if found else []
+        removed = 0
+        # Not all at once: each is open while it is locked, and a crash may have left more than a process may open.
+        for start in range(0, len(lost), _SWEPT):
+            with contextlib.ExitStack() as held:
+                idle = await to_thread.run_sync(self._lock_all, lost[start : start + _SWEPT], held)
+                # Again: what somebody was writing before it could be locked may have its row now.
+                gone = idle - await known() if idle else set()
+                await to_thread.run_sync(self._remove, gone)
+            removed += len(gone)
+        return removed
 
     def _open(self, name: str) -> int:
         if _NAME.fullmatch(name) is None:
@@ -115,7 +119,7 @@ class Blobs:
                         sizes[entry.name] = entry.stat(follow_symlinks=False).st_size
         return sizes
 
-    def _lock_all(self, names: AbstractSet[str], held: contextlib.ExitStack) -> set[str]:
+    def _lock_all(self, names: Iterable[str], held: contextlib.ExitStack) -> set[str]:
         locked = set()
         for name in names:
             with contextlib.suppress(NotFound, BlockingIOError):

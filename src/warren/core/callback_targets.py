@@ -29,7 +29,6 @@ MAX_ANSWER = 8 << 20
 MAX_URL = 2000
 _LOOK_UP_S = 5.0
 _PORTS = {"http": 80, "https": 443}
-_SETTING = "dialects.otari.callback_hosts"
 
 
 class Unreached(Exception):
@@ -69,8 +68,8 @@ class Targets:
         if not any(self._may(address, peer) for address in found):
             # Not the address itself: what the names of this network lead to is no tenant's business.
             raise InvalidRequest(
-                f"callback_url leads to {parts.hostname}, which is no public address: the operator may list it in "
-                f"{_SETTING}"
+                f"callback_url leads to {parts.hostname}, which is no public address: the operator may list it in the "
+                "settings, under callback_hosts"
             )
 
     async def post(self, url: str, peer: str, *, token: str, content: bytes, timeout_s: float) -> Reached:

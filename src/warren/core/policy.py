@@ -76,6 +76,8 @@ class Policy:
     """Where programs' calls may go besides public addresses."""
     own_skills: int = 200
     """Skills that one principal may keep; 0 is no limit."""
+    own_skill_bytes: int = 256 * MIB
+    """What their packages may weigh; 0 is no limit."""
     own_file_bytes: int = GIB
     """What the stored files of one principal may weigh; 0 is no limit. Those of everybody: `file_bytes`."""
     file_bytes: int = 16 * GIB
@@ -95,6 +97,14 @@ class Policy:
             return self.limits
         less = {name: type(own)(most) for name, most in largest.items() if most < (own := getattr(self.limits, name))}
         return dataclasses.replace(self.limits, **less)
+
+    def limits_with_memory(self, tenant: str, memory_bytes: int) -> Limits:
+        """Return them with that much memory, or as much of it as the tenant may have; 0 is what everybody gets."""
+        usual = self.limits_of(tenant)
+        if not memory_bytes:
+            return usual
+        most = self.ceiling_of(tenant).largest.get("memory_bytes", memory_bytes)
+        return dataclasses.replace(usual, memory_bytes=min(memory_bytes, int(most)))
 
     def choose_egress(self, tenant: str, asked: Egress | None) -> Egress:
         """Return what a tenant's sandbox may reach: as was asked for, in its one spelling, or as the operator decided.

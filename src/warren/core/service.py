@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from warren.core.tokens import Tokens
     from warren.engines.base import Engine
     from warren.stores.base import Store
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -116,6 +118,13 @@ class Service:
         self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
         self._open = contextlib.AsyncExitStack()
 
+    def beside(self, kind: type[T]) -> T:
+        """Return the one object of a kind that a dialect has beside this service: in memory, and gone with it."""
+        if kind not in self._beside:
+            self._beside[kind] = kind()
+        found: T = self._beside[kind]
+        return found
+
     def _build_executions(self) -> None:
         """Build what runs in sandboxes, and the way out of them, whose refusals are hints in results."""
         policies = EgressPolicies(self.sandboxes.lives.places, self.policy)
@@ -136,6 +145,7 @@ class Service:
 
     def _build_keeping(self, folder: str, catalog: Catalog) -> None:
         """Build what the service itself keeps, apart from sandboxes."""
+        self._beside: dict[type, Any] = {}
         # Not flushed: they are there for an hour, and what a power failure takes is noticed.
         files = Blobs(os.path.join(folder, "files"), is_flushed=False)
         self.stored_files = StoredFiles(self.store, files, self.audit, self.policy)

@@ -221,7 +221,8 @@ class Skills:
     async def _add(self, skill: Skill) -> None:
         try:
             with anyio.CancelScope(shield=True):
-                await self._store.add_skill(skill, most=self._policy.own_skills)
+                policy = self._policy
+                await self._store.add_skill(skill, most=policy.own_skills, most_bytes=policy.own_skill_bytes)
         except Error:
             raise
         except BaseException:
@@ -232,7 +233,7 @@ class Skills:
 
     async def _swap(self, skill: Skill, before: Skill) -> None:
         with anyio.CancelScope(shield=True):
-            if not await self._store.swap_skill(skill, was=before):
+            if not await self._store.swap_skill(skill, was=before, most_bytes=self._policy.own_skill_bytes):
                 raise Conflict(f"skill {before.name!r} was changed by somebody else meanwhile: look at it again")
             if skill.blob != before.blob:
                 await self._blobs.remove(before.blob)

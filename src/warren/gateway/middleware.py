@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
+from warren.gateway.operations import SANDBOX_ID
 from warren.gateway.problems import respond
 from warren.gateway.shared_links import is_foreign
 
@@ -32,7 +33,6 @@ EXPOSED_HEADERS = (
 
 _log = logging.getLogger("warren.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-_SANDBOX_ID = re.compile(r"sbx_[a-z0-9]{8,40}")
 _HEADS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 _SAFE = (
     (b"x-content-type-options", b"nosniff"),
@@ -142,7 +142,7 @@ def _write_line(scope: Scope, request_id: str, status: int, seconds: float) -> N
         "subject": state.get("subject", "-"),
     }
     sandbox_id = scope.get("path_params", {}).get("sandbox_id", "")
-    if _SANDBOX_ID.fullmatch(sandbox_id):
+    if SANDBOX_ID.fullmatch(sandbox_id):
         fields["sandbox_id"] = sandbox_id
     if "trace_id" in state:
         fields["trace_id"] = state["trace_id"]

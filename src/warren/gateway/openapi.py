@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 import warren
 from warren.gateway.bodies import MAX_DEPTH
 from warren.gateway.dispatch import ANY, PREFIX, WEBSOCKET
+from warren.gateway.openapi_health import describe_health
 from warren.gateway.openapi_problems import DETAIL, MEANINGS, describe_detail, describe_problem, problem_schema
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ _MADE: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
 )
 """Operations whose answers hold ids, and under which names others take them."""
 _ALL_METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
+_SHARED_TAGS = ("Operation",)
+"""Of the addresses of the service itself that clients of a dialect use too."""
 _BINARY = {"type": "string", "format": "binary"}
 _FORM = {"type": "object", "properties": {"file": _BINARY}, "required": ["file"]}
 _EVENT = {
@@ -105,9 +108,11 @@ def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_path
 def build_dialect_openapi(dialect: Dialect, *, with_auth: bool) -> dict[str, Any]:
     """Build the document of a dialect, which says in its own words what goes wrong."""
     paths, schemas = _describe_all(dialect.operations, "")
+    shared = describe_health(with_auth=with_auth)
+    paths |= {path: shared[path] for path in shared if path in dialect.shared_paths}
     return _assemble(
         {"title": dialect.title, "version": warren.__version__, "description": dialect.about},
-        tags=tuple(dict.fromkeys(operation.tag for operation in dialect.operations)),
+        tags=tuple(dict.fromkeys((*(operation.tag for operation in dialect.operations), *_SHARED_TAGS))),
         paths=paths,
         schemas={**schemas, "Detail": DETAIL},
         responses={f"Problem{status}": describe_detail(status, _REQUEST_ID) for status in MEANINGS},

@@ -6,6 +6,7 @@ parameter it is said which one was meant. A routes module has a tuple `OPERATION
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +15,6 @@ import orjson
 from warren.errors import NotFound
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Awaitable, Callable, Mapping
 
     from pydantic import BaseModel
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from warren.settings import Settings
 
 M = TypeVar("M")
+
+SANDBOX_ID = re.compile(r"sbx_[a-z0-9]{8,40}")
+"""What the id of a sandbox looks like, in the address of any dialect."""
 
 _DEPTH_SHOWN = 100
 

@@ -31,6 +31,8 @@ _RENAME_NOREPLACE = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+OUTSIDE = "outside_workspace"
+"""What a path that is not in the workspace is refused with."""
 _CODES = {
     errno.ENOENT: ("not_found", "does not exist"),
     errno.EEXIST: ("conflict", "exists already"),
@@ -39,7 +41,7 @@ _CODES = {
     errno.EISDIR: ("conflict", "is a folder"),
     errno.EACCES: ("conflict", "may not be accessed: its mode forbids it"),
     errno.EPERM: ("conflict", "may not be changed"),
-    errno.EXDEV: ("invalid_request", "leads out of the workspace"),
+    errno.EXDEV: (OUTSIDE, "leads out of the workspace"),
     errno.ELOOP: ("invalid_request", "is a link where none is allowed, or leads through too many links"),
     errno.ENAMETOOLONG: ("invalid_request", "has a name that is too long"),
     errno.EINVAL: ("invalid_request", "cannot be used like this"),
@@ -89,7 +91,7 @@ class Workspace:
         inside = self._inside(path) if path.startswith("/") else path
         reduced = ".." if inside is None else posixpath.normpath(inside or ".")
         if reduced == ".." or reduced.startswith("../"):
-            raise invalid(f"{printable(path)!r} is outside of the workspace {self.path}")
+            raise Refused(OUTSIDE, f"{printable(path)!r} is outside of the workspace {self.path}")
         return reduced
 
     def open(self, path: str, flags: int, *, links: bool = True) -> int:

@@ -103,6 +103,7 @@ class QuotaSettings(Group):
         default=GIB, ge=0, description="Files that the service keeps for one principal, apart from sandboxes, added."
     )
     skills: int = Field(default=200, ge=0, description="Skills that one principal keeps.")
+    skill_bytes: Size = Field(default=256 * MIB, ge=0, description="Packages of one principal's skills, added.")
     requests_per_minute: int = Field(default=0, ge=0, description="Requests of one principal in a minute.")
     creates_per_minute: int = Field(default=1200, ge=0, description="Sandboxes that one principal makes in a minute.")
 

@@ -220,11 +220,11 @@ class Store(Protocol):
     async def file_bytes(self, owner: Owner | None) -> int:
         """Return what the stored files of an owner weigh, or everybody's."""
 
-    async def add_skill(self, skill: Skill, *, most: int = 0) -> None:
+    async def add_skill(self, skill: Skill, *, most: int = 0, most_bytes: int = 0) -> None:
         """Keep a skill, whose package is on disk already.
 
         Raises Conflict when its id is known or its owner has one of that name, and QuotaExceeded when its owner has so
-        many already; 0 is no limit. Checked and done in one step.
+        many already, or would have more bytes of them; 0 is no limit. Checked and done in one step.
         """
 
     async def skill(self, skill_id: str) -> Skill | None:
@@ -236,10 +236,11 @@ class Store(Protocol):
     async def skills(self, query: SkillQuery) -> Page[Skill]:
         """Return a page of skills, by name."""
 
-    async def swap_skill(self, skill: Skill, *, was: Skill) -> bool:
-        """Replace a skill if its package still is the one of `was`; say whether it was. Raises Conflict as `add_skill`.
+    async def swap_skill(self, skill: Skill, *, was: Skill, most_bytes: int = 0) -> bool:
+        """Replace a skill if its package still is the one of `was`; say whether it was.
 
-        Its id, its owner and when it was made stay.
+        Raises Conflict and QuotaExceeded as `add_skill`. Its id, its owner and when it was made stay; so does one that
+        becomes no larger, however much there is.
         """
 
     async def remove_skill(self, skill_id: str) -> bool:

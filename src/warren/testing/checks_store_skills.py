@@ -88,6 +88,19 @@ async def check_a_skill_is_removed_once(subject: StoreSubject) -> None:
     await subject.store.add_skill(make_skill(name=skill.name))
 
 
+async def check_skills_weigh_no_more_than_they_may(subject: StoreSubject) -> None:
+    """What would be too much is refused, new or grown; what grows no further may stay, and another has room."""
+    store = subject.store
+    skill = make_skill(size=60)
+    await store.add_skill(skill, most_bytes=100)
+    await refused(QuotaExceeded, store.add_skill(make_skill(size=41), most_bytes=100))
+    await store.add_skill(make_skill(size=40), most_bytes=100)
+    await store.add_skill(make_skill(size=100, owner=OTHER), most_bytes=100)
+
+    await refused(QuotaExceeded, store.swap_skill(dataclasses.replace(skill, size=61), was=skill, most_bytes=100))
+    assert await store.swap_skill(dataclasses.replace(skill, size=60, description="x"), was=skill, most_bytes=50)
+
+
 async def check_of_many_skills_at_once_as_many_are_kept_as_one_may_have(subject: StoreSubject) -> None:
     """Of fifty that race for three places, three are kept; another owner has places of their own."""
     found = await outcomes([partial(subject.store.add_skill, make_skill(), most=3) for _ in range(RACERS)])

@@ -130,6 +130,22 @@ def test_a_sweep_removes_what_no_row_names_and_nothing_that_is_being_written(tmp
     anyio.run(story)
 
 
+def test_more_leftovers_than_a_process_may_open_are_swept_all_the_same(tmp_path: Path) -> None:
+    for number in range(400):
+        (tmp_path / f"{number:032x}").write_bytes(b"left")
+    program = (
+        "import resource, sys, anyio; from warren.core.blobs import Blobs\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
+        "async def nothing(): return set()\n"
+        "print(anyio.run(Blobs(sys.argv[1]).sweep, nothing))\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "400\n"
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_sweep_leaves_what_gets_its_row_while_it_looks(tmp_path: Path) -> None:
     blobs = Blobs(str(tmp_path))
 

@@ -80,6 +80,19 @@ def test_what_is_refused_leaves_no_package(tell: Callable[..., None]) -> None:
     tell(story, own_skills=2)
 
 
+def test_packages_that_weigh_too_much_together_are_refused_new_or_grown(tell: Callable[..., None]) -> None:
+    async def story(registry: Registry) -> None:
+        await registry.add(text="x")
+        with pytest.raises(QuotaExceeded, match="may have 2000"):
+            await registry.add("two", text=os.urandom(2000).hex())
+        with pytest.raises(QuotaExceeded, match="may have 2000"):
+            await registry.add(text=os.urandom(2000).hex(), replace=True)
+        await registry.add(text="y", replace=True)
+        assert len(registry.on_disk()) == 1
+
+    tell(story, own_skill_bytes=2000)
+
+
 def test_of_many_who_replace_one_at_once_the_package_of_one_is_there(tell: Callable[..., None]) -> None:
     async def story(registry: Registry) -> None:
         skill = await registry.add()

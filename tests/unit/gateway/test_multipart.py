@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.errors import InvalidRequest
-from warren.gateway.dialects.native.multipart import Form
+from warren.gateway.dialects.multipart import Form
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

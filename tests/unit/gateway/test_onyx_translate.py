@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from warren.core.jobs import JobResult
-from warren.domain import Cause, Event, State
+from warren.domain import Cause, Entry, Event, State
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.onyx import translate
 from warren.testing.store_subject import make_execution, make_result, make_sandbox
@@ -30,6 +30,13 @@ def build(**fields: Any) -> ExecResult:
         "duration_ms": 1.9,
     }
     return make_result(**{**plain, **fields})
+
+
+def test_a_list_that_is_cut_says_so() -> None:
+    entry = Entry(path="a", type="file", size=1, mode=0o644, mtime_ns=0)
+
+    assert translate.render_entries((entry,), is_cut=False) == {"files": [{"path": "a", "kind": "file"}]}
+    assert "more in the workspace than these 1" in translate.render_entries((entry,), is_cut=True)["note"]
 
 
 def done(result: ExecResult, *, unkept: tuple[str, ...] = (), is_complete: bool = True) -> JobResult:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from warren.domain import Cause, ExecKind, ExecResult, FileChange, Keep, State
-from warren.errors import Conflict, InvalidRequest, NotFound
+from warren.errors import Conflict, InvalidRequest, NotFound, OutsideWorkspace
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.otari import translate
 
@@ -111,8 +111,8 @@ def test_a_command_that_no_argument_could_hold_comes_by_standard_input() -> None
     ("error", "status", "detail"),
     [
         (NotFound("x"), 404, "file not found: p"),
-        (InvalidRequest("'p' is outside of the workspace /workspace"), 403, "path escapes workspace: p"),
-        (InvalidRequest("'p' leads out of the workspace"), 403, "path escapes workspace: p"),
+        (OutsideWorkspace("'p' is outside of the workspace /workspace"), 403, "path escapes workspace: p"),
+        (InvalidRequest("'leads out' has a name that is too long"), 400, "'leads out' has a name that is too long"),
         (Conflict("'p' is a folder"), 400, "is a directory: p"),
         (InvalidRequest("'p' is not a regular file or a folder"), 400, "'p' is not a regular file or a folder"),
     ],

@@ -57,4 +57,6 @@ class Dialect:
     """What every answer has."""
     shared_paths: frozenset[str] = frozenset()
     """Addresses of the service itself that its clients use too: their answers have these headers as well."""
+    own_paths: frozenset[str] = frozenset()
+    """Those of them that no other clients know: what goes wrong there is said in its words."""
     report: type[Report] | None = None

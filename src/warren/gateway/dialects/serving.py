@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warren.gateway.dispatch import Dispatcher
-from warren.gateway.problems import ProblemMiddleware
+from warren.gateway.problems import ProblemMiddleware, respond
 from warren.records import Principal
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ class Dialects:
             app: ASGIApp = ProblemMiddleware(dispatcher, dialect.respond)
             for path in dialect.shared_paths:
                 # Refusals too: said outside of this, they would lack the headers.
-                known = self._shared.get(path) or ProblemMiddleware(otherwise)
+                said = dialect.respond if path in dialect.own_paths else respond
+                known = self._shared.get(path) or ProblemMiddleware(otherwise, said)
                 self._shared[path] = _with_headers(known, dialect.headers)
             self._served.append((dispatcher, _with_headers(app, dialect.headers) if dialect.headers else app))
 

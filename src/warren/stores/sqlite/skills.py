@@ -22,12 +22,13 @@ _COLUMNS = f"id, tenant, subject, created_at, {_CHANGING}"
 _RETRY_S = 60.0
 
 
-def add(connection: sqlite3.Connection, skill: Skill, *, most: int) -> None:
+def add(connection: sqlite3.Connection, skill: Skill, *, most: int, most_bytes: int) -> None:
     """Insert a skill. Raises Conflict and QuotaExceeded."""
     owner = tuple(map(dump_text, skill.owner))
     (have,) = connection.execute("SELECT count(*) FROM skills WHERE tenant = ? AND subject = ?", owner).fetchone()
     if most and have >= most:
         raise QuotaExceeded(f"you have {have} skills and may have {most}: delete some", retry_after_s=_RETRY_S)
+    _check_bytes(connection, skill, 0, most_bytes)
     values = (dump_text(skill.id), *owner, skill.created_at, *_dump(skill))
     marks = ", ".join("?" * len(values))
     _insert(connection, f"INSERT INTO skills ({_COLUMNS}) VALUES ({marks})", values, skill)  # noqa: S608 - our own names
@@ -62,8 +63,21 @@ def page(connection: sqlite3.Connection, query: SkillQuery) -> Page[Skill]:
     )
 
 
-def swap(connection: sqlite3.Connection, skill: Skill, was: Skill) -> bool:
-    """Update a skill if its package is still the same. Raises Conflict."""
+def _check_bytes(connection: sqlite3.Connection, skill: Skill, was: int, most: int) -> None:
+    """Raise QuotaExceeded when the packages of an owner would weigh more than they may, and more than before."""
+    owner = tuple(map(dump_text, skill.owner))
+    statement = "SELECT coalesce(sum(size), 0) FROM skills WHERE tenant = ? AND subject = ?"
+    (have,) = connection.execute(statement, owner).fetchone()
+    if most and skill.size > was and have - was + skill.size > most:
+        raise QuotaExceeded(
+            f"your skills have {have} bytes and may have {most}: this one would have {skill.size}, so delete some",
+            retry_after_s=_RETRY_S,
+        )
+
+
+def swap(connection: sqlite3.Connection, skill: Skill, was: Skill, *, most_bytes: int) -> bool:
+    """Update a skill if its package is still the same. Raises Conflict and QuotaExceeded."""
+    _check_bytes(connection, skill, was.size, most_bytes)
     changes = ", ".join(f"{name} = ?" for name in _CHANGING.split(", "))
     statement = f"UPDATE skills SET {changes} WHERE id = ? AND blob = ?"  # noqa: S608 - our own names
     return _insert(connection, statement, (*_dump(skill), dump_text(skill.id), dump_text(was.blob)), skill) > 0

@@ -301,9 +301,9 @@ class SqliteStore:
         """Return what the stored files of an owner weigh, or everybody's."""
         return self._reader.look_up(files.measure, owner)
 
-    async def add_skill(self, skill: Skill, *, most: int = 0) -> None:
+    async def add_skill(self, skill: Skill, *, most: int = 0, most_bytes: int = 0) -> None:
         """Keep a skill."""
-        await self._write(partial(skill_rows.add, skill=skill, most=most), flushed=True)
+        await self._write(partial(skill_rows.add, skill=skill, most=most, most_bytes=most_bytes), flushed=True)
 
     async def skill(self, skill_id: str) -> Skill | None:
         """Return a skill."""
@@ -317,9 +317,9 @@ class SqliteStore:
         """Return a page of skills."""
         return await self._reader.scan(skill_rows.page, query)
 
-    async def swap_skill(self, skill: Skill, *, was: Skill) -> bool:
+    async def swap_skill(self, skill: Skill, *, was: Skill, most_bytes: int = 0) -> bool:
         """Replace a skill if its package still is the one of `was`."""
-        return await self._write(partial(skill_rows.swap, skill=skill, was=was), flushed=True)
+        return await self._write(partial(skill_rows.swap, skill=skill, was=was, most_bytes=most_bytes), flushed=True)
 
     async def remove_skill(self, skill_id: str) -> bool:
         """Forget a skill."""

@@ -7,7 +7,6 @@ import re
 import time
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -102,12 +101,9 @@ class _Turn:
         self.wanted = 0
 
 
-_known: WeakKeyDictionary[Service, Containers] = WeakKeyDictionary()
-
-
 def containers_of(service: Service) -> Containers:
     """Return what is known of a service's containers."""
-    return _known.setdefault(service, Containers())
+    return service.beside(Containers)
 
 
 def session_key(container_id: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import secrets
 import time
@@ -93,14 +92,9 @@ def _reach(call: Call) -> Egress | None:
 
 
 async def _create(call: Call, container_id: str) -> Sandbox:
-    settings, policy, tenant = call.settings.dialects.chatui, call.service.policy, call.caller.principal.tenant
-    limits = policy.limits_of(tenant)
-    if settings.memory_bytes:
-        largest = policy.ceiling_of(tenant).largest.get("memory_bytes")
-        memory = settings.memory_bytes if largest is None else min(settings.memory_bytes, int(largest))
-        limits = dataclasses.replace(limits, memory_bytes=memory)
+    settings = call.settings.dialects.chatui
     new = NewSandbox(
-        limits=limits,
+        limits=call.service.policy.limits_with_memory(call.caller.principal.tenant, settings.memory_bytes),
         # As the original: one that is idle for long is gone, with its files.
         storage=Storage.EPHEMERAL,
         metadata=containers.DIALECT,
@@ -217,5 +211,6 @@ DIALECT = Dialect(
     respond=words.respond,
     headers=words.HEADERS,
     shared_paths=words.SHARED,
+    own_paths=frozenset({"/health/details"}),
     report=report.ChatuiReport,
 )

@@ -247,7 +247,7 @@ class _Program:
             await self._remove(sandbox)
         most = self._settings.output_chars
         stdout = translate.read_output(result.stdout, result.stdout_chars, most)
-        stderr = translate.read_output(result.stderr, result.stderr_chars, most)
+        stderr = translate.read_stderr(result, most)
         failure = translate.find_failure(
             result, self._body.language, self._timeout_s, stderr=stderr, is_removed=is_removed
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import mimetypes
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from warren.core.executions import NewExecution
 from warren.domain import Cause, Echo, ExecKind, Keep
 from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.named_files import guess_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,7 @@ OUTPUT = "/tmp/output"
 SCRATCH = (OUTPUT, "/tmp/misc")
 _SOURCE = "<user_code>"
 _CHARACTER_BYTES = 4
+_TRACEBACK = b"Traceback (most recent call last):\n"
 _NAMES = {"python": "Python process", "bash": "Bash script"}
 
 
@@ -172,6 +173,16 @@ def _name_signal(number: int) -> str:
         return f"signal {number}"
 
 
+def read_stderr(result: ExecResult, most: int) -> str:
+    """Decode what a program wrote to stderr; of one that ran too long, without how Python says that we ended it."""
+    data, chars = result.stderr, result.stderr_chars
+    is_ours = result.cause is Cause.TIMEOUT and (result.error or {}).get("name") == "KeyboardInterrupt"
+    start = data.rfind(_TRACEBACK) if is_ours and data.endswith(b"KeyboardInterrupt\n") else -1
+    if start >= 0:
+        data, chars = data[:start], chars - len(data[start:].decode("utf-8", "replace"))
+    return read_output(data, chars, most)
+
+
 def read_output(data: bytes, total_chars: int, most: int) -> str:
     """Decode what was kept of what a program wrote, and cut it where clients expect it to be cut."""
     text = data.decode("utf-8", "replace")
@@ -188,7 +199,7 @@ def render_files(files: tuple[Output, ...]) -> list[dict[str, Any]]:
         {
             "name": each.name.encode("utf-8", "replace").decode(),
             "content": None if each.content is None else base64.b64encode(each.content).decode(),
-            "mime_type": mimetypes.guess_type(each.name)[0] or "application/octet-stream",
+            "mime_type": guess_type(each.name),
             "size": each.size,
             "error": each.error,
         }

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from warren.errors import InvalidRequest
-from warren.gateway.dialects.native.schemas import EXECUTION_ID, KERNEL_NAME, SANDBOX_ID
+from warren.gateway.dialects.native.schemas import EXECUTION_ID, KERNEL_NAME
+from warren.gateway.operations import SANDBOX_ID
 
 if TYPE_CHECKING:
     from warren.gateway.operations import Call

@@ -7,8 +7,9 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from warren.errors import Error, InvalidRequest
+from warren.gateway.dialects.multipart import Form
+from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.native.common import sandbox_id
-from warren.gateway.dialects.native.multipart import Form
 from warren.gateway.dialects.native.schemas_files import (
     Archive,
     EntryShown,
@@ -20,7 +21,7 @@ from warren.gateway.dialects.native.schemas_files import (
     Unpacked,
     UploadFiles,
 )
-from warren.gateway.dialects.native.translate_files import attachment_headers, render_all, render_entry, render_match
+from warren.gateway.dialects.native.translate_files import render_all, render_entry, render_match
 from warren.gateway.operations import Answer, Operation, json_reply
 from warren.gateway.streaming import finish_unless_left
 from warren.gateway.transfers import Streamed, Upload

@@ -11,12 +11,12 @@ from warren.core.skill_package import MAX_PACKAGE, check_package, pack_text, wit
 from warren.core.skills import SkillChanges
 from warren.domain import KIB
 from warren.errors import Forbidden, InvalidRequest, TooLarge
+from warren.gateway.dialects.multipart import Form
+from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.native import schemas_skills as schemas
 from warren.gateway.dialects.native.common import sandbox_id
-from warren.gateway.dialects.native.multipart import Form
 from warren.gateway.dialects.native.schemas_answers import ListOf
 from warren.gateway.dialects.native.translate import render_page, render_time
-from warren.gateway.dialects.native.translate_files import attachment_headers
 from warren.gateway.large import answer_with
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.transfers import Streamed, Upload

@@ -16,7 +16,6 @@ from warren.lifecycle import Status
 
 YEAR_S = 366 * 86_400
 MAX_OUTPUT_BYTES = 3 << 19
-SANDBOX_ID = re.compile(r"sbx_[a-z0-9]{8,40}")
 EXECUTION_ID = re.compile(r"exe_[a-z0-9]{8,40}")
 KERNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 

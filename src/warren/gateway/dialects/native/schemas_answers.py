@@ -145,7 +145,7 @@ class ExecutionShown(Shown):
     error: ErrorShown | None
     files_changed: list[FileChangeShown]
     files_changed_complete: bool
-    duration_ms: float
+    duration_ms: int
     cpu_ms: float
     cells_back: int = Field(description="Finished cells that were undone besides this one.")
     protected: bool = Field(description="Whether the kernel could be rolled back.")
@@ -238,7 +238,9 @@ class AuditShown(Shown):
 class BuildShown(Shown):
     """How far the last build of an image by this service is, or how it ended."""
 
-    phase: str = Field(description="waiting, system, resolving, downloading, installing, node, fonts, compiling, finishing or done.")
+    phase: str = Field(
+        description="waiting, system, resolving, downloading, installing, node, fonts, compiling, finishing or done."
+    )
     detail: str
     done: int
     total: int = Field(description="0 when it is not known how much there is to do.")

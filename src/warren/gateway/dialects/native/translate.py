@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -174,7 +175,8 @@ def render_result(result: ExecResult, encoding: str) -> dict[str, Any]:
             {"path": change.path, "action": change.action, "size_bytes": change.size} for change in result.files_changed
         ],
         "files_changed_complete": result.files_changed_complete,
-        "duration_ms": result.duration_ms,
+        # Whole, as the clients of the Sandboxes page know it.
+        "duration_ms": math.ceil(result.duration_ms),
         "cpu_ms": result.cpu_ms,
         "cells_back": result.cells_back,
         "protected": result.protected,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import mimetypes
 import os
 import posixpath
 import re
@@ -13,6 +11,7 @@ from urllib.parse import quote, unquote_to_bytes
 from anyio import to_thread
 
 from warren.errors import NotFound
+from warren.gateway.dialects.named_files import attachment_headers, bytes_of, guess_type, printable
 from warren.gateway.dialects.native.ranges import etag, last_modified
 from warren.gateway.dialects.native.translate import render_time
 
@@ -29,16 +28,6 @@ T = TypeVar("T")
 _LAST_SECOND = 253_402_300_799
 _QUICK = 1000
 _PLAIN = re.compile(r"[A-Za-z0-9_.~/-]*")
-_MORE_TYPES = {
-    ".gz": "application/gzip",
-    ".ipynb": "application/x-ipynb+json",
-    ".parquet": "application/vnd.apache.parquet",
-    ".webp": "image/webp",
-    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-}
-_REVALIDATE = (b"cache-control", b"private, no-cache")
 
 
 def parse_path(scope: Scope) -> str:
@@ -72,7 +61,7 @@ def render_entry(entry: Entry) -> dict[str, Any]:
         "modified_at": render_time(seconds),
         "mode": f"{entry.mode & 0o777:03o}",
         "target": None if entry.target is None else printable(entry.target),
-        "encoded_path": path if _PLAIN.fullmatch(path) else quote(_bytes_of(entry.path)),
+        "encoded_path": path if _PLAIN.fullmatch(path) else quote(bytes_of(entry.path)),
     }
 
 
@@ -95,36 +84,3 @@ def file_headers(entry: Entry) -> list[tuple[bytes, bytes]]:
         (b"accept-ranges", b"bytes"),
         *attachment_headers(posixpath.basename(entry.path)),
     ]
-
-
-def attachment_headers(name: str) -> list[tuple[bytes, bytes]]:
-    """Build the headers that make a browser save what is answered, under that name, and not show it."""
-    plain = "".join(each if each.isascii() and each.isprintable() and each not in '"\\%' else "_" for each in name)
-    exact = quote(printable(name), safe="")
-    value = f'attachment; filename="{plain}"' + ("" if plain == name else f"; filename*=UTF-8''{exact}")
-    return [(b"content-disposition", value.encode()), _REVALIDATE]
-
-
-def guess_type(path: str) -> str:
-    """Guess a type from the last ending of a name alone, the same on every host."""
-    ending = posixpath.splitext(path)[1].lower()
-    return _MORE_TYPES.get(ending) or _known_types().get(ending) or "application/octet-stream"
-
-
-@functools.cache
-def _known_types() -> dict[str, str]:
-    # Not the module's own functions: those read the host's files, and take a name for an address.
-    return mimetypes.MimeTypes().types_map[True]
-
-
-def printable(text: str) -> str:
-    """Make a name fit for JSON: what is no UTF-8 becomes U+FFFD."""
-    return text if text.isascii() else _bytes_of(text).decode("utf-8", "replace")
-
-
-def _bytes_of(path: str) -> bytes:
-    try:
-        return os.fsencode(path)
-    except UnicodeEncodeError:
-        # No file is named so: an agent that says it lies, and must not make us fail.
-        return path.encode("utf-8", "replace")

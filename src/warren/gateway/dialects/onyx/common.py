@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import time
 from typing import TYPE_CHECKING
@@ -70,15 +69,11 @@ def image(call: Call) -> str | None:
     return call.settings.dialects.onyx.image or None
 
 
-def limits(call: Call) -> Limits | None:
-    """Return the limits of this dialect's sandboxes; None for the default."""
-    wanted = call.settings.dialects.onyx.memory_bytes
-    if not wanted:
-        return None
-    tenant, policy = call.caller.principal.tenant, call.service.policy
-    largest = policy.ceiling_of(tenant).largest.get("memory_bytes")
-    memory = wanted if largest is None else min(wanted, int(largest))
-    return dataclasses.replace(policy.limits_of(tenant), memory_bytes=memory)
+def limits(call: Call) -> Limits:
+    """Return the limits of this dialect's sandboxes."""
+    return call.service.policy.limits_with_memory(
+        call.caller.principal.tenant, call.settings.dialects.onyx.memory_bytes
+    )
 
 
 def respond(exc: BaseException, request_id: str) -> Response:

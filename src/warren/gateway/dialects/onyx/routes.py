@@ -90,5 +90,6 @@ DIALECT = Dialect(
     parse_body=details.parse_body,
     parse_query=details.parse_query,
     respond=common.respond,
+    shared_paths=frozenset({"/health"}),
     report=OnyxReport,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from warren.errors import NotFound, QuotaExceeded, TooLarge
 from warren.gateway.dialects.details import Refused, retry_after
-from warren.gateway.dialects.native.translate_files import attachment_headers
+from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import schemas, translate
 from warren.gateway.dialects.onyx.uploads import open_upload
 from warren.gateway.large import answer_with

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from warren.errors import Conflict, NotFound, TooLarge
 from warren.gateway.dialects.details import Refused
-from warren.gateway.dialects.native.translate_files import attachment_headers
+from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import common, schemas, translate
 from warren.gateway.dialects.onyx.routes_files import OCTETS, too_large
 from warren.gateway.dialects.onyx.uploads import open_upload
@@ -33,8 +33,8 @@ _SHOWN = 200
 async def list_files(call: Call) -> ASGIApp:
     """List the workspace of a session."""
     async with common.session(call) as sandbox:
-        entries, _ = await call.service.files.list(call.caller, sandbox.id, recursive=True, limit=_MOST)
-    return json_reply(translate.render_entries(entries))
+        entries, complete = await call.service.files.list(call.caller, sandbox.id, recursive=True, limit=_MOST)
+    return json_reply(translate.render_entries(entries, is_cut=not complete))
 
 
 async def read_file(call: Call) -> ASGIApp:

@@ -120,3 +120,4 @@ class SessionFiles(BaseModel):
     """What is in the workspace of a session."""
 
     files: list[SessionFile]
+    note: str | None = Field(default=None, description="Not in the original, and only where the list is cut.")

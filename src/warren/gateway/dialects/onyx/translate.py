@@ -148,10 +148,12 @@ def render_session(sandbox: Sandbox, session_id: str) -> dict[str, Any]:
     return {"session_id": session_id, "expires_at": sandbox.expires_at}
 
 
-def render_entries(entries: tuple[Entry, ...]) -> dict[str, Any]:
-    """Write what is in a workspace."""
+def render_entries(entries: tuple[Entry, ...], *, is_cut: bool) -> dict[str, Any]:
+    """Write what is in a workspace; where that is not all of it, say so in a field that clients may ignore."""
     kinds = {"file", "directory"}
-    return {"files": [{"path": _printable(one.path), "kind": one.type} for one in entries if one.type in kinds]}
+    files = [{"path": _printable(one.path), "kind": one.type} for one in entries if one.type in kinds]
+    note = {"note": f"there is more in the workspace than these {len(files)}: list it with a program"}
+    return {"files": files, **(note if is_cut else {})}
 
 
 def render_size(size: int) -> str:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from warren.errors import InvalidRequest, TooLarge
 from warren.gateway.dialects.details import Refused
-from warren.gateway.dialects.native.multipart import Form
+from warren.gateway.dialects.multipart import Form
 from warren.gateway.dialects.onyx import translate
 from warren.gateway.transfers import Upload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.gateway.dialects.native.multipart import Part
+    from warren.gateway.dialects.multipart import Part
     from warren.gateway.operations import Call
 
 _FORM_BYTES = 1 << 20

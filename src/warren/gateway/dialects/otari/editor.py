@@ -6,8 +6,8 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warren.errors import Conflict, InvalidRequest, NotFound, TooLarge
-from warren.gateway.dialects.otari.translate import Ran, leads_out
+from warren.errors import Conflict, InvalidRequest, NotFound, OutsideWorkspace, TooLarge
+from warren.gateway.dialects.otari.translate import Ran
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -53,7 +53,7 @@ async def edit(call: Call, session_id: str, asked: EditorInput, *, overwrite: bo
         missing = f"no edits to undo for {asked.path}" if asked.command == "undo_edit" else None
         return Edited(command=asked.command, failure=missing or f"file not found: {asked.path}", is_missing=True)
     except (Conflict, InvalidRequest, TooLarge) as error:
-        why = f"path escapes workspace: {asked.path}" if leads_out(error) else str(error)
+        why = f"path escapes workspace: {asked.path}" if isinstance(error, OutsideWorkspace) else str(error)
         return Edited(command=asked.command, failure=why)
 
 

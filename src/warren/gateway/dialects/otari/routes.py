@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from warren.core.executions import NewExecution
-    from warren.domain import ExecResult, Limits
+    from warren.domain import ExecResult
     from warren.gateway.dialects.otari.translate import Ran
     from warren.gateway.operations import Call
 
@@ -47,7 +45,7 @@ async def create_session(call: Call) -> ASGIApp:
         if asked is not None and asked > most:
             raise Refused(422, [too_large(name, asked, most)])
     new = NewSandbox(
-        limits=_choose_limits(call),
+        limits=call.service.policy.limits_with_memory(call.caller.principal.tenant, settings.memory_bytes),
         # As the original: a session that is idle for long is gone, so that no client finds it without its variables.
         storage=Storage.EPHEMERAL,
         metadata={"dialect": "otari", **({} if body.result_format == "otari" else {_FORMAT: body.result_format})},
@@ -59,13 +57,6 @@ async def create_session(call: Call) -> ASGIApp:
     except (QuotaExceeded, Overloaded) as error:
         raise await _full(call, error) from error
     return json_reply(translate.render_session(sandbox), 201)
-
-
-def _choose_limits(call: Call) -> Limits:
-    policy, tenant = call.service.policy, call.caller.principal.tenant
-    most = policy.ceiling_of(tenant).largest.get("memory_bytes", math.inf)
-    memory = min(call.settings.dialects.otari.memory_bytes, most)
-    return dataclasses.replace(policy.limits_of(tenant), memory_bytes=int(memory))
 
 
 async def _full(call: Call, error: QuotaExceeded | Overloaded) -> Refused:
@@ -231,4 +222,5 @@ DIALECT = Dialect(
     parse_body=details.parse_body,
     parse_query=details.parse_query,
     respond=details.respond,
+    shared_paths=frozenset({"/health"}),
 )

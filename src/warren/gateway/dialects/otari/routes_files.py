@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from warren.domain import MIB
 from warren.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from warren.gateway.dialects.details import Refused
-from warren.gateway.dialects.native.multipart import Form
+from warren.gateway.dialects.multipart import Form
 from warren.gateway.dialects.otari import schemas, translate
 from warren.gateway.dialects.otari.sessions import missing, using
 from warren.gateway.operations import Answer, Operation, json_reply
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from warren.domain import Entry
-    from warren.gateway.dialects.native.multipart import Part
+    from warren.gateway.dialects.multipart import Part
     from warren.gateway.operations import Call
 
 _TAG = "Files"

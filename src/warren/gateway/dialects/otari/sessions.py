@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.errors import NotFound, SandboxLost
 from warren.gateway.dialects.details import Refused
-from warren.gateway.dialects.native.schemas import SANDBOX_ID
+from warren.gateway.operations import SANDBOX_ID
 from warren.records import Scope
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.executions import NewExecution
 from warren.domain import Cause, Echo, ExecKind, Keep
-from warren.errors import Conflict, InvalidRequest, NotFound
+from warren.errors import Conflict, InvalidRequest, NotFound, OutsideWorkspace
 from warren.gateway.dialects.details import Refused
 
 if TYPE_CHECKING:
@@ -220,14 +220,8 @@ def explain_path(error: NotFound | Conflict | InvalidRequest, path: str, *, miss
     """Say in otari's words what is wrong with a path."""
     if isinstance(error, NotFound):
         return Refused(404, f"{missing} not found: {path}")
-    if leads_out(error):
+    if isinstance(error, OutsideWorkspace):
         return Refused(403, f"path escapes workspace: {path}")
     if isinstance(error, Conflict) and "is a folder" in str(error):
         return Refused(400, f"is a directory: {path}")
     return Refused(400, str(error))
-
-
-def leads_out(error: Exception) -> bool:
-    """Whether an agent refused a path because it is not in the workspace."""
-    # WHY by its words: the wire has one code for every path that makes no sense.
-    return isinstance(error, InvalidRequest) and ("outside of the workspace" in str(error) or "leads out" in str(error))
