@@ -54,8 +54,8 @@ def read_authority(text: str, default: int | None) -> tuple[str, int]:
     """Take apart `host:port`; the host in its one spelling. Raises BadRequest."""
     host, port = text, ""
     if text.startswith("["):
-        host, _, port = text.partition("]")
-        host, is_odd = f"{host}]", bool(port) and not port.startswith(":")
+        host, closed, port = text.partition("]")
+        host, is_odd = f"{host}]", not closed or (bool(port) and not port.startswith(":"))
         port = port[1:]
     else:
         host, colon, port = text.partition(":")
