@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +19,7 @@ from warren.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     import httpx
 
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from warren.settings import Settings
 
 pytestmark = pytest.mark.root
+PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "howto", "packages.md")
 
 
 class Yard:
@@ -259,6 +265,33 @@ def test_npm_packages_are_installed_too(yard: Yard) -> None:
     assert done["ok"], done
     assert done["packages"] == [{"name": "@scope/tiny", "version": "2.0.0"}, {"name": "tiny", "version": "1.2.3"}]
     assert seen["stdout"] == "1.2.3 2.0.0\n1.2.3 2.0.0\n"
+
+
+def test_the_page_about_packages_runs_as_it_stands(yard: Yard, tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed (Debian: apt install curl)")
+    yard.shelf.put("little-docs", "1.0")
+    with open(PAGE, encoding="utf-8") as file:
+        blocks = re.findall(r"^```(bash|python)\n(.*?)^```", file.read(), re.MULTILINE | re.DOTALL)
+    env = {
+        "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "WARREN_URL": yard.served.url,
+        "WARREN_API_KEY": yard.served.keys["ann"],
+        "PACKAGE": "little-docs",
+    }
+    said = {}
+    for kind, command in (("bash", ["bash", "-euo", "pipefail", "-c"]), ("python", [sys.executable, "-c"])):
+        script = "\n".join(text for each, text in blocks if each == kind)
+        done = subprocess.run(
+            [*command, script], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        said[kind] = done.stdout
+
+    # To a pipe the command writes JSON too.
+    assert said["bash"].replace(" ", "").count('"name":"little-docs"') == 2
+    assert said["python"].endswith("True ['little-docs 1.0']\n")
 
 
 def test_chatuis_packages_are_installed_before_the_program_and_stay(yard: Yard) -> None:

@@ -12,8 +12,11 @@ import anyio
 import pytest
 
 from api.package_server import build_wheel, shelving
-from unit.core.mirrored import HOST, JSON, mirroring
+from unit.core.mirrored import HOST, JSON, Mirror, mirroring
+from warren.core.package_index import PackageIndex
 from warren.core.package_sources import Source
+from warren.package_sources import build_sources
+from warren.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -256,6 +259,24 @@ def test_npm_packages_are_checked_and_kept_too(tmp_path: Path) -> None:
         assert (shelf.count(path), shelf.count(old)) == (1, 2)
         assert olds[0].body == olds[1].body
         assert (missing.status, ping.status) == (404, 200)
+
+    run(body)
+
+
+def test_the_indexes_that_this_host_is_configured_for_are_read(tmp_path: Path) -> None:
+    settings = Settings.load({**os.environ, "WARREN_DATA_DIR": str(tmp_path)}, folder=str(tmp_path))
+    sources = build_sources(settings.packages, settings.read_tools())
+
+    async def body() -> None:
+        async with PackageIndex(lambda: sources, str(tmp_path)) as index:
+            mirror = Mirror(index)
+            reply = await mirror.ask("/pypi/simple/idna/", **JSON)
+            if reply.status == 502:
+                pytest.skip(f"the configured index cannot be asked here: {reply.body.decode().strip()}")
+            hashed = [file for file in json.loads(reply.body)["files"] if file["hashes"]]
+            whole = await mirror.ask(hashed[-1]["url"])
+
+        assert hashlib.sha256(whole.body).hexdigest() == hashed[-1]["hashes"]["sha256"]
 
     run(body)
 

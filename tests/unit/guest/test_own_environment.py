@@ -1,0 +1,98 @@
+"""The sandbox's own environment: made once, on top of an image that stays as it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from warren.guest import own_environment, packages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIBRARY = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """Something that looks like an image: an interpreter, and two packages."""
+    folder = tmp_path / "image"
+    (folder / "bin").mkdir(parents=True)
+    os.symlink(sys.executable, folder / "bin" / "python")
+    (folder / "pyvenv.cfg").write_text(f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n")
+    for name in ("one-1.0", "two-2.0"):
+        info = folder / LIBRARY / f"{name}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Name: {name}\n")
+        (info / "RECORD").write_text("one/__init__.py,,\n")
+        (info / "licenses").mkdir()
+    return folder
+
+
+def test_it_is_made_once_and_shows_what_the_image_has(tmp_path: Path, image: Path) -> None:
+    own = tmp_path / "own"
+    python = own_environment.make(str(image), str(own))
+    before = {entry.name: entry.inode() for entry in os.scandir(own / LIBRARY)}
+    again = own_environment.make(str(image), str(own))
+
+    assert python == again == str(own / "bin" / "python")
+    assert {entry.name: entry.inode() for entry in os.scandir(own / LIBRARY)} == before
+    assert {"one-1.0.dist-info", "two-2.0.dist-info", "warren-image.pth"} == set(before)
+    shown = own / LIBRARY / "one-1.0.dist-info"
+    # An installer that takes it away takes these, and nothing of the image.
+    assert (shown / "RECORD").read_text().split(",,\n")[:-1] == [
+        f"one-1.0.dist-info/{name}" for name in ("METADATA", "INSTALLER", "RECORD")
+    ]
+    assert os.path.islink(shown / "METADATA")
+    assert str(image / LIBRARY) in (own / LIBRARY / "warren-image.pth").read_text()
+
+
+def test_another_build_of_the_image_is_noticed_and_what_was_installed_stays(tmp_path: Path, image: Path) -> None:
+    own = tmp_path / "own"
+    own_environment.make(str(image), str(own))
+    mine = own / LIBRARY / "mine-1.0.dist-info"
+    mine.mkdir()
+    (mine / "METADATA").write_text("Name: mine\n")
+    os.rename(image / LIBRARY / "one-1.0.dist-info", image / LIBRARY / "one-1.1.dist-info")
+    os.utime(image / LIBRARY, ns=(1, 1))
+    own_environment.make(str(image), str(own))
+
+    names = {name for name in os.listdir(own / LIBRARY) if name.endswith(".dist-info")}
+    assert names == {"one-1.1.dist-info", "two-2.0.dist-info", "mine-1.0.dist-info"}
+
+
+def test_an_environment_that_a_program_made_is_preferred_where_it_uses_it(
+    tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = {"WARREN_PACKAGES": str(tmp_path / "own" / LIBRARY), "PATH": str(image / "bin")}
+    other = tmp_path / ".venv"
+    (other / "bin").mkdir(parents=True)
+    os.symlink(sys.executable, other / "bin" / "python")
+    find = own_environment.find_chosen
+    before = find(str(image), {**env, "VIRTUAL_ENV": str(other)}, "python")
+    (other / "pyvenv.cfg").touch()
+    python = str(other / "bin" / "python")
+
+    assert before is None
+    assert find(str(image), {**env, "VIRTUAL_ENV": str(other)}, "python") == python
+    assert find(str(image), env, python) == python
+    assert find(str(image), {**env, "PATH": str(other / "bin")}, "python") == python
+    assert find(str(image), env, "/opt/image/bin/uv") == python
+    assert find(str(image), env, str(image / "bin" / "python")) is None
+    assert find(str(image), env, "") is None
+
+
+def test_a_kernel_is_told_once_of_what_stands_before_what_it_has_imported(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    watch = packages.Watch({"WARREN_PACKAGES": str(folder)})
+    silent = watch.find_news()
+    (folder / "pytest").mkdir(parents=True)
+    told, again = watch.find_news(), watch.find_news()
+
+    assert (silent, again) == (None, None)
+    assert told == ("This kernel has imported another pytest than the one that was installed: restart it to use that.")
+    assert packages.Watch({}).find_news() is None
