@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warren.render import pptx_seat as seat
@@ -25,9 +26,10 @@ _MOST = 500
 
 def table(value: Table, page: Page) -> Any:
     """`p:graphicFrame` with an `a:tbl`."""
+    value, slack = _loosened(value)
     columns = [element("a:gridCol", {"w": page.scale.length(width)}) for width in value.column_widths[:_MOST]]
     rows = [
-        element("a:tr", {"h": page.scale.length(value.row_heights[number])}, *_cells(value, number, page))
+        element("a:tr", {"h": page.scale.length(value.row_heights[number])}, *_cells(value, number, page, slack))
         for number in range(min(len(value.row_heights), len(value.cells), _MOST))
     ]
     grid = element("a:tbl", None, element("a:tblPr"), element("a:tblGrid", None, *columns), *rows)
@@ -50,7 +52,16 @@ def _upright(value: Table) -> Box:
     return Box(value.box.x, value.box.y, sum(value.column_widths), sum(value.row_heights))
 
 
-def _cells(value: Table, number: int, page: Page) -> Iterator[Any]:
+def _loosened(value: Table) -> tuple[Table, float]:
+    """Widen a last column that has no paint, so that nothing wraps there that has just room on the page."""
+    last = [row[-1] for row in value.cells if len(row) == len(value.column_widths) and row[-1] is not None]
+    if not last or any(cell.fill is not None or any(cell.strokes) for cell in last):
+        return value, 0.0
+    slack = 6 + 0.02 * value.column_widths[-1]
+    return replace(value, column_widths=(*value.column_widths[:-1], value.column_widths[-1] + slack)), slack
+
+
+def _cells(value: Table, number: int, page: Page, slack: float) -> Iterator[Any]:
     """Return a row of `a:tc`; places that another cell covers are there too, marked as merged."""
     width = len(value.column_widths[:_MOST])
     owners = _owners(value)
@@ -64,7 +75,11 @@ def _cells(value: Table, number: int, page: Page) -> Iterator[Any]:
             "hMerge": 1 if is_covered and first != column else None,
             "vMerge": 1 if is_covered and row != number else None,
         }
-        yield _cell(Cell() if cell is None or is_covered else cell, _room(value, number, column), page, attributes)
+        shown = Cell() if cell is None or is_covered else cell
+        if slack and column == width - 1 and any(each.align in {"right", "center"} for each in shown.paragraphs):
+            top, right, bottom, left = shown.padding
+            shown = replace(shown, padding=(top, right + slack, bottom, left))
+        yield _cell(shown, _room(value, number, column), page, attributes)
 
 
 def _at(value: Table, row: int, column: int) -> Cell | None:
@@ -111,8 +126,10 @@ def _cell(value: Cell, room: Box, page: Page, attributes: dict[str, Any]) -> Any
 
 
 def _right(value: Cell) -> float:
-    """Return the right padding less a pixel, so that rounding never wraps what the page has on one line."""
-    return max(value.padding[1] - 1, 0.0)
+    """Return the right padding, less what keeps another program from wrapping what the page has on one line."""
+    is_left = all(each.align == "left" for each in value.paragraphs)
+    wraps = any(each.lines > 1 + sum(run.text.count("\n") for run in each.runs) for each in value.paragraphs)
+    return 0.0 if is_left and not wraps else max(value.padding[1] - 1, 0.0)
 
 
 def _margins(value: Cell, room: Box) -> tuple[float, float]:
