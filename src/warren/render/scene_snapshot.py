@@ -163,15 +163,15 @@ class Page:
             self._layout = document["layout"]
             self._parents: list[int] = self._nodes["parentIndex"]
             self._count = len(self._parents)
-            if self._count > MOST_NODES:
-                message = f"the page has {self._count} nodes"
-                raise SnapshotError(message)
             self._pseudo = self._rare(self._nodes.get("pseudoType"))
             self._sources = self._rare(self._nodes.get("currentSourceURL"))
             self._boxes = self._text_boxes(document["textBoxes"])
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
             message = "the browser's snapshot cannot be read"
             raise SnapshotError(message) from error
+        if self._count > MOST_NODES:
+            message = f"the page has {self._count} nodes: that is too many to edit"
+            raise SnapshotError(message)
 
     def _string(self, index: Any) -> str:
         return self._strings[index] if isinstance(index, int) and 0 <= index < len(self._strings) else ""

@@ -56,21 +56,27 @@ def grid_of(table: Node, end: float) -> Grid | None:
     cells.sort(key=lambda cell: (cell.rect.y, cell.rect.x))
     if not cells or len(cells) > _MOST_CELLS or table.turn:
         return None
-    xs = _edges([edge for cell in cells for edge in (cell.rect.x, cell.rect.right)])
-    ys = _edges([edge for cell in cells for edge in (cell.rect.y, cell.rect.bottom)])
+    xs = _edges([(cell.rect.x, cell.rect.right) for cell in cells])
+    ys = _edges([(cell.rect.y, cell.rect.bottom) for cell in cells])
     if len(xs) < 2 or len(ys) < 2 or (len(xs) - 1) * (len(ys) - 1) > _MOST_CELLS:
         return None
     return Grid(table, cells, xs, ys, nodes)
 
 
-def _edges(values: list[float]) -> list[float]:
-    """Edges that are nearly the same are one; a narrow gap between cells is border-spacing and goes to both."""
-    found: list[float] = []
-    for value in sorted(values):
-        if found and value - found[-1] < _SAME:
-            continue
-        found.append(value)
-    return found
+def _edges(spans: list[tuple[float, float]]) -> list[float]:
+    """Return the lines between cells: where one begins, or in the middle of the gap before it.
+
+    What is between two cells (`border-spacing`) goes to both: a column for it would be in the way of whoever edits.
+    """
+    starts: list[float] = []
+    for start in sorted(start for start, _ in spans):
+        if not starts or start - starts[-1] >= _SAME:
+            starts.append(start)
+    found = starts[:1]
+    for start in starts[1:]:
+        before = [end for _, end in spans if found[-1] < end < start + _SAME]
+        found.append((max(before, default=start) + start) / 2)
+    return [*found, max(end for _, end in spans)]
 
 
 def is_simple(cell: Node) -> bool:
