@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ MAX_REQUESTS = 5000
 _MAX_NOTED = 50
 _NOTED_LENGTH = 200
 _LOADING_S = 30.0
+_ANSWERING_S = 2.0
 _SCRIPTS = [
     {
         "script": script,
@@ -50,6 +52,7 @@ class Page:
         self._loaded = asyncio.Event()
         self._requests = 0
         self._under_way: set[str] = set()
+        self._idle = asyncio.Event()
         self._last_request = 0.0
         self.missing: Counter[str] = Counter()
         """What the deck asked for and did not get."""
@@ -92,6 +95,14 @@ class Page:
     def quiet_s(self) -> float:
         """For how long nothing was asked for; 0 while something is under way."""
         return 0.0 if self._under_way else time.monotonic() - self._last_request
+
+    async def answered(self) -> None:
+        """Wait until the page has what it asked for, for a while."""
+        if self._under_way:
+            self._idle.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ANSWERING_S):
+                    await self._idle.wait()
 
     def check(self) -> None:
         """Raise RenderFailed when the deck is no longer on its page."""
@@ -136,6 +147,8 @@ class Page:
 
     def _ended(self, params: dict[str, Any]) -> None:
         self._under_way.discard(params["requestId"])
+        if not self._under_way:
+            self._idle.set()
         self._last_request = time.monotonic()
 
     def _note_missing(self, url: str) -> None:

@@ -89,7 +89,7 @@ class Rendering:
         self._lap("find")
         behind: asyncio.Task[None] | None = None
         for index, slide in enumerate(found):
-            shown = await slides.show(index)
+            shown = await slides.show(index, with_node=self._wanted.editable)
             shot = await take_shot(page.session, shown)
             raw = await deck.capture(shown)
             if index == 0:

@@ -70,6 +70,8 @@ globalThis.settling = (() => {
     return document.scripts.length > 0;
   };
   const arrived = async () => {
+    // A page without scripts is as it will be; whoever takes its picture makes a frame of it.
+    if (document.scripts.length === 0) { still(); return; }
     await frame();
     const seen = performance.now();
     still();

@@ -36,7 +36,7 @@ class Shown:
     width: float
     height: float
     node: int
-    """The browser's `backendNodeId` of its element."""
+    """The browser's `backendNodeId` of its element; 0 when nobody asked."""
 
 
 class Slides:
@@ -61,10 +61,12 @@ class Slides:
             raise RenderFailed("page_changed", "the deck changed its slides while it was rendered: let it stand still")
         return self.found
 
-    async def show(self, index: int) -> Shown:
+    async def show(self, index: int, *, with_node: bool = True) -> Shown:
         """Bring one slide into the window, alone. Raises RenderFailed when it is gone, or too large."""
         self._page.check()
         box = await self._session.evaluate(f"slides.show({index})")
+        # What was hidden until now has its pictures still to come.
+        await self._page.answered()
         self._page.check()
         if box is None:
             raise RenderFailed(
@@ -77,7 +79,7 @@ class Slides:
                 f"slide {index + 1} is {width:.0f} x {height:.0f} pixels: give .slide a size between "
                 f"{_MIN_SIDE} and {MAX_SIDE}, for example 1920 x 1080",
             )
-        node = await self._session.evaluate_node(f"slides.element({index})")
+        node = await self._session.evaluate_node(f"slides.element({index})") if with_node else 0
         return Shown(index, x, y, width, height, node)
 
 
