@@ -167,7 +167,19 @@ class EgressBody(Body):
         return self
 
 
-EgressField = Literal["none", "packages", "open"] | EgressBody
+def _from_word(value: object) -> object:
+    """Take a word for an object that has nothing else."""
+    if not isinstance(value, str):
+        return value
+    if value not in {"none", "packages", "open"}:
+        raise ValueError("write none, packages or open, or an object with rules")
+    return {"mode": value}
+
+
+EgressField = Annotated[
+    EgressBody,
+    BeforeValidator(_from_word, json_schema_input_type=Literal["none", "packages", "open"] | EgressBody),
+]
 """A word, or a word and rules."""
 _EGRESS = "What it may reach: `none`, `packages`, `open`, or an object with rules."
 

@@ -10,13 +10,11 @@ if TYPE_CHECKING:
     from warren.gateway.dialects.native import schemas
 
 
-def parse_egress(asked: str | schemas.EgressBody | None, network_enabled: bool | None = None) -> Egress | None:
+def parse_egress(asked: schemas.EgressBody | None, network_enabled: bool | None = None) -> Egress | None:
     """Build what a sandbox shall be able to reach; None is as the operator decided."""
     if asked is None:
         modes = {True: EgressMode.OPEN, False: EgressMode.NONE}
         return None if network_enabled is None else Egress(mode=modes[network_enabled])
-    if isinstance(asked, str):
-        return Egress(mode=EgressMode(asked))
     return Egress(mode=EgressMode(asked.mode), rules=tuple(map(parse_rule, asked.rules)))
 
 
