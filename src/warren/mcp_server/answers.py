@@ -44,12 +44,12 @@ def refuse(text: str) -> CallToolResult:
 
 def explain(error: Error) -> str:
     """Say what went wrong, and what to do next."""
-    text = str(error)
+    text = str(error).rstrip(".")
     if isinstance(error, QuotaExceeded | Overloaded) and error.retry_after_s:
-        return f"{text} Try again in {error.retry_after_s:.0f} seconds."
+        return f"{text}. Try again in {error.retry_after_s:.0f} seconds."
     if isinstance(error, SandboxLost):
-        return f"{text} Call again: a sandbox that is gone is made anew, without what was in it."
-    return text
+        return f"{text}. Call again: a sandbox that is gone is made anew, without what was in it."
+    return str(error)
 
 
 def clip(text: str, most: int) -> str:

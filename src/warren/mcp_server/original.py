@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict
 from warren.core.executions import NewExecution
 from warren.core.packages import NewInstall
 from warren.domain import MIB, Cause, ExecKind
-from warren.errors import Error, NotFound
+from warren.egress import EgressMode
+from warren.errors import Error, Forbidden, NotFound
 from warren.lifecycle import Status
 from warren.mcp_server.answers import clip, decode, dump, explain, list_changes
 from warren.mcp_server.tool import Tool
@@ -38,6 +39,10 @@ _HEAD_CHARS = 2_000
 _KEPT_BYTES = MIB // 4
 _PROBE_S = 30.0
 _LONG_COMMAND = 100_000
+_CLOSED = (
+    "Nothing can be installed here: the operator lets these sandboxes reach no package index (mcp.egress). Work with "
+    "the packages that sandbox_status lists."
+)
 
 _PROBE = """
 import glob, importlib.metadata, json, os, platform, stat
@@ -129,7 +134,8 @@ async def install_packages(use: Use, asked: install_packagesArguments) -> CallTo
     try:
         return await use.within(asked.session_id, work)
     except Error as error:
-        return _say(told | {"status": "error", "output": explain(error)})
+        is_closed = isinstance(error, Forbidden) and use.egress.mode is EgressMode.NONE
+        return _say(told | {"status": "error", "output": _CLOSED if is_closed else explain(error)})
 
 
 async def run_code(use: Use, asked: run_codeArguments) -> CallToolResult:

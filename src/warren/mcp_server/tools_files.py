@@ -105,7 +105,7 @@ async def read_file(use: Use, asked: ReadFile) -> CallToolResult:
             entry = content.entry
             data = b"".join([piece async for piece in content])
     except NotFound as error:
-        raise Failed(f"{error} list_files shows what is there.") from None
+        raise Failed(f"{error}: list_files shows what is there.") from None
     facts = {"path": asked.path, "size": entry.size}
     kind = guess_type(asked.path)
     if kind in IMAGES and len(data) == entry.size and len(data) * 4 // 3 <= MAX_IMAGE_BYTES:
@@ -174,7 +174,7 @@ async def edit_file(use: Use, asked: EditFile) -> CallToolResult:
     try:
         done = await use.service.files.edit(use.caller, sandbox.id, asked.path, "str_replace", replace)
     except NotFound as error:
-        raise Failed(f"{error} write_file makes a new file.") from None
+        raise Failed(f"{error}: write_file makes a new file.") from None
     if done.matches == 0:
         raise Failed(f"`old` is not in {asked.path}: read_file shows what is there, to the last space.")
     if done.matches > 1:

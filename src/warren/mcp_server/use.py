@@ -115,12 +115,16 @@ class Use:
             image=chosen.image or None,
             storage=Storage.PERSISTENT if self._is_kept(session_id) else Storage.EPHEMERAL,
             session_key=self.key(session_id),
-            egress=self.service.policy.lower_egress(
-                self.caller.principal.tenant, Egress(mode=EgressMode(chosen.egress))
-            ),
+            egress=self.egress,
             metadata={"dialect": "mcp"},
             idle_timeout_s=chosen.idle_timeout_s,
         )
+
+    @property
+    def egress(self) -> Egress:
+        """What a sandbox may reach: as the operator chose, within what the tenant may."""
+        chosen = Egress(mode=EgressMode(self.settings.mcp.egress))
+        return self.service.policy.lower_egress(self.caller.principal.tenant, chosen)
 
     async def within(self, session_id: str | None, work: Callable[[Place], Awaitable[T]]) -> T:
         """Do something in the sandbox. One that went away meanwhile, because it was idle, is made again once."""
