@@ -183,7 +183,8 @@ def test_a_chart_that_its_library_describes_is_a_chart_and_nonsense_is_a_picture
         Colour(255, 0, 0),
     )
     worst = {"type": "bar", "labels": [{}], "series": [{"values": ["x", float("nan"), 1e300]}]}
-    for said in (None, [], "bar", {"type": {}}, {**good, "series": [{}]}, worst):
+    nonsense: tuple[object, ...] = (None, [], "bar", {"type": {}}, {**good, "series": [{}]}, worst)
+    for said in nonsense:
         assert isinstance(slide(said), Picture)
 
 
