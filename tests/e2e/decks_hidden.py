@@ -20,6 +20,9 @@ _GO = "let at=0;const all=[...document.querySelectorAll('.slide')];onkeydown=()=
 DECKS = {
     "flow": _deck(f".slide{{{_FULL}}}"),
     "display": _deck(f".slide{{{_FULL}display:none}}.slide.active{{display:flex}}", _ACTIVE + _CONTROLS, _GO + "}"),
+    "preview": _deck(
+        f".slide{{{_FULL}display:none}}.slide.active{{display:flex}}", f"<div class=preview-area>{_ACTIVE}</div>"
+    ),
     "opacity": _deck(
         ".slide{position:absolute;inset:0;width:100vw;height:100vh;opacity:0;transition:opacity .8s}"
         ".slide.active{opacity:1}",

@@ -146,8 +146,10 @@ async def render(browser: Browser, path: str) -> bool:
         error = (failure.code, str(failure))
     except BrowserGone as gone:
         error = ("page_crashed", str(gone))
-    except (CallRefused, ScriptFailed) as refused:
+    except (CallRefused, ScriptFailed, OSError) as refused:
         error = ("failed", f"rendering failed: {refused}")
+    except Exception as unforeseen:  # noqa: BLE001 - whoever waits needs a result, whatever a deck has found
+        error = ("failed", f"rendering failed: {type(unforeseen).__name__}: {unforeseen}"[:500])
     finish(job.result, rendered, error)
     return error is None
 

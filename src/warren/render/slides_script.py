@@ -45,11 +45,10 @@ globalThis.slides = (() => {
   };
   const without_small = elements => {
     const widths = elements.map(element => element.getBoundingClientRect().width);
-    const widest = Math.max(...widths);
-    const kept = elements.filter((element, i) => !(
-      (widths[i] > 0 ? widths[i] < widest / 2 : true) &&
-      [element, ...chain(element)].some(at => SMALL.test(words(at))) ));
-    return kept.length ? kept : elements;
+    const widest = elements[widths.indexOf(Math.max(...widths))];
+    const full = !widest ? 0 : widest.getBoundingClientRect().width;
+    return elements.filter((element, i) => widths[i] >= full / 2 || !full ||
+      ![element, ...chain(element)].some(at => SMALL.test(words(at)) && !at.contains(widest)));
   };
   const overlapping = elements => {
     const boxes = elements.map(element => element.getBoundingClientRect());
