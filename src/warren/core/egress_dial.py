@@ -221,6 +221,8 @@ async def connect(name: str, addresses: Sequence[str], port: int, tls: ssl.SSLCo
 
 async def _race(addresses: Sequence[str], port: int) -> tuple[socket.socket, str]:
     """Try one after the other, without waiting long for any; the first that answers is it. Raises OSError."""
+    if len(addresses) == 1:
+        return await _connect_one(addresses[0], port), addresses[0]
     found: list[tuple[socket.socket, str]] = []
     failures: list[OSError] = []
 

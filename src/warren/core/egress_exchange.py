@@ -196,8 +196,9 @@ class Exchange:
             return event
 
     async def _send_outside(self, data: bytes) -> None:
-        self._passage.count(sent=len(data))
-        await self._outside.send(data)
+        if data:
+            self._passage.count(sent=len(data))
+            await self._outside.send(data)
 
     async def _send_inside(self, event: h11.Event) -> None:
         try:
