@@ -143,6 +143,8 @@ def merged(groups: list[Group]) -> list[Group]:
 
 
 def _fits(group: Group, part: Group) -> bool:
+    if not part.pieces:
+        return False
     lines = {round(piece.rect.y) for piece in part.pieces}
     first = part.pieces[0].rect
     if len(lines) > 1 or part.turn != group.turn or part.bullet or part.parts:

@@ -64,8 +64,6 @@ def test_chips_in_a_line_keep_their_distance_as_wider_spaces() -> None:
 def test_a_marker_and_a_mark_before_are_bullets_and_numbers_count_on() -> None:
     def item(y: float, mark: str, *, pseudo: str = "marker") -> Element:
         sign = Element("::" + pseudo, (0, y, 20, 24), [text(0, y, mark)], {"display": "inline-block"}, pseudo=pseudo)
-        if pseudo == "before":
-            sign.style["position"] = "absolute"
         return box(30, y, 300, 24, sign, text(30, y, "point"), display="list-item")
 
     found = [one.paragraphs[0] for one in boxes(built(item(0, "• "), item(30, "4. "), item(60, "✓", pseudo="before")))]
