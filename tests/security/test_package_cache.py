@@ -18,8 +18,8 @@ from anyio import to_thread
 from api.package_server import build_wheel, shelving
 from unit.core.mirrored import HOST, JSON, mirroring
 from unit.local.forked import needs_root
-from warren.core.package_fetch import Unfetched
-from warren.core.package_sources import Source
+from warren.core.package_fetch import Fetcher, Unfetched
+from warren.core.package_sources import PackageSources, Source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -277,10 +277,10 @@ def test_an_https_index_leads_to_https_only(tmp_path: Path) -> None:
             secure = Source(url=f"https://127.0.0.1:{shelf.port}/simple/")
             async with mirroring(tmp_path, secure) as mirror:
                 reply = await mirror.ask("/pypi/simple/little/", **JSON)
-                fetcher = mirror.index._fetcher
-                with pytest.raises(Unfetched, match="only https is followed"):
-                    async with fetcher.get(shelf.url, secure, {}):
-                        pass
+            # What a page of such an index may lead to.
+            fetcher = Fetcher(PackageSources(python=(secure,)))
+            with pytest.raises(Unfetched, match="only https is followed"):
+                await fetcher.get_page(shelf.url, secure, {})
 
         # It speaks no TLS, and is not asked without.
         assert (reply.status, shelf.asked) == (502, [])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import anyio
@@ -32,7 +32,8 @@ from warren.errors import Error
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
+
+    from anyio.abc import TaskGroup
 
     from warren.core.egress_inner import InnerRequest
     from warren.core.package_sources import PackageSources, Source
@@ -46,27 +47,20 @@ _UNKNOWN = "there is nothing here: packages are at /pypi/simple/NAME/ and /npm/N
 
 
 class PackageIndex:
-    """Answers. Downloads run between `async with`; nothing is read from the disk before somebody asks."""
+    """Answers. Downloads run in the tasks of its owner; nothing is read from the disk before somebody asks."""
 
-    def __init__(self, load: Callable[[], PackageSources], folder: str) -> None:
+    def __init__(self, load: Callable[[], PackageSources], folder: str, tasks: TaskGroup) -> None:
         """Whatever `load` reads, it reads in a thread, when somebody first asks."""
         self._load = load
         self._folder = folder
+        self._tasks = tasks
         self._opening = anyio.Lock()
         self._is_open = False
 
-    async def __aenter__(self) -> Self:
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def aclose(self) -> None:
+        """Give up what is being downloaded; the tasks are over soon after."""
         if self._is_open:
             self._downloads.close()
-        await self._tasks.__aexit__(None, None, None)
-        if self._is_open:
             with anyio.CancelScope(shield=True):
                 await self._fetcher.aclose()
 

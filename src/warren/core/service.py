@@ -29,7 +29,7 @@ from warren.core.keys import Keys
 from warren.core.links import Links
 from warren.core.observer import Observer
 from warren.core.oneshot import OneShots
-from warren.core.package_setup import PackageSetup
+from warren.core.package_setup import PackageDoor, PackageSetup
 from warren.core.packages import Packages
 from warren.core.pool import Pool
 from warren.core.ports import Ports
@@ -174,7 +174,7 @@ class Service:
         self.sharing = Sharing(self.sandboxes, self.keys, self.audit, signing, max_s=self.policy.link_max_s)
 
     def _build_packages(self, setup: PackageSetup) -> None:
-        self.package_index = setup.build_index()
+        self.package_index = PackageDoor(setup)
         self.egress_proxy.inner[PACKAGES_HOST] = self.package_index
         policies = self.egress.policies
         self.packages = Packages(self.sandboxes, self.executions, policies, self.engine, setup.timeout_s)

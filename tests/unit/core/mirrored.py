@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.egress_inner import InnerRequest
 from warren.core.package_bodies import Body
-from warren.core.package_index import PackageIndex
+from warren.core.package_setup import PackageDoor, PackageSetup
 from warren.core.package_sources import PackageSources, Source
 from warren.records import Owner
 
@@ -24,7 +24,7 @@ JSON = {"accept": "application/vnd.pypi.simple.v1+json"}
 class Mirror:
     """Asks, and reads answers to their end."""
 
-    def __init__(self, index: PackageIndex) -> None:
+    def __init__(self, index: PackageDoor) -> None:
         self.index = index
 
     async def ask(self, target: str, *, method: str = "GET", **headers: str) -> Reply:
@@ -77,5 +77,5 @@ async def mirroring(folder: object, *shelves: Shelf | Source, **chosen: Any) -> 
         chosen["npm"] = Source(url=shelves[0].npm_url)
     python = tuple(each if isinstance(each, Source) else Source(url=each.url) for each in shelves)
     sources = PackageSources(python=python, **chosen)
-    async with PackageIndex(lambda: sources, str(folder)) as index:
+    async with PackageDoor(PackageSetup(load=lambda: sources, folder=str(folder))) as index:
         yield Mirror(index)

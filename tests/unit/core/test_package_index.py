@@ -13,7 +13,7 @@ import pytest
 
 from api.package_server import build_wheel, shelving
 from unit.core.mirrored import HOST, JSON, Mirror, mirroring
-from warren.core.package_index import PackageIndex
+from warren.core.package_setup import PackageDoor, PackageSetup
 from warren.core.package_sources import Source
 from warren.package_sources import build_sources
 from warren.settings import Settings
@@ -268,7 +268,7 @@ def test_the_indexes_that_this_host_is_configured_for_are_read(tmp_path: Path) -
     sources = build_sources(settings.packages, settings.read_tools())
 
     async def body() -> None:
-        async with PackageIndex(lambda: sources, str(tmp_path)) as index:
+        async with PackageDoor(PackageSetup(load=lambda: sources, folder=str(tmp_path))) as index:
             mirror = Mirror(index)
             reply = await mirror.ask("/pypi/simple/idna/", **JSON)
             if reply.status == 502:
