@@ -11,6 +11,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from warren.render.pptx_xml import clamped, finite
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -20,8 +22,10 @@ _ASIAN = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\ua960-\ua97f\uac00-\ud7ff\uf900
 # What LibreOffice counts to the letters before it.
 _WEAK = re.compile("[ \u00a0\u2000-\u2bff\U0001f000-\U0001faff]")
 _SPACES = {" ", "\u00a0"}
-_NARROW = 0.54
-"""A space of a quarter to a third of an em, and a gap of 0.24 em, at this size are one such space."""
+_GAP, _SPACE, _BOLD_SPACE = 0.24, 0.28, 0.235
+"""Parts of the size. Spaces of most fonts are about as wide, and narrower in bold ones."""
+_HEAVY = re.compile("(?i)bold|black|heavy")
+_BOLD = 600
 _JOINT, _JOINT_SIZE = "\u200b", 2.0
 
 Letter = tuple[str, int, bool]
@@ -41,13 +45,20 @@ def untied(runs: Sequence[Run]) -> list[Run]:
             words = ""
         held = number
         if is_narrow:
-            made.append(replace(runs[number], text=letter, size=runs[number].size * _NARROW))
+            made.append(_narrow(runs[number], letter))
             continue
         words += letter
         if is_last:
             made += [replace(runs[number], text=words), _joint(runs[number])]
             words = ""
     return [*made, replace(runs[held], text=words)] if words else made
+
+
+def _narrow(run: Run, letter: str) -> Run:
+    """Return a space that is, with the gap, as wide as on the page, where two letters are followed by spacing."""
+    wide = _BOLD_SPACE if run.weight >= _BOLD or _HEAVY.search(run.family) else _SPACE
+    share = (wide + 2 * finite(run.spacing) / max(run.size, 1.0)) / (wide + _GAP)
+    return replace(run, text=letter, size=run.size * clamped(share, 0.1, 1), spacing=0.0)
 
 
 def _joint(run: Run) -> Run:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from warren.render.pptx_xml import Scale, finite
@@ -20,7 +21,19 @@ _STEP = 360
 """EMU in a hundredth of a millimetre."""
 _WORTH = 0.6
 """CSS pixels that a line must be wrong by before its run is cut."""
+_WIDEST = 0.6
+"""CSS pixels: more than that is not there to lock a width, and is lost at the end of a part."""
 _CUTS = re.compile("(?<= )(?=[^ ])|(?<=[\u3040-\u9fff])(?=[\u3040-\u9fff])")
+
+
+def completed(runs: list[Run]) -> list[Run]:
+    """Return the runs with the spacing that LibreOffice leaves out behind the last letter of each but the last."""
+    made = []
+    for run, following in zip_longest(runs, runs[1:]):
+        count = len(run.text)
+        is_within = following is not None and count > 1 and not run.text.endswith("\n") and following.text[:1] != "\n"
+        made.append(replace(run, spacing=run.spacing * count / (count - 1)) if is_within and run.spacing else run)
+    return made
 
 
 def spread(run: Run, scale: Scale) -> list[Run]:
@@ -28,7 +41,7 @@ def spread(run: Run, scale: Scale) -> list[Run]:
     step = _STEP / scale.emu_per_px
     count, spacing = len(run.text), finite(run.spacing)
     wanted = spacing / step
-    if count * abs(wanted - round(wanted)) * step < _WORTH or "\n" in run.text:
+    if count * abs(wanted - round(wanted)) * step < _WORTH or abs(spacing) > _WIDEST or "\n" in run.text:
         return [run]
     low = math.floor(wanted)
     higher = round((wanted - low) * count)

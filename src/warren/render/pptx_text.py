@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from warren.render import pptx_seat as seat
 from warren.render.pptx_fill import colour, effects, text_fill
 from warren.render.pptx_scripts import untied
-from warren.render.pptx_spacing import spread
+from warren.render.pptx_spacing import completed, spread
 from warren.render.pptx_xml import clamped, element, finite, plain
 from warren.render.scene import Box, Colour, Paragraph, Run
 
@@ -48,7 +48,7 @@ def paragraphs(values: Sequence[Paragraph], page: Page, box: Box, alpha: float =
 def _paragraph(value: Paragraph, gap: float, page: Page, box: Box, alpha: float) -> Any:
     largest = seat.size_of(value)
     parts: list[Any] = []
-    for run in (piece for each in untied(value.runs) for piece in spread(each, page.scale)):
+    for run in (piece for each in completed(untied(value.runs)) for piece in spread(each, page.scale)):
         for index, words in enumerate(plain(run.text).replace("\r", "").split("\n")):
             if index:
                 parts.append(element("a:br", None, _run_style(run, page, box, alpha, largest, is_break=True)))

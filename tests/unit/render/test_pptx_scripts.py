@@ -10,6 +10,7 @@ from warren.render.pptx_scripts import untied
 from warren.render.scene import Run
 
 JOINT = "\u200b"
+SMALL = 100 * 0.28 / (0.28 + 0.24)
 
 
 def pieces(*texts: str) -> list[tuple[str, float]]:
@@ -23,7 +24,7 @@ def test_text_of_one_script_stays_as_it_is() -> None:
 
 
 def test_a_space_at_a_boundary_is_small() -> None:
-    assert pieces("从 Markdown 到") == [("从", 100), (" ", 54), ("Markdown", 100), (" ", 54), ("到", 100)]
+    assert pieces("从 Markdown 到") == [("从", 100), (" ", SMALL), ("Markdown", 100), (" ", SMALL), ("到", 100)]
 
 
 def test_a_boundary_without_space_has_a_joint() -> None:
@@ -31,7 +32,7 @@ def test_a_boundary_without_space_has_a_joint() -> None:
 
 
 def test_boundaries_between_runs_count_and_those_across_lines_do_not() -> None:
-    assert pieces("回到了 ", "3.8%") == [("回到了", 100), (" ", 54), ("3.8%", 100)]
+    assert pieces("回到了 ", "3.8%") == [("回到了", 100), (" ", SMALL), ("3.8%", 100)]
     assert pieces("回到了", "3.8%") == [("回到了", 100), (JOINT, 2), ("3.8%", 100)]
     assert pieces("回到了\nabc") == [("回到了\nabc", 100)]
 
