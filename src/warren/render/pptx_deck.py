@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from warren.render.pptx_boxes import text_box
-from warren.render.pptx_charts import add_chart
 from warren.render.pptx_fill import fill
 from warren.render.pptx_notes import write_notes
 from warren.render.pptx_page import Page
@@ -76,6 +75,9 @@ def _write_item(item: Item, page: Page) -> None:
 
 
 def _write_chart(chart: Chart, page: Page) -> None:
+    # WHY here: writing workbooks is most of what there is to import, and most decks have no charts.
+    from warren.render.pptx_charts import add_chart
+
     before: list[Any] = list(page.slide.shapes.element)
     try:
         add_chart(chart, page)

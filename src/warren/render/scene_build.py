@@ -80,8 +80,18 @@ def _paint_all(canvas: Canvas, nodes: list[Node]) -> list[Placed]:
     tabled = {id(cell) for grid in _grids(canvas, nodes) for cell in grid.cells}
     for grid in _grids(canvas, nodes):
         tabled |= grid.nodes
+    inside: set[int] = set()
     for node in nodes:
+        if id(node.parent) in inside:
+            inside.add(id(node))
+            continue
         if node is canvas.root or node.text is not None or not node.is_visible or id(node) in tabled:
+            continue
+        # A chart library's container: what it has drawn in it is the chart.
+        known = chart(canvas.raw, node, b"") if node.name not in REPLACED else None
+        if known is not None:
+            inside.add(id(node))
+            found.append(((node.paint, node.order, _TABLE), known, _group(node)))
             continue
         if node.is_svg and (node.parent is None or node.parent.is_svg):
             continue

@@ -17,6 +17,7 @@ _FUNCTION = re.compile(r"^([a-z-]+)\((.*)\)$", re.DOTALL | re.IGNORECASE)
 _LIMIT = 1e6
 
 
+@lru_cache(maxsize=16384)
 def number(text: str, default: float = 0.0) -> float:
     """Return the first number of the text, within sane limits."""
     found = _NUMBER.search(text[:200]) if text else None

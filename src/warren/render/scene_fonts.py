@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 import uharfbuzz as hb
-from fontTools.ttLib import TTFont, TTLibError
 
 _LIST = ["fc-list", "--format", "%{postscriptname}\t%{file}\t%{index}\t%{family}\t%{weight}\t%{slant}\n"]
 _BOLD_ENOUGH = 600
@@ -61,12 +60,10 @@ def face_of(painted: Painted) -> Face | None:
     if place is None:
         return None
     try:
-        font = TTFont(place[0], fontNumber=place[1] if place[0].endswith((".ttc", ".otc")) else -1, lazy=True)
-        names = font["name"]
-        family = str(names.getDebugName(1) or painted.family)
-        style = str(names.getDebugName(2) or "").lower()
-        font.close()
-    except (OSError, TTLibError, KeyError, ValueError, AssertionError):
+        face = _shaper(*place)[0].face
+        family = str(face.get_name(hb.OTNameIdPredefined.FONT_FAMILY) or painted.family)
+        style = str(face.get_name(hb.OTNameIdPredefined.FONT_SUBFAMILY) or "").lower()
+    except (OSError, ValueError):
         return None
     if family.startswith("."):
         family = painted.family
@@ -74,9 +71,9 @@ def face_of(painted: Painted) -> Face | None:
 
 
 @lru_cache(maxsize=64)
-def _shaper(file: str, index: int) -> tuple[Any, int, frozenset[int]]:
+def _shaper(file: str, index: int) -> tuple[Any, int, Any]:
     face = hb.Face(hb.Blob.from_file_path(file), index)
-    return hb.Font(face), face.upem, frozenset(face.unicodes)
+    return hb.Font(face), face.upem, face.unicodes
 
 
 def covers(face: Face, character: str) -> bool:

@@ -21,7 +21,7 @@ class SnapshotError(ValueError):
     """The snapshot is not one: the slide becomes a picture."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, frozen=True)
 class Rect:
     """Where something is laid out, before its rotation about the slide's corner."""
 
@@ -52,6 +52,9 @@ class Rect:
         return Rect(x, y, right - x, bottom - y) if right > x and bottom > y else None
 
 
+_NOWHERE = Rect(0.0, 0.0, 0.0, 0.0)
+
+
 @dataclass(slots=True)
 class Line:
     """One piece of text on one line."""
@@ -69,14 +72,16 @@ class Node:
     name: str
     backend: int
     attributes: dict[str, str]
-    styles: list[str]
+    strings: list[str] = field(repr=False)
+    styles: list[int] = field(repr=False)
+    """Where the computed styles are in the strings: most of them nobody asks for."""
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
     pseudo: str = ""
     text: str | None = None
     lines: list[Line] = field(default_factory=list)
-    bounds: Rect = field(default_factory=lambda: Rect(0, 0, 0, 0))
-    rect: Rect = field(default_factory=lambda: Rect(0, 0, 0, 0))
+    bounds: Rect = _NOWHERE
+    rect: Rect = _NOWHERE
     paint: int = 0
     matrix: tuple[float, float, float, float] = (1.0, 0.0, 0.0, 1.0)
     turn: float = 0.0
@@ -90,7 +95,8 @@ class Node:
     def css(self, name: str) -> str:
         """Return a computed style."""
         place = _PLACES[name]
-        return self.styles[place] if place < len(self.styles) else ""
+        at = self.styles[place] if place < len(self.styles) else -1
+        return self.strings[at] if isinstance(at, int) and 0 <= at < len(self.strings) else ""
 
     def px(self, name: str) -> float:
         """Return a computed length, as painted."""
@@ -280,7 +286,8 @@ class Page:
             name=self._string(nodes["nodeName"][index]).lower(),
             backend=int(nodes["backendNodeId"][index]),
             attributes=attributes,
-            styles=[self._string(value) for value in layout["styles"][order]],
+            strings=self._strings,
+            styles=layout["styles"][order],
             pseudo=self._pseudo.get(index, ""),
             text=text,
             bounds=_rect(layout["bounds"][order]),

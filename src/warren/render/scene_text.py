@@ -88,7 +88,7 @@ def laid_out(
     rect = _widened(Rect(left, top, right - left, bottom - top), align, width)
     if is_title and len(lines) == 1 and align == "left":
         # WHY: programs wrap titles whatever they are told; a title may be as wide as its block.
-        rect.width = max(rect.width, group.block.rect.right - rect.x)
+        rect = Rect(rect.x, rect.y, max(rect.width, group.block.rect.right - rect.x), rect.height)
     mark = group.bullet if has_bullet and align in {"left", "right"} else None
     if mark is not None:
         rect = rect.union(Rect(mark.rect.x, rect.y, mark.rect.width, rect.height))

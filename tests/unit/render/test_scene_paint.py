@@ -188,6 +188,14 @@ def test_a_chart_that_its_library_describes_is_a_chart_and_nonsense_is_a_picture
         assert isinstance(slide(said), Picture)
 
 
+def test_a_chart_library_that_draws_in_a_container_has_its_canvas_replaced() -> None:
+    raw = raw_of(box(0, 0, 300, 200, Element("canvas", (0, 0, 300, 200))))
+    raw.charts[2] = {"type": "pie", "labels": ["a"], "series": [{"values": [1], "colours": ["#00ff00"]}]}
+    (only,) = build_slide(raw).items
+    assert isinstance(only, Chart)
+    assert (only.kind, only.series[0].fills) == ("pie", (Colour(0, 255, 0),))
+
+
 def test_the_words_of_a_drawing_are_text_over_its_picture() -> None:
     words = Element(
         "text", (10, 10, 50, 12), [text(10, 10, "label", width=50, height=12)], {"fill": RED, "text-anchor": "middle"}
