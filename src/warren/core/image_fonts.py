@@ -20,21 +20,21 @@ _HEAD = '<?xml version="1.0"?>\n<!DOCTYPE fontconfig SYSTEM "urn:fontconfig:font
 
 def add_fonts(build: Build) -> None:
     """Write `etc/fonts.conf` into the image, which names the cache beside it, and fill the cache."""
-    fonts = build.spec.parts.fonts
-    if not fonts:
+    fonts, lookalikes = build.spec.parts.fonts, build.spec.parts.lookalikes
+    if not fonts and not lookalikes:
         return
-    build.progress(BuildStep("fonts", f"{len(fonts)} names"))
+    build.progress(BuildStep("fonts", f"{len(fonts) + len(lookalikes)} names"))
     venv = f"{build.folder}/venv"
     os.makedirs(f"{venv}/etc")
     os.makedirs(f"{venv}/{_CACHE}")
     config = f"{venv}/etc/fonts.conf"
     if build.spec.root == "host" and shutil.which("fc-cache") is not None:
         # WHY two: fonts are cached by where they lie, which is the same inside; the cache itself lies elsewhere there.
-        _write(config, build_config({}, f"{venv}/{_CACHE}"))
+        _write(config, build_config({}, {}, f"{venv}/{_CACHE}"))
         run(build, ["fc-cache", "--system-only"], env={"FONTCONFIG_FILE": config})
         installed = _list_installed(build, config)
         fonts = {name: other for name, other in fonts.items() if name.casefold() not in installed}
-    _write(config, build_config(fonts, f"{VENV_INSIDE}/{_CACHE}"))
+    _write(config, build_config(fonts, lookalikes, f"{VENV_INSIDE}/{_CACHE}"))
 
 
 def _list_installed(build: Build, config: str) -> set[str]:
@@ -43,7 +43,7 @@ def _list_installed(build: Build, config: str) -> set[str]:
     return {name.strip().casefold() for line in said for name in line.split(",")}
 
 
-def build_config(fonts: Mapping[str, str], cache: str) -> str:
+def build_config(fonts: Mapping[str, str], lookalikes: Mapping[str, str], cache: str) -> str:
     """Build the configuration: the system's, this cache, one that can be written, and the stand-ins."""
     return "".join(
         (
@@ -52,6 +52,7 @@ def build_config(fonts: Mapping[str, str], cache: str) -> str:
             '<dir prefix="xdg">fonts</dir>\n<dir>~/.fonts</dir>\n',
             f'<cachedir>{escape(cache)}</cachedir>\n<cachedir prefix="xdg">fontconfig</cachedir>\n',
             *(_stand_in(name, installed) for name, installed in fonts.items()),
+            *(_look_alike(name, installed) for name, installed in lookalikes.items()),
             '<include ignore_missing="yes">/etc/fonts/conf.d</include>\n',
             "</fontconfig>\n",
         )
@@ -65,6 +66,12 @@ def _stand_in(name: str, installed: str) -> str:
         f'<alias binding="same"><family>{escape(name)}</family>'
         f"<prefer><family>{escape(installed)}</family></prefer></alias>\n"
     )
+
+
+def _look_alike(name: str, installed: str) -> str:
+    # WHY neither "same" nor "prefer": a page that says `Poppins, Arial` shall be shown in Arial, as its author sees it
+    # without Poppins, and not in what somebody finds similar. Programs that know one name only get it.
+    return f"<alias><family>{escape(name)}</family><accept><family>{escape(installed)}</family></accept></alias>\n"
 
 
 def _write(path: str, text: str) -> None:

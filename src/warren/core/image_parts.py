@@ -12,7 +12,7 @@ from warren.errors import InvalidRequest, suggest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TABLES = ("system", "browser", "fonts", "node")
+TABLES = ("system", "browser", "fonts", "lookalikes", "node")
 
 _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
@@ -32,6 +32,8 @@ class Parts:
     """Where a sandbox finds Chromium: the first of these programs that is there."""
     fonts: Mapping[str, str] = field(default_factory=dict)
     """Names of fonts that are not installed, and the installed ones that stand in for them."""
+    lookalikes: Mapping[str, str] = field(default_factory=dict)
+    """The same for fonts that only look like them: browsers go on to the next font that a page names, if it does."""
     node: tuple[str, ...] = ()
     node_lock: str | None = None
     """Text of npm's lock beside the spec."""
@@ -42,6 +44,7 @@ class Parts:
             "system": [list(self.packages), list(self.commands)] if self.packages or self.commands else None,
             "browser": list(self.browser) or None,
             "fonts": dict(self.fonts) or None,
+            "lookalikes": dict(self.lookalikes) or None,
             "node": [sorted(self.node), None if self.node_lock is None else json.loads(self.node_lock)]
             if self.node
             else None,
@@ -66,12 +69,25 @@ def parse_parts(values: Mapping[str, Any], *, path: str, node_lock: str | None) 
     wanted = _words(node, "node.packages", path)
     for name in wanted:
         _check(_NODE, name, f"{path}: node package {name!r} must be a name and a version, as in 'pptxgenjs==4.0.1'")
-    fonts = values.get("fonts", {})
-    if not isinstance(fonts, dict) or not all(isinstance(value, str) and value for value in fonts.values()):
-        raise InvalidRequest(f"{path}: fonts must be a table of strings: a font's name, and what stands in for it")
+    fonts, lookalikes = _fonts(values, "fonts", path), _fonts(values, "lookalikes", path)
     if wanted:
         _check_node_lock(wanted, node_lock, path)
-    return Parts(packages=packages, commands=commands, browser=programs, fonts=fonts, node=wanted, node_lock=node_lock)
+    return Parts(
+        packages=packages,
+        commands=commands,
+        browser=programs,
+        fonts=fonts,
+        lookalikes=lookalikes,
+        node=wanted,
+        node_lock=node_lock,
+    )
+
+
+def _fonts(values: Mapping[str, Any], key: str, path: str) -> Mapping[str, str]:
+    fonts = values.get(key, {})
+    if not isinstance(fonts, dict) or not all(isinstance(value, str) and value for value in fonts.values()):
+        raise InvalidRequest(f"{path}: {key} must be a table of strings: a font's name, and what stands in for it")
+    return fonts
 
 
 def split_node(package: str) -> tuple[str, str]:
