@@ -174,8 +174,8 @@ def _decide_address(egress: Egress, ceiling: Egress, asked: _Asked, found: Itera
         return Verdict(
             allowed=False,
             rule="private address",
-            why=f"{asked.host.text} leads to an address that is not public, or is this host's own: name the address, or "
-            f"the host itself and no glob, in a rule of the sandbox's egress.",
+            why=f"{asked.host.text} leads to an address that is not public, or is this host's own: name the address, "
+            f"or the host itself and no glob, in a rule of the sandbox's egress.",
         )
     return _refuse(egress, f"{asked.host.text}:{asked.port}", asked)
 
