@@ -1,8 +1,9 @@
 """Secrets that a sandbox uses and never has: placeholders become values on the way out, and back on the way in.
 
 1. A value goes to the hosts it is for, over TLS, in a header. Never into a tunnel: nobody sees what is said there.
-2. What comes back is looked through, headers and body, as long as it is not encoded: we ask that it be not. A server
-   that writes a value in another way (in pieces, backwards, encrypted) can give it away; it is trusted with it.
+2. What comes back is looked through, headers and body, for the value as servers write it (`core/egress_echo.py`). We
+   ask that it be neither compressed nor only a part: a program could have the value told to it piece by piece.
+3. A server that writes a value in another way (backwards, encrypted) can give it away; it is trusted with it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
+from warren.core.egress_echo import Cleaner, spell
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
-
-    import h11
 
     from warren.core.egress_message import Headers, Target
     from warren.core.egress_session import Surroundings
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 _BASIC = b"basic "
 _TLS_PORT = 443
 _PLAIN_PORT = 80
+_MOST = 64 << 10
+"""Bytes of values in one request: a placeholder is short, and a value need not be."""
+_MOST_ENCODED = 4
+_ASKS_FOR_A_PART = frozenset({b"range", b"if-range", b"accept-charset"})
+
+
+class TooMuch(ValueError):
+    """A request would be far longer with the values in it."""
 
 
 class Broker:
@@ -33,7 +42,13 @@ class Broker:
 
     def __init__(self, secrets: Sequence[Brokered]) -> None:
         self.names = tuple(sorted(secret.name for secret in secrets))
-        self._pairs = [(secret.placeholder.encode(), secret.value.encode()) for secret in secrets]
+        # WHY the longest first: another may be a part of it.
+        ordered = sorted(secrets, key=lambda secret: -len(secret.value))
+        self._pairs = [(secret.placeholder.encode(), secret.value.encode()) for secret in ordered]
+        self._sent: list[tuple[bytes, bytes]] = []
+        """What was sent encoded, with what the program has in its place."""
+        self._room = _MOST
+        self._whole: Cleaner | None = None
 
     def __bool__(self) -> bool:
         return bool(self._pairs)
@@ -49,12 +64,20 @@ class Broker:
         return around.trust
 
     def fill(self, headers: Headers) -> Headers:
-        """Put the values where the placeholders are."""
+        """Put the values where the placeholders are. Raises TooMuch."""
         if not self:
             return headers
+        self._sent, self._room, self._whole = [], _MOST, None
         kept = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
         filled = [(name, self._fill(value)) for name, value in kept]
+        if self._room < _MOST:
+            filled = [(name, value) for name, value in filled if name.lower() not in _ASKS_FOR_A_PART]
         return [*filled, (b"Accept-Encoding", b"identity")]
+
+    def clean(self, text: bytes) -> bytes:
+        """Put the placeholders where values are."""
+        self._whole = self._whole or self.cleaner()
+        return self._whole.clean(text) if self._whole else text
 
     def clean_headers(self, headers: Headers, target: Target) -> Headers:
         """Put the placeholders where values are, and lead back to us what leads to the host over TLS."""
@@ -63,7 +86,7 @@ class Broker:
         secure = b"https://" + target.host.encode()
         cleaned: Headers = []
         for name, value in headers:
-            clean = self._clean(value)
+            clean = self.clean(value)
             if name.lower() == b"location" and clean.startswith((secure + b"/", secure + b":443/")):
                 clean = b"http://" + target.authority + b"/" + clean.removeprefix(b"https://").partition(b"/")[2]
             # What is replaced may have another length.
@@ -71,11 +94,10 @@ class Broker:
                 cleaned.append((name, clean))
         return cleaned
 
-    def cleaner(self, answer: h11.Response) -> Cleaner | None:
-        """Return what looks through a body; None where there is nothing to look for, or it could not be found."""
-        if not self or any(name == b"content-encoding" and value != b"identity" for name, value in answer.headers):
-            return None
-        return Cleaner([(value, placeholder) for placeholder, value in self._pairs if value])
+    def cleaner(self) -> Cleaner | None:
+        """Return what looks through a body, whatever its server says of how it is encoded; None without secrets."""
+        words = [(way, told) for told, value in self._pairs if value for way in spell(value)]
+        return Cleaner([*words, *self._sent]) if self else None
 
     def _fill(self, value: bytes) -> bytes:
         if value[: len(_BASIC)].lower() == _BASIC:
@@ -84,42 +106,21 @@ class Broker:
             except (binascii.Error, ValueError):
                 said = b""
             if any(placeholder in said for placeholder, _ in self._pairs):
-                return value[: len(_BASIC)] + base64.b64encode(self._replace(said))
+                filled = base64.b64encode(self._replace(said))
+                # Whoever repeats it gives back what the program sent.
+                self._sent.append((filled, value[len(_BASIC) :].strip()))
+                if len(self._sent) > _MOST_ENCODED:
+                    raise TooMuch(f"it has secrets in more than {_MOST_ENCODED} headers that are encoded")
+                return value[: len(_BASIC)] + filled
         return self._replace(value)
 
     def _replace(self, text: bytes) -> bytes:
         for placeholder, secret in self._pairs:
+            self._room -= text.count(placeholder) * len(secret)
+            if self._room < 0:
+                raise TooMuch(f"there would be more than {_MOST} bytes of secrets in it")
             text = text.replace(placeholder, secret)
         return text
-
-    def _clean(self, text: bytes) -> bytes:
-        for placeholder, secret in self._pairs:
-            if secret:
-                text = text.replace(secret, placeholder)
-        return text
-
-
-class Cleaner:
-    """Replaces words in a body that comes in pieces; a word may lie across them."""
-
-    def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        self._pairs = pairs
-        self._tail = max((len(word) for word, _ in pairs), default=1) - 1
-        self._rest = b""
-
-    def feed(self, data: bytes) -> bytes:
-        """Take in a piece and return what is sure by now."""
-        text = self._rest + data
-        for word, other in self._pairs:
-            text = text.replace(word, other)
-        keep = min(self._tail, len(text))
-        self._rest = text[len(text) - keep :]
-        return text[: len(text) - keep]
-
-    def end(self) -> bytes:
-        """Return the rest."""
-        rest, self._rest = self._rest, b""
-        return rest
 
 
 def _build_trust(ca_file: str) -> ssl.SSLContext:

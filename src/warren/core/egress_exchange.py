@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 import h11
 
+from warren.core.egress_broker import TooMuch
 from warren.core.egress_message import MAX_HEAD, VERSIONS, answer_headers, request_headers
 
 if TYPE_CHECKING:
@@ -61,17 +62,11 @@ class Exchange:
         """Pass it on and back. Raises Broken."""
         self._request, self._target = request, target
         self._passage.requests += 1
-        headers = self._broker.fill(request_headers(self._request, self._target, upgrade=upgrade))
-        try:
-            head = self._server.send(
-                h11.Request(method=self._request.method, target=self._target.path, headers=headers)
-            )
-        except h11.LocalProtocolError as error:
-            raise Broken(f"the request cannot be passed on: {error}.", 400) from None
+        head = self._build_head(upgrade=upgrade)
         failure: Broken | None = None
         async with anyio.create_task_group() as tasks:
             try:
-                await self._send_outside(head or b"")
+                await self._send_outside(head)
                 tasks.start_soon(functools.partial(self._upload, tasks.cancel_scope, upgrade=upgrade))
                 await self._download(upgrade=upgrade)
             except Broken as error:
@@ -84,6 +79,18 @@ class Exchange:
         if self._has_left:
             raise Broken("the program has left")
         self.is_kept = self._server.our_state is h11.DONE and self._server.their_state is h11.DONE
+
+    def _build_head(self, *, upgrade: bool) -> bytes:
+        try:
+            headers = self._broker.fill(request_headers(self._request, self._target, upgrade=upgrade))
+        except TooMuch as error:
+            raise Broken(f"the request cannot be passed on: {error}.", 431) from None
+        try:
+            request = h11.Request(method=self._request.method, target=self._target.path, headers=headers)
+            return self._server.send(request) or b""
+        except h11.LocalProtocolError as error:
+            said = self._broker.clean(str(error).encode()).decode(errors="replace")
+            raise Broken(f"the request cannot be passed on: {said}.", 400) from None
 
     async def _upload(self, scope: anyio.CancelScope, *, upgrade: bool) -> None:
         """Send the request's body; then notice when the program leaves."""
@@ -125,12 +132,12 @@ class Exchange:
             return
         if answer.http_version not in VERSIONS:
             raise self._broken("it answers in a version of HTTP that there is not")
-        clean = self._broker.cleaner(answer)
+        clean = self._broker.cleaner()
         await self._send_inside(
             h11.Response(
                 status_code=answer.status_code,
                 headers=self._broker.clean_headers(answer_headers(answer), self._target),
-                reason=answer.reason,
+                reason=self._broker.clean(answer.reason),
             )
         )
         while isinstance(event := await self._next(), h11.Data):
@@ -155,9 +162,8 @@ class Exchange:
                 await self._switch(event)
                 return None
             if self._request.http_version == b"1.1":
-                await self._send_inside(
-                    h11.InformationalResponse(status_code=event.status_code, headers=answer_headers(event))
-                )
+                headers = self._broker.clean_headers(answer_headers(event), self._target)
+                await self._send_inside(h11.InformationalResponse(status_code=event.status_code, headers=headers))
         raise self._broken("it answers with promises only")
 
     async def _next_head(self) -> h11.Event:
@@ -172,9 +178,9 @@ class Exchange:
     async def _switch(self, event: h11.InformationalResponse) -> None:
         """Say that it is no longer HTTP, and what came with that."""
         self.is_switched = True
-        await self._send_inside(
-            h11.InformationalResponse(status_code=101, headers=answer_headers(event, upgrade=True), reason=event.reason)
-        )
+        headers = self._broker.clean_headers(answer_headers(event, upgrade=True), self._target)
+        reason = self._broker.clean(event.reason)
+        await self._send_inside(h11.InformationalResponse(status_code=101, headers=headers, reason=reason))
         self._inside.put_back(bytes(self._http.trailing_data[0]))
         await self._inside.send(bytes(self._server.trailing_data[0]))
 

@@ -88,7 +88,7 @@ class HttpSession:
             if target.host in self._session.around.inner:
                 return await self._serve_inner(request, target)
             return await self._pass_on(request, target)
-        except BadRequest as error:
+        except (BadRequest, h11.RemoteProtocolError) as error:
             # What follows may be part of it, in somebody's reading.
             await self._answer(400, f"{error}.", "bad request", is_last=True)
         except Refused as refused:
@@ -202,12 +202,18 @@ class HttpSession:
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         if isinstance(answer.body, bytes) and not any(name.lower() == b"content-length" for name, _ in headers):
             headers.append((b"content-length", str(len(answer.body)).encode()))
-        await self._send(h11.Response(status_code=answer.status, headers=headers))
-        async with contextlib.aclosing(_pieces(answer.body)) as pieces:
-            async for piece in pieces:
+        try:
+            await self._send(h11.Response(status_code=answer.status, headers=headers))
+            async for piece in _pieces(answer.body):
                 opened.passage.count(received=len(piece))
                 await self._send(h11.Data(data=piece))
-        await self._send(h11.EndOfMessage())
+            await self._send(h11.EndOfMessage())
+        finally:
+            # Also when not a byte of it was asked for: it holds files.
+            close = getattr(answer.body, "aclose", None)
+            if close is not None:
+                with anyio.CancelScope(shield=True):
+                    await close()
 
     async def _connect(self, request: h11.Request) -> None:
         session = self._session
@@ -275,10 +281,5 @@ async def _pieces(body: bytes | AsyncIterator[bytes]) -> AsyncGenerator[bytes, N
     if isinstance(body, bytes):
         yield body
         return
-    try:
-        async for piece in body:
-            yield piece
-    finally:
-        close = getattr(body, "aclose", None)
-        if close is not None:
-            await close()
+    async for piece in body:
+        yield piece

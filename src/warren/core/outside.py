@@ -12,7 +12,14 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # WHY: these hold an IPv4 address that a gateway on the way would go on to, public or not.
-_TRANSLATED = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+_TRANSLATED = tuple(
+    map(
+        ipaddress.ip_network,
+        ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"),
+    )
+)
+# WHY: it looks public, and is the metadata and agent service of every machine at Azure, reached from inside only.
+_METADATA = frozenset({ipaddress.ip_address("168.63.129.16")})
 _WIDEST = {4: 8, 6: 7}
 """No private network is wider: what is, holds public addresses too."""
 
@@ -31,7 +38,7 @@ def plain(address: Address) -> Address:
 
 def is_public(address: Address) -> bool:
     """Whether an address is anybody's: not private, loopback, link-local, shared, multicast, nor one in disguise."""
-    if any(address in network for network in _TRANSLATED):
+    if address in _METADATA or any(address in network for network in _TRANSLATED):
         return False
     return address.is_global and not (address.is_multicast or getattr(address, "is_site_local", False))
 

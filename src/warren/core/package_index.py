@@ -222,7 +222,7 @@ def _split(target: str) -> list[str] | None:
     if len(path) > _MAX_TARGET or not path.startswith("/"):
         return None
     # A scoped name of npm has its slash coded, and is two parts all the same.
-    parts = unquote(path, errors="strict" if path.isascii() else "replace")[1:].removesuffix("/").split("/")
+    parts = unquote(path, errors="replace")[1:].removesuffix("/").split("/")
     return None if any(part in {"", ".", ".."} or not part.isprintable() for part in parts) else parts
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.core import egress_socks as socks
-from warren.core.egress_broker import Broker, Cleaner
+from warren.core.egress_broker import Broker
+from warren.core.egress_echo import Cleaner
 from warren.core.egress_message import BadRequest, read_authority, read_target, request_headers
 from warren.core.egress_passage import EgressLimits, Hour
 from warren.core.egress_tls import NotTls, asks_again, hello_size, may_be_tls, parse_hello

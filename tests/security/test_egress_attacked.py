@@ -1,0 +1,201 @@
+"""The way out as an attacker met it: what honest servers repeat, what is dear to build, and what is not let go of."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import anyio
+import pytest
+
+from security.egress_world import DEADLINE_S, PUBLIC, World, open_world, read_request
+from warren.core.egress import NewSecret
+from warren.core.egress_echo import Cleaner, spell
+from warren.core.egress_inner import InnerAnswer
+from warren.core.sandboxes import SandboxChanges
+from warren.domain import ExecKind, ExecRequest, new_id
+from warren.egress import PACKAGES_HOST, Egress
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from warren.core.egress_inner import InnerRequest
+
+pytestmark = pytest.mark.root
+
+VALUE = 'sk"very\\secret&<012>/+ 6789'
+INNER = "inner.example"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, images_dir: str, python_image: object) -> Iterator[World]:
+    del python_image
+    with open_world(tmp_path_factory.mktemp("world"), images_dir) as world:
+        world.names |= {"api.example": [(PUBLIC,)]}
+        yield world
+
+
+@pytest.fixture
+def sandbox(world: World) -> str:
+    return world.create("rules", "api.example", INNER)
+
+
+def give(world: World, sandbox: str, value: str = VALUE, name: str = "KEY") -> str:
+    new = NewSecret(name=name, value=value, hosts=("api.example",))
+    return str(world.portal.call(world.service.egress.create_secret, world.caller, sandbox, new).placeholder)
+
+
+def repeat(connection: socket.socket) -> None:
+    """Answer with what was sent, in the way that the path asks for."""
+    while head := read_request(connection):
+        lines = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        said = next((lines[name] for name in (b"X-Key", b"Authorization") if name in lines), b"")
+        status, before, more, body = b"200 OK", b"", b"", head
+        match head.split(b" ")[1]:
+            case b"/reason":
+                status = b"200 " + said
+            case b"/early":
+                before = b"HTTP/1.1 103 Early Hints\r\nLink: %s\r\n\r\n" % said
+            case b"/json":
+                body = json.dumps({"key": said.decode()}).encode()
+            case b"/page":
+                body = html.escape(said.decode()).encode()
+            case b"/address":
+                more = b"Location: https://elsewhere.example/?key=%s\r\n" % quote(said.decode()).encode()
+            case b"/charset":
+                # As many servers say by mistake; it is not encoded at all.
+                more = b"Content-Encoding: UTF-8\r\n"
+        if b"Range" in lines:
+            status, body = b"206 Partial Content", said[:9]
+        connection.sendall(before + b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (status, more, len(body), body))
+
+
+def ask(world: World, sandbox: str, path: str, *lines: str) -> bytes:
+    head = "".join(f"{line}\r\n" for line in ("Host: api.example", "Connection: close", *lines))
+    return world.say(sandbox, f"GET http://api.example{path} HTTP/1.1\r\n{head}\r\n".encode())
+
+
+def test_what_an_honest_server_repeats_holds_no_value_however_it_is_written(world: World, sandbox: str) -> None:
+    placeholder = give(world, sandbox)
+    basic = base64.b64encode(f"user:{placeholder}".encode()).decode()
+
+    with world.serve(world.secure(repeat, "api.example"), port=443):
+        told = {
+            path: ask(world, sandbox, path, f"X-Key: {placeholder}")
+            for path in ("/plain", "/reason", "/early", "/json", "/page", "/address", "/charset")
+        }
+        told["basic"] = ask(world, sandbox, "/plain", f"Authorization: Basic {basic}")
+        told["part"] = ask(world, sandbox, "/plain", f"X-Key: {placeholder}", "Range: bytes=0-8")
+        free = ask(world, sandbox, "/plain", "X-Key: mine-own-words", "Range: bytes=0-8")
+
+    assert {what for what, said in told.items() if not said.startswith(b"HTTP/1.1 ")} == set()
+    assert {(what, way) for what, said in told.items() for way in spell(VALUE.encode()) if way in said} == set()
+    assert VALUE[:9].encode() not in told["part"]
+    assert {what for what, said in told.items() if placeholder.encode() not in said} <= {"basic"}
+    # What the program sent is what it reads; what has no secret in it is nobody's business.
+    assert basic.encode() in told["basic"]
+    assert b"206 Partial Content" in free
+
+
+def test_a_value_of_which_another_is_a_part_leaves_nothing_behind() -> None:
+    cleaner = Cleaner([(b"abcdefgh", b"<1>"), (b"abcdefgh-and-more", b"<2>")])
+
+    assert cleaner.feed(b"abcdefgh-and-more") + cleaner.end() == b"<2>"
+
+
+def test_what_is_surely_no_value_is_not_held_back() -> None:
+    """Events of a stream come one by one, and whoever waits for one gets all of it."""
+    cleaner = Cleaner([(b"0123456789", b"*")])
+
+    assert cleaner.feed(b"data: one\n\n") == b"data: one\n\n"
+    assert cleaner.feed(b"data: 01234") == b"data: "
+    assert cleaner.feed(b"x") == b"01234x"
+
+
+def test_a_request_does_not_become_many_times_as_long_with_values_in_it(world: World, sandbox: str) -> None:
+    """A placeholder has 37 bytes and a value up to 8192: a head of 64 KiB would become one of 14 MiB."""
+    placeholder = give(world, sandbox, "x" * 8192, "BIG")
+
+    with world.serve(world.secure(repeat, "api.example"), port=443):
+        told = ask(world, sandbox, "/plain", *(f"X-{at}: {placeholder * 20}" for at in range(60)))
+        once = ask(world, sandbox, "/plain", f"X-Key: {placeholder}")
+
+    assert told.startswith(b"HTTP/1.1 431 ")
+    assert b"x" * 100 not in told
+    assert once.startswith(b"HTTP/1.1 200 ")
+
+
+def test_what_is_no_request_is_an_answer_and_no_error_of_ours(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    sandbox = world.create("packages")
+    host = f"Host: {PACKAGES_HOST}\r\n"
+
+    chunk = world.say(
+        sandbox, f"POST http://{PACKAGES_HOST}/ HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\nzz\r\n".encode()
+    )
+    coded = world.get(sandbox, f"http://{PACKAGES_HOST}/pypi/simple/%ff/")
+
+    assert chunk.startswith(b"HTTP/1.1 400 ")
+    assert coded[0] == 404
+    assert "egress.failed" not in caplog.text
+
+
+class Held:
+    """A body that notes when it is let go of."""
+
+    def __init__(self) -> None:
+        self.closed = anyio.Event()
+
+    def __aiter__(self) -> Held:
+        return self
+
+    async def __anext__(self) -> bytes:
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self.closed.set()
+
+
+_DEAF = """
+import signal, socket
+connection = socket.create_connection(("127.0.0.1", 3128), 20)
+connection.sendall(b"GET http://inner.example/ HTTP/1.1\\r\\nHost: inner.example\\r\\n\\r\\n")
+signal.pause()
+"""
+
+
+def test_a_body_that_nobody_got_to_read_is_let_go_of(world: World, sandbox: str) -> None:
+    """Cut off in the head of an answer: its body was not begun, and holds a file all the same."""
+
+    async def scenario() -> None:
+        held, asked = Held(), anyio.Event()
+
+        async def answer(request: InnerRequest) -> InnerAnswer:
+            del request
+            asked.set()
+            # More than the program's end holds: to send the head takes until somebody reads.
+            return InnerAnswer(status=200, headers={"x": "x" * (16 << 20)}, body=held)
+
+        inner: dict[str, Any] = world.service.egress_proxy.inner
+        inner[INNER] = answer
+        request = ExecRequest(id=new_id("exe"), kind=ExecKind.SCRIPT, code=_DEAF, timeout_s=DEADLINE_S)
+        try:
+            with anyio.fail_after(DEADLINE_S):
+                async with (
+                    world.service.sandboxes.use(world.caller, sandbox) as place,
+                    anyio.create_task_group() as tasks,
+                ):
+                    tasks.start_soon(place.link.run, request)
+                    await asked.wait()
+                    await world.service.sandboxes.update(world.caller, sandbox, SandboxChanges(egress=Egress()))
+                    await held.closed.wait()
+                    tasks.cancel_scope.cancel()
+        finally:
+            del inner[INNER]
+
+    world.portal.call(scenario)
