@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +16,7 @@ import typer
 from warren.cli.options import AsJson, Url
 from warren.cli.stored import DataDir
 from warren.cli.tables import as_plain, print_json, wants_json
+from warren.errors import RenderFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +32,7 @@ Examples:
   warren render deck.html --url https://sandboxes.example.com
 """
 
+_PREVIEW = re.compile(r"slides/slide_[0-9]{3,6}\.png", re.ASCII)
 _PHASES = {"load": "loading the page", "slides": "taking slides", "write": "writing the presentation"}
 
 
@@ -123,22 +127,39 @@ def _progress() -> Iterator[Callable[[RenderStep], None]]:
 
 
 def _save(archive: bytes, output: str, previews: str | None) -> None:
-    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-        names = opened.namelist()
-        if output.endswith(".zip"):
-            content = archive
-        else:
-            content = opened.read(next(name for name in names if name.endswith(".pptx")))
-        with open(output, "wb") as file:
-            file.write(content)
-        if previews is None:
-            return
+    """Write what was made. The archive comes from where a stranger's page was shown, and may be anything."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            names = opened.namelist()
+            content = _read(opened, next((name for name in names if name.endswith(".pptx")), ""), len(archive))
+            pictures, left = {}, len(archive)
+            for name in names if previews is not None else []:
+                if _PREVIEW.fullmatch(name):
+                    pictures[os.path.basename(name)] = picture = _read(opened, name, left)
+                    left -= len(picture)
+    except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError, EOFError) as exc:
+        raise RenderFailed(
+            "what came is no archive of a presentation: the page must have attacked its renderer"
+        ) from exc
+    _write(output, archive if output.endswith(".zip") else content)
+    if previews is not None:
         os.makedirs(previews, exist_ok=True)
-        for name in names:
-            # Only the last part: the archive comes from where a stranger's page was shown.
-            if name.endswith(".png"):
-                with open(os.path.join(previews, os.path.basename(name)), "wb") as file:
-                    file.write(opened.read(name))
+        for name, picture in pictures.items():
+            _write(os.path.join(previews, name), picture)
+
+
+def _read(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """Read a member. None is packed in ours, so that more than the archive has is a bomb."""
+    with archive.open(name) as member:
+        content = member.read(most + 1)
+    if len(content) > most:
+        raise zipfile.BadZipFile
+    return content
+
+
+def _write(path: str, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
 
 
 def _tell(made: Rendered, output: str, *, as_json: bool) -> None:

@@ -42,6 +42,7 @@ REASONS = frozenset(
 """Why a deck is not rendered, as the program inside says it, and `memory`, which the sandbox says."""
 _MAX_RESULT = 4 << 20
 _MAX_WORDS = 500
+_MAX_WHY = 200
 _MAX_PARTS = 4096
 
 
@@ -137,7 +138,7 @@ async def conduct(
         id=new_id("rnd"),
         version=version,
         slides=_count(result, "slides"),
-        degraded=_degraded(result),
+        degraded=_degraded(result, policy.slides),
         content=await _open(place, policy),
     )
 
@@ -189,7 +190,12 @@ def _words(said: Mapping[str, Any], name: str) -> str:
     return "".join(each for each in value[:_MAX_WORDS] if each.isprintable()) if isinstance(value, str) else ""
 
 
-def _degraded(said: Mapping[str, Any]) -> tuple[Degraded, ...]:
+def _degraded(said: Mapping[str, Any], most: int) -> tuple[Degraded, ...]:
+    """Read which slides are pictures: each once, and no more than a deck may have, as it is kept and listed."""
     listed = said.get("fallbacks")
-    found = listed[:_MAX_PARTS] if isinstance(listed, list) else []
-    return tuple(Degraded(_count(each, "slide"), _words(each, "reason")) for each in found if isinstance(each, dict))
+    found: dict[int, str] = {}
+    for each in listed[:_MAX_PARTS] if isinstance(listed, list) else []:
+        number = _count(each, "slide") if isinstance(each, dict) else 0
+        if 0 < number <= most:
+            found.setdefault(number, _words(each, "reason")[:_MAX_WHY])
+    return tuple(Degraded(number, found[number]) for number in sorted(found))

@@ -150,9 +150,14 @@ class Renders:
             created_at=now,
             expires_at=now + self.policy.keep_s,
         )
-        await self._store.add_render(render)
+        # Counted before anything is waited for: whoever sends many at once would get past what is counted later.
         self._following[render.id] = _Following(owner)
         self._held_bytes += new.size
+        try:
+            await self._store.add_render(render)
+        except BaseException:
+            self._forget(new, render)
+            raise
         self._tasks.start_soon(self._run, caller, new, render)
         return render
 
@@ -259,16 +264,21 @@ class Renders:
         except Exception as error:  # noqa: BLE001 - it runs beside everything else
             _log.error("render.failed", extra={"render_id": render.id, "error": type(error).__name__})
         finally:
-            self._held_bytes -= new.size
-            self._following.pop(render.id, None)
-            following.is_over = True
-            following.announce()
+            self._forget(new, render)
+
+    def _forget(self, new: NewRender, render: Render) -> None:
+        self._held_bytes -= new.size
+        following = self._following.pop(render.id)
+        following.is_over = True
+        following.announce()
 
     async def _finish(self, caller: Caller, new: NewRender, render: Render, following: _Following) -> Render:
         keep_s = self.policy.keep_s
         try:
             async with self._rendered(caller, new, following.note) as made:
-                file = await self._stored_files.add(caller, f"{new.name}.zip", made.content, ttl_s=keep_s)
+                # Timed as well: what comes is up to a program that a deck may have taken over.
+                with _timed(self.policy.timeout_s):
+                    file = await self._stored_files.add(caller, f"{new.name}.zip", made.content, ttl_s=keep_s)
                 assert file is not None
                 return dataclasses.replace(
                     render,

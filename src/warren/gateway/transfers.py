@@ -66,7 +66,7 @@ class Streamed:
     1. What `held` holds is let go when the response is over, however it ends.
     2. When the body cannot be finished its last part is never sent: the server then closes the connection, so that
        no client takes half a file for a whole one.
-    3. A client that leaves ends it.
+    3. A client that leaves ends it, and one that has not read it all `within_s`.
     """
 
     def __init__(
@@ -77,19 +77,23 @@ class Streamed:
         headers: Sequence[tuple[bytes, bytes]],
         status: int = 200,
         length: int | None = None,
+        within_s: float | None = None,
     ) -> None:
         self._pieces = pieces
         self._held = held
         self._length = length
+        self._within_s = within_s
         sized = [] if length is None else [(b"content-length", b"%d" % length)]
         self._start = {"type": "http.response.start", "status": status, "headers": [*headers, *sized]}
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
-        if self._length is not None and self._length <= _SMALL:
+        if self._length is not None and self._length <= _SMALL and self._within_s is None:
             await self._send(send)
             return
         async with anyio.create_task_group() as tasks:
+            if self._within_s is not None:
+                tasks.cancel_scope.deadline = anyio.current_time() + self._within_s
             tasks.start_soon(_watch, receive, tasks.cancel_scope)
             await self._send(send)
             tasks.cancel_scope.cancel()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 from pptx.chart.data import CategoryChartData, XyChartData
+from pptx.chart.xlsx import CategoryWorkbookWriter, XyWorkbookWriter
 from pptx.dml.color import RGBColor
 from pptx.enum.chart import XL_CHART_TYPE, XL_LEGEND_POSITION
 from pptx.util import Pt
+from xlsxwriter import Workbook  # type: ignore[import-untyped]
 
 from warren.render.pptx_xml import clamped, finite, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from warren.render.pptx_page import Page
     from warren.render.scene import Chart, Colour, Series
 
@@ -43,6 +49,40 @@ _AXIS, _CROSSING = f"{_CHARTML}axId", f"{_CHARTML}crossAx"
 _GRID = RGBColor(0xD9, 0xD9, 0xD9)
 
 
+class _PlainWorkbook:
+    """Writes a workbook in which words of the page stay words.
+
+    WHY: left to itself it takes `=...` for a formula, and runs what a page called a bar when its data are edited.
+    """
+
+    @contextlib.contextmanager
+    def _open_worksheet(self, xlsx_file: Any) -> Iterator[tuple[Any, Any]]:
+        options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+        workbook = Workbook(xlsx_file, options)
+        yield workbook, workbook.add_worksheet()
+        workbook.close()
+
+
+class _PlainCategories(_PlainWorkbook, CategoryWorkbookWriter):  # type: ignore[misc]  # python-pptx has no types here
+    """With categories."""
+
+
+class _PlainPoints(_PlainWorkbook, XyWorkbookWriter):  # type: ignore[misc]  # as above
+    """With points."""
+
+
+class _CategoryData(CategoryChartData):  # type: ignore[misc]  # as above
+    @functools.cached_property
+    def _workbook_writer(self) -> Any:
+        return _PlainCategories(self)
+
+
+class _XyData(XyChartData):  # type: ignore[misc]  # as above
+    @functools.cached_property
+    def _workbook_writer(self) -> Any:
+        return _PlainPoints(self)
+
+
 def add_chart(value: Chart, page: Page) -> None:
     """Put the chart on the slide; raises what python-pptx raises where it cannot be written."""
     kind = _KINDS.get((value.kind, value.is_stacked)) or _KINDS.get((value.kind, False))
@@ -64,7 +104,7 @@ def add_chart(value: Chart, page: Page) -> None:
 
 
 def _categories(value: Chart) -> Any:
-    data = CategoryChartData()
+    data = _CategoryData()
     longest = max(len(series.values) for series in value.series)
     names = [plain(name)[:500] for name in value.categories[:longest]]
     data.categories = names + [str(number + 1) for number in range(len(names), longest)]
@@ -75,7 +115,7 @@ def _categories(value: Chart) -> Any:
 
 
 def _points(value: Chart) -> Any:
-    data = XyChartData()
+    data = _XyData()
     for series in value.series:
         points = data.add_series(plain(series.name)[:500])
         for x, y in zip(series.xs, series.values, strict=False):

@@ -44,7 +44,12 @@ async def render_slides(call: Call) -> ASGIApp:
         except (RenderFailed, InvalidRequest, TooLarge, QuotaExceeded, Overloaded, NotFound) as error:
             raise _refuse(error) from error
         return Streamed(
-            rendered.content, held.pop_all(), headers=_headers(rendered, name), length=rendered.content.length
+            rendered.content,
+            held.pop_all(),
+            headers=_headers(rendered, name),
+            length=rendered.content.length,
+            # WHY: it holds one of the few places until it is read.
+            within_s=call.settings.render.timeout_s,
         )
     raise AssertionError
 

@@ -49,7 +49,11 @@ async def create_render(call: Call) -> ASGIApp:
         if rendered.degraded:
             listed = ",".join(str(each.slide) for each in rendered.degraded)
             headers.append((b"x-degraded-slides", listed.encode()))
-        return Streamed(rendered.content, held.pop_all(), headers=headers, length=rendered.content.length)
+        # WHY within: it holds one of the few places until it is read.
+        within_s = call.settings.render.timeout_s
+        return Streamed(
+            rendered.content, held.pop_all(), headers=headers, length=rendered.content.length, within_s=within_s
+        )
     raise AssertionError
 
 
