@@ -30,7 +30,7 @@ _COST = ("s/slide", "peak MB", "KB/slide")
 LOST = 1e9
 _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\u3040-\u30ff"
 _YES, _NO = ({"type": "boolean", "value": value} for value in ("true", "false"))
-_LOSSLESS = json.dumps({"UseLosslessCompression": _YES, "ReduceImageResolution": _NO})
+_LOSSLESS = json.dumps({"UseLosslessCompression": _YES, "ReduceImageResolution": _NO}, separators=(",", ":"))
 
 
 def reference(out: Path, decks: list[Path]) -> None:
@@ -60,8 +60,8 @@ def rendered(deck: Path) -> tuple[Path, list[Path]]:
     for old in folder.glob(f"{deck.stem}-*.png"):
         old.unlink()
     with tempfile.TemporaryDirectory() as profile:
-        office = ["soffice", f"-env:UserInstallation=file://{profile}", "--headless", "--outdir", str(folder)]
-        wanted = ["--convert-to", f"pdf:impress_pdf_Export:{_LOSSLESS}", str(deck)]
+        office = ["soffice", f"-env:UserInstallation=file://{profile}", "--headless"]
+        wanted = ["--convert-to", f"pdf:impress_pdf_Export:{_LOSSLESS}", "--outdir", str(folder), str(deck)]
         subprocess.run([*office, *wanted], check=True, capture_output=True, timeout=300)
     pdf = folder / f"{deck.stem}.pdf"
     size = ["-scale-to-x", str(WIDTH), "-scale-to-y", str(HEIGHT)]
