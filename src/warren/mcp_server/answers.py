@@ -95,11 +95,16 @@ def _is_private(path: str) -> bool:
 
 def why(result: ExecResult, timeout_s: float) -> str:
     """Say in one line how an execution ended, when it did not end well."""
-    sentence = _CAUSES.get(result.cause, "").format(timeout=f"{timeout_s:g}", code=result.exit_code)
-    if not sentence and result.exit_code and not result.hint:
+    is_broken_off = result.cause not in {Cause.EXITED, Cause.ERROR}
+    kept = "Variables are kept." if is_broken_off and result.state is State.KEPT else ""
+    if result.hint:
+        # It names the cause, and what became of variables unless they are kept.
+        return f"{result.hint} {kept}".rstrip()
+    sentence = _CAUSES.get(result.cause, "").format(timeout=f"{timeout_s:g}")
+    if not sentence and result.exit_code:
         sentence = f"It ended with exit code {result.exit_code}."
     state = _STATES.get(result.state, "") if result.cause is not Cause.EXITED else ""
-    return " ".join(part for part in (sentence, state, result.hint or "") if part)
+    return " ".join(part for part in (sentence, state, kept) if part)
 
 
 _CAUSES = {

@@ -2,7 +2,7 @@
 
 Each answers one text, which is JSON, and the same text as `result`. Keys that the original did not have are there only
 where it kept something from its clients: the beginning of a long output, files that were changed, what a command had
-written before its time was over.
+written before its time was over, what was refused.
 """
 
 from __future__ import annotations
@@ -146,7 +146,10 @@ async def run_code(use: Use, asked: run_codeArguments) -> CallToolResult:
     command = asked.command
 
     async def work(place: Place) -> CallToolResult:
-        return _say(render_run(command, await use.run(place.id, _build(command, timeout_s)), timeout_s))
+        refused = use.count_refused(place.id)
+        result = await use.run(place.id, _build(command, timeout_s))
+        was_refused = use.count_refused(place.id) > refused
+        return _say(render_run(command, result, timeout_s, was_refused=was_refused))
 
     try:
         return await use.within(asked.session_id, work)
@@ -167,7 +170,7 @@ def _build(command: str, timeout_s: int) -> NewExecution:
     )
 
 
-def render_run(command: str, result: ExecResult, timeout_s: int) -> dict[str, Any]:
+def render_run(command: str, result: ExecResult, timeout_s: int, *, was_refused: bool = False) -> dict[str, Any]:
     """Write how a command ended."""
     stdout, stderr = decode(result.stdout), decode(result.stderr)
     changes = [each for each in list_changes(result.files_changed) if each["action"] != "deleted"]
@@ -189,8 +192,9 @@ def render_run(command: str, result: ExecResult, timeout_s: int) -> dict[str, An
         told |= {name: text[:_HEAD_CHARS] for name, text in heads.items() if len(text) > OUTPUT_CHARS}
     others = sorted(each["path"] for each in changes if each["path"] not in created)
     told |= {"files_changed": others} if others else {}
-    is_plain = result.cause is Cause.EXITED or not result.hint
-    return told if is_plain else told | {"hint": clip(result.hint or "", _HEAD_CHARS)}
+    # Of a command that ended by itself the return code is enough, unless its connections were refused.
+    is_hinted = was_refused or result.cause is not Cause.EXITED
+    return told | {"hint": clip(result.hint, _HEAD_CHARS)} if is_hinted and result.hint else told
 
 
 async def sandbox_status(use: Use, asked: sandbox_statusArguments) -> CallToolResult:

@@ -141,7 +141,7 @@ class Upstream:
                 raise build_error(answer.status_code, answer.headers, await answer.aread())
             if kind.startswith("text/event-stream"):
                 return await _read_events(answer, progress)
-            return _unwrap(json.loads(await answer.aread()))
+            return _unwrap(_parse(await answer.aread(), str(connection.address)))
 
     def _build(self, method: str, params: Mapping[str, Any], with_progress: bool) -> Request:
         meta: dict[str, Any] = {
@@ -198,6 +198,16 @@ async def _messages(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
     async for line in answer.aiter_lines():
         if line.startswith("data:"):
             yield json.loads(line[5:])
+
+
+def _parse(body: bytes, address: str) -> dict[str, Any]:
+    try:
+        message: Any = json.loads(body)
+    except ValueError:
+        message = None
+    if not isinstance(message, dict):
+        raise NotUnderstood(f"what answers at {address} is no Warren: check the address")
+    return message
 
 
 def _unwrap(message: dict[str, Any]) -> dict[str, Any]:

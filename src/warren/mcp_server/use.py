@@ -156,6 +156,10 @@ class Use:
         assert execution.result is not None
         return execution.result
 
+    def count_refused(self, sandbox_id: str) -> int:
+        """Return how many connections of a sandbox were refused so far."""
+        return self.service.egress.policies.refused(sandbox_id)[0]
+
     async def install(self, sandbox_id: str, new: NewInstall) -> Installed:
         """Install packages. Raises Error."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.domain import Cause, Display, ExecResult, FileChange, State
 from warren.errors import Overloaded, SandboxLost
-from warren.mcp_server.answers import clip, dump, explain, list_changes, pictures
+from warren.mcp_server.answers import clip, dump, explain, list_changes, pictures, why
 from warren.mcp_server.original import render_run
 from warren.mcp_server.server import TOOLS
 from warren.mcp_server.tool import build_schema
@@ -55,6 +56,21 @@ def test_errors_say_what_to_do_next() -> None:
     full = Overloaded("there is no room", retry_after_s=3)
     assert explain(full) == "there is no room. Try again in 3 seconds."
     assert "Call again" in explain(SandboxLost("it is gone."))
+
+
+def test_how_it_ended_is_said_once_with_what_became_of_the_variables() -> None:
+    late = ExecResult(id="e", exit_code=None, cause=Cause.TIMEOUT, state=State.KEPT, hint="It ran longer than 2 s.")
+    assert why(late, 2) == "It ran longer than 2 s. Variables are kept."
+    assert why(replace(late, hint=None), 2).startswith("It was stopped after 2 seconds:")
+    assert why(replace(late, state=State.LOST, hint="The variables are lost."), 2) == "The variables are lost."
+    assert why(replace(late, cause=Cause.ERROR, hint="That name is not defined."), 2) == "That name is not defined."
+    assert why(replace(late, cause=Cause.EXITED, exit_code=3, hint=None), 2) == "It ended with exit code 3."
+
+
+def test_a_command_whose_connections_were_refused_says_so_in_the_original_s_result_too() -> None:
+    result = ExecResult(id="e", exit_code=56, cause=Cause.EXITED, state=State.NONE, hint="A connection was refused.")
+    assert "hint" not in render_run("curl", result, 1)
+    assert render_run("curl", result, 1, was_refused=True)["hint"] == "A connection was refused."
 
 
 def test_schemas_stand_alone() -> None:
