@@ -211,7 +211,7 @@ def test_a_key_in_the_address_is_enough_for_the_transport_of_before(mcp: Mcp) ->
     url = f"{mcp.served.url}/k/{mcp.served.keys['ann']}"
     with (
         httpx.Client(timeout=60, trust_env=False) as http,
-        http.stream("GET", f"{url}/sse", headers={"Accept": "text/event-stream"}) as stream,
+        http.stream("GET", f"{url}/sse/", headers={"Accept": "text/event-stream"}) as stream,
     ):
         lines = stream.iter_lines()
         where = next(line for line in lines if line.startswith("data: ")).removeprefix("data: ")
@@ -252,6 +252,7 @@ def test_pages_of_elsewhere_and_nonsense_are_refused_and_the_service_goes_on(mcp
     assert mcp.post(b"x" * (17 << 20)).status_code == 413
     assert mcp.post(_initialize(), **{"Content-Type": "text/plain"}).status_code in {400, 415}
     assert mcp.post(listing, **VERSION).status_code == 200
+    assert mcp.post(listing, path="/mcp/", **VERSION).status_code == 200
     assert mcp.post(listing, **VERSION | {"Mcp-Method": "tools/call"}).status_code == 400
     assert mcp.post(listing, **VERSION | {"MCP-Protocol-Version": "1999-01-01"}).status_code == 400
     with mcp.served.client() as http:

@@ -6,6 +6,7 @@ What speaks the protocol is loaded when the first client comes, beside everythin
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,7 @@ class Mcp:
         self._lock = anyio.Lock()
         self._streams = Connections(what="streams of events")
         self._transports: Any = None
-        operations = build_operations(self) if settings.mcp.enabled else ()
-        if not settings.mcp.sse:
-            operations = operations[:1]
+        operations = build_operations(self, with_sse=settings.mcp.sse) if settings.mcp.enabled else ()
         self._routes = Dispatcher(operations, service, settings, auth, otherwise, room=room, prefix="")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,38 +116,39 @@ async def _read_whole(scope: Scope, receive: Receive, limit: int) -> Receive:
     return give
 
 
-def build_operations(mcp: Mcp) -> tuple[Operation, ...]:
+def build_operations(mcp: Mcp, *, with_sse: bool) -> tuple[Operation, ...]:
     """Build what there is; tools that run something ask for more than the right to read by themselves."""
     answers = (Answer(description="As the protocol has it."),)
-    return (
-        Operation(
-            method=ANY,
-            path="/mcp",
-            handler=mcp.streamable,
-            grant=Grant.READ,
-            tag=_TAG,
-            summary="MCP, streamable HTTP",
-            is_passed_on=True,
-            answers=answers,
-        ),
-        Operation(
-            method="GET",
-            path="/sse",
-            handler=mcp.sse,
-            grant=Grant.READ,
-            tag=_TAG,
-            summary="MCP, server-sent events",
-            is_passed_on=True,
-            answers=(Answer(description="As the protocol has it.", content_type="text/event-stream"),),
-        ),
-        Operation(
-            method="POST",
-            path="/messages/",
-            handler=mcp.message,
-            grant=Grant.READ,
-            tag=_TAG,
-            summary="A message for that",
-            is_passed_on=True,
-            answers=answers,
-        ),
+    streamable = Operation(
+        method=ANY,
+        path="/mcp",
+        handler=mcp.streamable,
+        grant=Grant.READ,
+        tag=_TAG,
+        summary="MCP, streamable HTTP",
+        is_passed_on=True,
+        answers=answers,
     )
+    stream = Operation(
+        method="GET",
+        path="/sse",
+        handler=mcp.sse,
+        grant=Grant.READ,
+        tag=_TAG,
+        summary="MCP, server-sent events",
+        is_passed_on=True,
+        answers=(Answer(description="As the protocol has it.", content_type="text/event-stream"),),
+    )
+    message = Operation(
+        method="POST",
+        path="/messages/",
+        handler=mcp.message,
+        grant=Grant.READ,
+        tag=_TAG,
+        summary="A message for that",
+        is_passed_on=True,
+        answers=answers,
+    )
+    # WHY: other servers of MCP have a slash at the end, so people write one, and not every client follows a redirect.
+    slashed = (replace(streamable, path="/mcp/"), replace(stream, path="/sse/"))
+    return (streamable, stream, message, *slashed) if with_sse else (streamable, slashed[0])
