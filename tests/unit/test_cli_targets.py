@@ -36,8 +36,10 @@ def test_an_egress_is_a_mode_and_what_is_allowed_besides() -> None:
     assert build_egress(None, None) is None
     assert build_egress("open", ()) == {"mode": "open", "rules": []}
     assert build_egress(None, ["a.example"]) == {"mode": "rules", "rules": [{"host": "a.example"}]}
-    with pytest.raises(typer.BadParameter, match="none, packages or open"):
+    with pytest.raises(typer.BadParameter, match="none, packages, open, or rules"):
         build_egress("all", None)
+    with pytest.raises(typer.BadParameter, match="--allow"):
+        build_egress("rules", ())
 
 
 def test_an_egress_is_one_line() -> None:

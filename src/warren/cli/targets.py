@@ -54,7 +54,11 @@ def build_egress(mode: str | None, allow: Iterable[str] | None) -> dict[str, Any
     if mode is None and not rules:
         return None
     if mode is not None and mode not in _MODES:
-        raise typer.BadParameter(f"{mode!r} is no egress: write none, packages or open, and name hosts with --allow.")
+        raise typer.BadParameter(
+            f"{mode!r} is no egress: write none, packages, open, or rules with the hosts in --allow."
+        )
+    if mode == "rules" and not rules:
+        raise typer.BadParameter("rules need at least one --allow HOST; none is the egress that reaches nothing.")
     return {"mode": mode or "rules", "rules": rules}
 
 

@@ -274,8 +274,10 @@ async def _secure(sock: socket.socket, address: str, name: str, context: ssl.SSL
         )
     except (ssl.SSLError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
         sock.close()
-        reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or "the connection broke"
-        raise Unreached(f"{name} cannot be spoken to over TLS: {reason}.") from None
+        unproven = getattr(error, "verify_message", "")
+        reason = unproven or getattr(error, "reason", "") or "the connection broke"
+        remedy = " The operator can have its certificate believed with egress.ca_file." if unproven else ""
+        raise Unreached(f"{name} cannot be spoken to over TLS: {reason}.{remedy}") from None
     except BaseException:
         sock.close()
         raise

@@ -139,7 +139,7 @@ def _decide_inner(egress: Egress, ceiling: Egress) -> Verdict:
         return policy.mode in _INDEXED or any(rule.host == PACKAGES_HOST for rule in policy.rules)
 
     if not reaches(egress):
-        return _refuse(egress, f"{PACKAGES_HOST}, the package index,")
+        return _refuse(egress, f"{PACKAGES_HOST}, the package index,", remedy="set its egress to packages")
     if not reaches(ceiling):
         return _refuse_by_ceiling("the package index")
     return Verdict(allowed=True, rule=f"mode {egress.mode}")
@@ -239,7 +239,13 @@ def _covers(most: str, asked: str) -> bool:
     return rule.network.version == ceiling.network.version and rule.network.overlaps(ceiling.network)
 
 
-def _refuse(egress: Egress, what: str, asked: _Asked | None = None) -> Verdict:
+def _refuse(
+    egress: Egress,
+    what: str,
+    asked: _Asked | None = None,
+    *,
+    remedy: str = "change its egress, or grant this for a while",
+) -> Verdict:
     """Refuse by the sandbox's own policy."""
     rule = f"mode {egress.mode}"
     if asked is not None and asked.method is None and _may_plainly(egress, asked):
@@ -258,8 +264,7 @@ def _refuse(egress: Egress, what: str, asked: _Asked | None = None) -> Verdict:
     return Verdict(
         allowed=False,
         rule=rule,
-        why=f"{what} may not be reached: {has}. Whoever made the sandbox can change its egress, or grant this for a "
-        f"while.",
+        why=f"{what} may not be reached: {has}. Whoever made the sandbox can {remedy}.",
     )
 
 

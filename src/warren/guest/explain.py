@@ -238,8 +238,8 @@ def _about_exit(end: Ending) -> str | None:
     if end.kind != "cell" and code == 126:
         return "The command could not be run: check that it is an executable file."
     if 128 < code <= 128 + 64 and (how := _by_signal(128 - code)):
-        return f"A program {how}; stderr may say more."
-    return f"It ended with exit code {code}; stderr may say why."
+        return f"A program {how}; what it wrote may say more."
+    return f"It ended with exit code {code}; what it wrote may say why."
 
 
 def _about_state(end: Ending) -> str | None:

@@ -150,6 +150,7 @@ def test_the_package_index_is_reached_where_packages_are() -> None:
         assert decide(egress, PACKAGES, PACKAGES_HOST, 80).allowed is is_reached
         assert not decide(egress, NONE, PACKAGES_HOST, 80).allowed
     assert decide(rules(PACKAGES_HOST), PACKAGES, PACKAGES_HOST, 80).allowed
+    assert decide(NONE, OPEN, PACKAGES_HOST, 80).why.endswith("can set its egress to packages.")
 
 
 def test_a_ceiling_is_a_policy_that_holds_besides() -> None:
