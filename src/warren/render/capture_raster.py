@@ -24,13 +24,18 @@ _MOST_SHOTS = 12
 _STYLE = """
 html, html *, html *::before, html *::after, html *::marker {
   visibility: hidden !important; transition: none !important; }
-[MARK~=own], [MARK~=tree], [MARK~=tree] *, [MARK~=glyphs], [MARK~=before]::before, [MARK~=after]::after {
+[MARK~=own], [MARK~=tree], [MARK~=tree] *, [MARK~=glyphs], [MARK~=before]::before, [MARK~=after]::after,
+[MARK~=glyphs-before]::before, [MARK~=glyphs-after]::after,
+[MARK~=cast], [MARK~=cast-before]::before, [MARK~=cast-after]::after {
   visibility: visible !important; }
-[MARK~=own], [MARK~=before]::before, [MARK~=after]::after {
+[MARK~=own], [MARK~=before]::before, [MARK~=after]::after,
+[MARK~=cast], [MARK~=cast-before]::before, [MARK~=cast-after]::after {
   color: transparent !important; -webkit-text-fill-color: transparent !important;
   text-shadow: none !important; text-decoration-color: transparent !important; }
-[MARK~=glyphs] {
+[MARK~=glyphs], [MARK~=glyphs-before]::before, [MARK~=glyphs-after]::after {
   background: none !important; border-color: transparent !important; box-shadow: none !important; }
+[MARK~=cast], [MARK~=cast-before]::before, [MARK~=cast-after]::after {
+  border-color: transparent !important; outline-color: transparent !important; }
 [MARK~=tree] text, [MARK~=tree] text *, [MARK~=tree] foreignObject, [MARK~=tree] foreignObject * {
   visibility: hidden !important; }
 """.replace("MARK", _MARK)
@@ -89,7 +94,7 @@ async def _take(session: Session, sheet: str, group: list[Request], corner: tupl
 
 async def _marked(session: Session, group: list[Request]) -> list[int]:
     backends = [request.backend for request in group]
-    words = [request.pseudo or request.kind for request in group]
+    words = [_word(request) for request in group]
     nodes: list[int] = (await session.call("DOM.pushNodesByBackendIdsToFrontend", {"backendNodeIds": backends}))[
         "nodeIds"
     ]
@@ -103,6 +108,12 @@ async def _marked(session: Session, group: list[Request]) -> list[int]:
             value = {"nodeId": node, "name": _MARK, "value": " ".join(sorted(names))}
             await session.call("DOM.setAttributeValue", value)
     return [node for node in marks if node]
+
+
+def _word(request: Request) -> str:
+    if request.kind in {"glyphs", "cast"} and request.pseudo:
+        return f"{request.kind}-{request.pseudo}"
+    return request.pseudo or request.kind
 
 
 async def _with_ancestors(session: Session, node: int) -> dict[int, set[str]]:

@@ -11,6 +11,7 @@ from warren.render.scene_blocks import Group, groups_of, merged, stood_up
 from warren.render.scene_charts import chart
 from warren.render.scene_clip import clips_of
 from warren.render.scene_drawings import drawing_texts
+from warren.render.scene_icons import take_icons
 from warren.render.scene_paint import Canvas, Request, box_shapes, needs_picture, paint
 from warren.render.scene_pictures import REPLACED, background, emoji, picture
 from warren.render.scene_snapshot import Node, Rect
@@ -56,7 +57,9 @@ def wanted(raw: RawSlide) -> tuple[list[Request], set[str]]:
     canvas = Canvas(raw, root)
     backdrop(canvas)
     _paint_all(canvas, nodes)
-    for group in merged(groups_of(root)):
+    groups = merged(groups_of(root))
+    take_icons(canvas, groups)
+    for group in groups:
         emoji(canvas, group)
     return list(canvas.requests.values()), canvas.images
 
@@ -118,6 +121,9 @@ def _replaced(canvas: Canvas, node: Node) -> list[Item]:
 def _write_all(canvas: Canvas, root: Node, nodes: list[Node]) -> list[Placed]:
     everything = merged(groups_of(root))
     found: list[Placed] = []
+    for piece, icon in take_icons(canvas, everything):
+        found.append(((piece.node.paint, piece.node.order, _TEXT), icon, _group(piece.node)))
+    everything = [group for group in everything if group.has_text]
     used: set[int] = set()
     for grid in _grids(canvas, nodes):
         # WHY all of it: a table whose box cuts it off is still one table; it loses no rows that are on the slide.

@@ -33,7 +33,7 @@ _FAINT = 0.004
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Ask for a picture: of an element's `own` paint, of a `tree` without its text, or of `glyphs` that are icons."""
+    """Ask for a picture: an element's `own` paint, its `cast` shadow, a `tree` without its text, `glyphs` of icons."""
 
     key: str
     backend: int
@@ -86,7 +86,10 @@ def paint(canvas: Canvas, node: Node) -> list[Shape | Picture]:
         return [*under, *([found] if found else [])]
     if node.is_inline:
         return _inline(canvas, node)
-    return box_shapes(canvas, node, node.rect)
+    made = box_shapes(canvas, node, node.rect)
+    # WHY without its borders: dark and light dots side by side leave lines where a program shows them smaller.
+    cast = canvas.picture(node, paint_bounds(node), kind="cast") if is_hollow(node) else None
+    return [cast, *made] if cast else made
 
 
 def box_shapes(canvas: Canvas, node: Node, rect: Rect) -> list[Shape | Picture]:
@@ -98,8 +101,9 @@ def box_shapes(canvas: Canvas, node: Node, rect: Rect) -> list[Shape | Picture]:
     radii = radii_of(node, rect)
     polygon = polygon_of(node.css("clip-path"), rect, node.zoom)
     made: list[Shape] = []
+    rings = [] if is_hollow(node) or (fills and _is_solid(fills[0])) else _rings(node, rect, radii)
     if not fills and not any(strokes):
-        return _outlined(node, rect, radii)
+        return [*rings, *_outlined(node, rect, radii)]
     whole = Shape(box=node.box(rect), radii=radii, is_ellipse=is_ellipse(node), polygon=polygon, name=_name(node))
     for at, fill in enumerate(fills):
         is_last = at == len(fills) - 1
@@ -116,7 +120,30 @@ def box_shapes(canvas: Canvas, node: Node, rect: Rect) -> list[Shape | Picture]:
     if fills and _is_solid(fills[0]):
         made[:0] = _hard_shadows(node, rect, whole)
     cut = [shape for item in made for shape in clipped(item, node, rect, clips)]
-    return [*cut, *_outlined(node, rect, radii)]
+    return [*rings, *cut, *_outlined(node, rect, radii)]
+
+
+def is_hollow(node: Node) -> bool:
+    """Whether it casts a shadow and has no fill: programs draw no shadow of nothing, so its picture is needed."""
+    shade = shadow_of(node) if node.text is None and not node.is_inline else None
+    return shade is not None and shade.colour.alpha > _FAINT and not fills_of(node, node.rect)
+
+
+def _rings(node: Node, rect: Rect, radii: tuple[float, float, float, float]) -> list[Shape]:
+    """Return shadows that are lines around a box which is seen through."""
+    made: list[Shape] = []
+    for shade in css.shadows(node.css("box-shadow")):
+        if shade.is_inner or shade.blur or shade.x or shade.y or shade.spread <= 0:
+            continue
+        line = Stroke(shade.spread * node.zoom, css.faded(shade.colour, node.opacity))
+        made.append(_around(node, rect, radii, line, line.width))
+    return made
+
+
+def _around(node: Node, rect: Rect, radii: tuple[float, float, float, float], line: Stroke, out: float) -> Shape:
+    grown = Rect(rect.x - out, rect.y - out, rect.width + 2 * out, rect.height + 2 * out)
+    corners = tuple(radius + out if radius else 0.0 for radius in radii)
+    return Shape(box=node.box(grown), strokes=(line,) * 4, radii=(corners[0], corners[1], corners[2], corners[3]))
 
 
 def _hard_shadows(node: Node, rect: Rect, whole: Shape) -> list[Shape]:
@@ -156,9 +183,7 @@ def _outlined(node: Node, rect: Rect, radii: tuple[float, float, float, float]) 
         return []
     out = node.px("outline-offset") + width
     line = Stroke(width, css.faded(paint_, node.opacity), node.css("outline-style"))
-    grown = Rect(rect.x - out, rect.y - out, rect.width + 2 * out, rect.height + 2 * out)
-    corners = tuple(radius + out if radius else 0.0 for radius in radii)
-    return [Shape(box=node.box(grown), strokes=(line,) * 4, radii=(corners[0], corners[1], corners[2], corners[3]))]
+    return [_around(node, rect, radii, line, out)]
 
 
 def _name(node: Node) -> str:

@@ -17,6 +17,7 @@ from warren.render import scene_css as css
 from warren.render.scene import Picture
 from warren.render.scene_clip import clips_of, is_inside, radii_of
 from warren.render.scene_gradients import layers
+from warren.render.scene_icons import painted_area
 from warren.render.scene_paint import Canvas, paint_bounds, shadow_of
 from warren.render.scene_raw import Image
 from warren.render.scene_runs import fonts_of, link_of
@@ -227,8 +228,9 @@ def emoji(canvas: Canvas, group: Group) -> Picture | None:
     for piece in group.pieces[1:]:
         area = area.union(piece.rect)
     owner = group.pieces[0].node
-    if owner.turn or area.width < 1:
+    if area.width < 1:
         return None
+    area = painted_area(owner, area)
     reach = owner.px("font-size") * 0.2
     grown = Rect(area.x - reach, area.y - reach, area.width + 2 * reach, area.height + 2 * reach)
     found = canvas.picture(owner, grown, kind="glyphs", scale=_SHARP)

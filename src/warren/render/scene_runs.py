@@ -117,7 +117,9 @@ def _by_wish(painted: tuple[Painted, ...], node: Node) -> list[Painted]:
 
 
 def _chosen(character: str, faces: list[tuple[Painted, Face | None]], last: Part | None) -> tuple[Painted, Face | None]:
-    if last and (character == " " or ord(character) in {0x200D, 0xFE0F, 0xFE0E}):
+    # WHY not after an emoji: spaces of those fonts are as wide as their pictures, and the browser takes the text's own.
+    is_space = character == " " and last is not None and "Emoji" not in last.painted.family
+    if last and (is_space or ord(character) in {0x200D, 0xFE0F, 0xFE0E}):
         return last.painted, last.face
     is_emoji = kind(character) == "symbol"
     for painted, face in faces:
