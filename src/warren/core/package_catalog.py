@@ -18,7 +18,7 @@ from warren.core.package_fetch import MAX_PAGE, Unfetched
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.core.package_pages import Page, Pages
+    from warren.core.package_pages import Page, Pages, Turn
     from warren.core.package_python import File
     from warren.core.package_sources import PackageSources, Source
 
@@ -41,14 +41,14 @@ class Catalog:
         self._sources = sources
         self._pages = pages
 
-    async def python(self, project: str) -> Project:
-        """Put together what the Python indexes have. Raises Unfetched."""
+    async def python(self, project: str, turn: Turn) -> Project:
+        """Put together what the Python indexes have. Raises Unfetched and Overloaded."""
         said: list[tuple[list[File], str, bool] | None] = [None] * len(self._sources.python)
         failures: list[Unfetched] = []
 
         async def ask(at: int, source: Source) -> None:
             try:
-                said[at] = await self._ask(source, project)
+                said[at] = await self._ask(source, project, turn)
             except Unfetched as error:
                 if not error.is_missing:
                     failures.append(error)
@@ -66,28 +66,29 @@ class Catalog:
         stamp = hashlib.sha256("\n".join(page[1] if page else "" for page in said).encode()).hexdigest()[:32]
         return Project(list(merged.values()), stamp, bool(failures) or any(page[2] for page in said if page))
 
-    async def npm(self, name: str) -> tuple[Page, Source]:
-        """Return what the registry says of a package. Raises Unfetched."""
+    async def npm(self, name: str, turn: Turn) -> tuple[Page, Source]:
+        """Return what the registry says of a package. Raises Unfetched and Overloaded."""
         source = self._sources.npm
         if source is None or source.path is not None:
             raise Unfetched("there is no npm registry here: the operator names one in packages.npm_registry")
         url = source.url + quote(name, safe="@")
-        return await self._pages.get(url, source, {"Accept": package_npm.ACCEPT}, package_npm.parse_page), source
+        headers = {"Accept": package_npm.ACCEPT}
+        return await self._pages.get(url, source, headers, package_npm.parse_page, turn), source
 
-    async def _ask(self, source: Source, project: str) -> tuple[list[File], str, bool]:
+    async def _ask(self, source: Source, project: str, turn: Turn) -> tuple[list[File], str, bool]:
         if source.path is not None:
             files = await to_thread.run_sync(_read_local, source, project)
             return files, "\n".join(sorted(f"{file['name']}{file['sha256']}" for file in files)), False
         headers = {"Accept": package_python.ACCEPT}
         if source.is_links:
-            page = await self._pages.get(source.url, source, headers, package_python.parse_page)
+            page = await self._pages.get(source.url, source, headers, package_python.parse_page, turn)
             return package_python.choose(page.content, project), page.stamp, page.is_stale
 
         def parse(url: str, kind: str, body: bytes) -> list[File]:
             # Here, and not each time: a project may have thousands.
             return package_python.choose(package_python.parse_page(url, kind, body), project)
 
-        page = await self._pages.get(f"{source.url}{project}/", source, headers, parse)
+        page = await self._pages.get(f"{source.url}{project}/", source, headers, parse, turn)
         return page.content, page.stamp, page.is_stale
 
 
@@ -97,14 +98,16 @@ class Rendered:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
         self._bytes = 0
+        self._writing = anyio.Semaphore(2)
 
     async def get(self, key: tuple[str, ...], render: Callable[[], bytes]) -> bytes:
         """Return a page that was written under this key, or write it."""
-        found = self._kept.get(key)
-        if found is not None:
+        if key in self._kept:
             self._kept.move_to_end(key)
-            return found
-        found = await to_thread.run_sync(render)
+            return self._kept[key]
+        async with self._writing:
+            # Whoever waited may find it written by now.
+            found = self._kept[key] if key in self._kept else await to_thread.run_sync(render)
         if key not in self._kept:
             self._kept[key] = found
             self._bytes += len(found)

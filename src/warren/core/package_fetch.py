@@ -20,7 +20,7 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 from anyio import to_thread
 
-from warren.core.outside import is_public, plain
+from warren.core.outside import is_ours, is_public, plain
 from warren.core.package_sources import origin_of
 
 if TYPE_CHECKING:
@@ -36,8 +36,11 @@ _HOPS = 5
 _CLIENTS = 16
 _CONNECT_S = 5.0
 _READ_S = 30.0
+_PAGE_S = 120.0
+"""For all of a page: whoever says a little now and then is not waited for."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GONE = frozenset({404, 410})
+_CODINGS = frozenset({"", "identity", "gzip"})
 
 
 class Unfetched(Exception):
@@ -75,6 +78,7 @@ class Fetcher:
         self._sources = sources
         named = (*sources.python, *((sources.npm,) if sources.npm else ()))
         self._trusted = {source.origin[1:] for source in named if source.path is None}
+        self.page_s = _PAGE_S
         self._clients: dict[str, httpx.AsyncClient] = {}
         self._context: ssl.SSLContext | None = None
 
@@ -95,6 +99,7 @@ class Fetcher:
                 async with self._ask(url, source, headers) as answer:
                     if answer.status_code not in _REDIRECTS:
                         _check_status(answer.status_code, urlsplit(url).hostname or "")
+                        _check_coding(answer.headers.get("content-encoding", ""))
                         yield Fetched(answer.status_code, url, answer.headers, answer.aiter_bytes())
                         return
                     url = urljoin(url, answer.headers.get("location", ""))
@@ -107,13 +112,13 @@ class Fetcher:
 
     async def get_page(self, url: str, source: Source, headers: Mapping[str, str]) -> tuple[Fetched, bytes]:
         """Ask for something that is small, and return all of it. Raises Unfetched."""
-        async with self.get(url, source, headers) as answer:
-            body = bytearray()
-            async for piece in answer.body:
-                body += piece
-                if len(body) > MAX_PAGE:
-                    raise Unfetched(f"a page of the package index has more than {MAX_PAGE >> 20} MiB")
-            return answer, bytes(body)
+        try:
+            with anyio.fail_after(self.page_s):
+                async with self.get(url, source, headers) as answer:
+                    return answer, await _read_page(answer)
+        except TimeoutError:
+            where = urlsplit(url).hostname
+            raise Unfetched(f"{where} took longer than {self.page_s:g} s for a page", is_down=True) from None
 
     def _check(self, url: str, source: Source) -> None:
         parts = urlsplit(url)
@@ -150,7 +155,7 @@ class Fetcher:
             return None
         found = [plain(literal)] if literal is not None else await _look_up(host, port)
         for address in found:
-            if is_public(address):
+            if is_public(address) and not is_ours(address):
                 return str(address)
         # Where a network answers for the indexes of the world itself, all of them are at the same address of its own.
         for trusted, its_port in self._trusted if found else ():
@@ -186,6 +191,15 @@ class Fetcher:
         return client
 
 
+async def _read_page(answer: Fetched) -> bytes:
+    body = bytearray()
+    async for piece in answer.body:
+        body += piece
+        if len(body) > MAX_PAGE:
+            raise Unfetched(f"a page of the package index has more than {MAX_PAGE >> 20} MiB")
+    return bytes(body)
+
+
 def _check_status(status: int, host: str) -> None:
     if status in {200, 304}:
         return
@@ -194,6 +208,12 @@ def _check_status(status: int, host: str) -> None:
     if status in {401, 403}:
         raise Unfetched(f"{host} answers {status}: check the credentials of the package index")
     raise Unfetched(f"{host} answers {status}", is_down=status >= 500)
+
+
+def _check_coding(coding: str) -> None:
+    # WHY: codings are undone here, each making up to a thousand times as much, and several may be named.
+    if coding.strip().lower() not in _CODINGS:
+        raise Unfetched("the package index encodes what it says in a way that it was not asked for")
 
 
 def _build_context(ca_files: tuple[str, ...]) -> ssl.SSLContext:

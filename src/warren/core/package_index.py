@@ -23,14 +23,15 @@ from warren.core.package_bodies import Body, build_head, read_file
 from warren.core.package_catalog import Catalog, Rendered
 from warren.core.package_downloads import Downloads, Wanted
 from warren.core.package_fetch import Fetched, Fetcher, Unfetched
-from warren.core.package_pages import Pages
+from warren.core.package_pages import Pages, Turn
 from warren.core.package_sources import Digest, normalise, path_of
 from warren.core.package_store import PackageStore
+from warren.core.waiting import Gate
 from warren.egress import PACKAGES_HOST
 from warren.errors import Error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
     from anyio.abc import TaskGroup
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from warren.core.package_sources import PackageSources, Source
 
 _MAX_TARGET = 2000
+_LARGE_S = 60.0
+"""How long a request waits while others have their large pages."""
 _FILES = f"http://{PACKAGES_HOST}/pypi/files"
 _NPM = f"http://{PACKAGES_HOST}/npm"
 _KEEP = {"cache-control": "max-age=31536000, immutable"}
@@ -92,6 +95,9 @@ class PackageIndex:
             self._downloads = Downloads(self._store, sources.file_bytes, self._tasks)
             self._catalog = Catalog(sources, Pages(self._store, self._fetcher, sources.page_s))
             self._rendered = Rendered()
+            self._large = Gate(
+                "large pages of package indexes", places=2, waiting=1024, wait_s=_LARGE_S, on_refused=_nothing
+            )
             self._is_open = True
 
     async def _route(self, request: InnerRequest, parts: list[str] | None) -> InnerAnswer:
@@ -109,19 +115,29 @@ class PackageIndex:
         return _say(404, _UNKNOWN)
 
     async def _python_page(self, request: InnerRequest, project: str) -> InnerAnswer:
-        page = await self._catalog.python(project)
         is_json = "json" in request.headers.get("accept", "")
         render = package_python.render_json if is_json else package_python.render_html
         kind = package_python.JSON if is_json else "text/html"
-        files = [file for file, _ in page.files]
-        key = ("pypi", project, kind, page.stamp)
-        return await self._page(request, key, kind, lambda: render(project, files, _FILES), is_stale=page.is_stale)
+        with self._turn(request) as turn:
+            page = await self._catalog.python(project, turn)
+            files = [file for file, _ in page.files]
+            key = ("pypi", project, kind, page.stamp)
+            return await self._page(request, key, kind, lambda: render(project, files, _FILES), is_stale=page.is_stale)
 
     async def _npm_page(self, request: InnerRequest, name: str) -> InnerAnswer:
-        page, _ = await self._catalog.npm(name)
-        key = ("npm", name, "json", page.stamp)
-        body = lambda: package_npm.render(name, page.content, _NPM)  # noqa: E731 - it is called once, or not at all
-        return await self._page(request, key, "application/json", body, is_stale=page.is_stale)
+        with self._turn(request) as turn:
+            page, _ = await self._catalog.npm(name, turn)
+            key = ("npm", name, "json", page.stamp)
+            body = lambda: package_npm.render(name, page.content, _NPM)  # noqa: E731 - it is called once, or not at all
+            return await self._page(request, key, "application/json", body, is_stale=page.is_stale)
+
+    @contextlib.contextmanager
+    def _turn(self, request: InnerRequest) -> Iterator[Turn]:
+        turn = Turn(self._large, request.owner)
+        try:
+            yield turn
+        finally:
+            turn.leave()
 
     async def _page(
         self, request: InnerRequest, key: tuple[str, ...], kind: str, render: Callable[[], bytes], *, is_stale: bool
@@ -136,11 +152,12 @@ class PackageIndex:
         return InnerAnswer(status=200, headers={**headers, "content-length": str(len(body))}, body=body)
 
     async def _python_file(self, request: InnerRequest, project: str, digest: str, name: str) -> InnerAnswer:
-        page = await self._catalog.python(project)
         is_metadata = name.endswith(".metadata")
-        plain = name.removesuffix(".metadata")
-        asked = (plain, digest)
-        found = [one for one in page.files if (one[0]["name"], one[0]["sha256"] or package_python.UNHASHED) == asked]
+        asked = (name.removesuffix(".metadata"), digest)
+        with self._turn(request) as turn:
+            files = (await self._catalog.python(project, turn)).files
+            found = [one for one in files if (one[0]["name"], one[0]["sha256"] or package_python.UNHASHED) == asked]
+            del files
         if not found:
             return _say(404, f"{project} has no such file: ask for its page again")
         file, source = found[0]
@@ -153,8 +170,10 @@ class PackageIndex:
         return await self._file(request, wanted, source)
 
     async def _npm_file(self, request: InnerRequest, name: str, file: str) -> InnerAnswer:
-        page, source = await self._catalog.npm(name)
-        version = package_npm.find_file(page.content, file)
+        with self._turn(request) as turn:
+            page, source = await self._catalog.npm(name, turn)
+            version = package_npm.find_file(page.content, file)
+            del page
         if version is None:
             return _say(404, f"{name} has no such file: ask for its page again")
         digest = package_npm.read_integrity(version["integrity"])
@@ -230,6 +249,10 @@ def _name(wanted: Wanted) -> dict[str, str]:
     if wanted.digest is None:
         return {"cache-control": "no-store"}
     return {**_KEEP, "etag": f'"{quote(str(wanted.digest))}"'}
+
+
+def _nothing(_why: str) -> None:
+    """Do nothing: the answer says it."""
 
 
 def _say(status: int, text: str) -> InnerAnswer:
