@@ -7,30 +7,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+import logging
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 from mcp.server.auth.provider import AccessToken
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import JSONRPCResponse
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from warren.errors import Error, NotFound, QuotaExceeded, StoreError
 from warren.mcp_server.server import Answers
+from warren.mcp_server.unread import UNREAD, Unread, in_pieces
 from warren.mcp_server.use import CALLER, session_key
 
 if TYPE_CHECKING:
+    from mcp.shared.message import SessionMessage
     from starlette.types import Message, Receive, Scope, Send
 
     from warren.core.service import Service
-    from warren.records import Caller
+    from warren.records import Caller, Owner
     from warren.settings import Settings
 
 MESSAGES = "/messages/"
 _LOOK_S = 0.5
 _ASK_AGAIN_S = 15.0
 _AGAIN_S = 5.0
+
+_log = logging.getLogger(__name__)
 
 
 class Transports:
@@ -49,6 +55,7 @@ class Transports:
             session_idle_timeout=settings.mcp.session_idle_s,
         )
         self._sse = SseServerTransport(MESSAGES, max_request_body_size=most)
+        self._unread = Unread()
 
     async def open(self) -> None:
         """Be ready for requests, until the service ends."""
@@ -77,11 +84,13 @@ class Transports:
             await self._while_allowed(self._manager.handle_request, scope, receive, send)
         else:
             self._check_sessions(scope)
-            await self._manager.handle_request(scope, receive, send)
+            with self._unread.one(caller.principal.owner) as scope["state"][UNREAD]:
+                await self._manager.handle_request(scope, receive, in_pieces(send))
 
     def _check_sessions(self, scope: Scope) -> None:
         """Raise QuotaExceeded for a client that would open one session more than one principal may have."""
-        said = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        # Of a header that is there twice the library takes the first.
+        said = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}
         if b"mcp-session-id" in said or said.get(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
             return
         mine = authorization_context(scope["user"])
@@ -93,16 +102,21 @@ class Transports:
     async def serve_sse(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Keep a stream open, on which everything is answered that comes as a message."""
         _introduce(caller, scope)
-        await self._while_allowed(self._converse, scope, receive, send)
+        await self._while_allowed(self._converse, scope, receive, in_pieces(send))
 
     async def take_message(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a message of somebody who has such a stream."""
         _introduce(caller, scope)
-        await self._sse.handle_post_message(scope, receive, send)
+        # It has been answered by then: a stream that ended meanwhile takes nothing any more.
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._sse.handle_post_message(scope, receive, send)
 
     async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._sse.connect_sse(scope, receive, send) as (reader, writer):
-            await self._server.run(reader, writer, self._server.create_initialization_options())
+        owner = scope["state"][CALLER].principal.owner
+        with anyio.CancelScope() as stream:
+            async with self._sse.connect_sse(scope, receive, send) as (reader, writer):
+                counted = _Counted(writer, self._unread, owner, stream)
+                await self._server.run(reader, counted, self._server.create_initialization_options())
 
     async def _end_session(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """End a session, and its sandbox with it, which nobody could find again, before the client is told."""
@@ -142,6 +156,37 @@ class Transports:
         while self._service.is_draining and self._answers.under_way:  # noqa: ASYNC110 - as rarely as services end
             await anyio.sleep(_LOOK_S)
         scope.cancel()
+
+
+class _Counted:
+    """What is written to a stream of events, counted while it waits to be read. One with too much of it is ended.
+
+    WHY ended: whoever waits here holds a whole answer, also if it were to send something shorter.
+    """
+
+    def __init__(self, writer: Any, unread: Unread, owner: Owner, stream: anyio.CancelScope) -> None:
+        self._writer = writer
+        self._unread = unread
+        self._owner = owner
+        self._stream = stream
+
+    async def send(self, item: SessionMessage) -> None:
+        """Write a message."""
+        with self._unread.one(self._owner) as answer:
+            if isinstance(item.message, JSONRPCResponse) and not answer.fits(item.message.result):
+                _log.warning("mcp.unread", extra={"tenant": self._owner.tenant, "subject": self._owner.subject})
+                self._stream.cancel()
+            await self._writer.send(item)
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._writer.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.aclose()
 
 
 def _introduce(caller: Caller, scope: Scope) -> None:

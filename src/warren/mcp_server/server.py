@@ -6,13 +6,15 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.lowlevel.server import Server
-from mcp_types import CallToolResult, ListToolsResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, CallToolResult, ListToolsResult
 from pydantic import ValidationError
 
 from warren import __version__
 from warren.errors import Error, suggest
 from warren.mcp_server import original, resources, tools_files, tools_run, tools_sandbox
 from warren.mcp_server.answers import Failed, explain, refuse
+from warren.mcp_server.unread import UNREAD, WHY
 from warren.mcp_server.use import Use
 
 if TYPE_CHECKING:
@@ -99,7 +101,8 @@ class Answers:
             return refuse(_explain_arguments(tool, exc))
         self.under_way += 1
         try:
-            return await tool.run(Use(self._service, self._settings, context), asked)
+            done = await tool.run(Use(self._service, self._settings, context), asked)
+            return done if _fits(context, done) else refuse(WHY)
         except Failed as failed:
             return refuse(str(failed))
         except Error as error:
@@ -122,7 +125,17 @@ class Answers:
 
     async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         """Read a file."""
-        return await resources.read_resource(Use(self._service, self._settings, context), str(params.uri))
+        read = await resources.read_resource(Use(self._service, self._settings, context), str(params.uri))
+        if not _fits(context, read):
+            raise MCPError(INTERNAL_ERROR, WHY)
+        return read
+
+
+def _fits(context: Context, answer: Any) -> bool:
+    """Whether there is room for an answer until it is read; streams of events count for themselves."""
+    assert context.request is not None
+    counted = context.request.scope["state"].get(UNREAD)
+    return counted is None or bool(counted.fits(answer))
 
 
 def _explain_arguments(tool: Tool, exc: ValidationError) -> str:
