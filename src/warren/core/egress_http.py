@@ -202,8 +202,9 @@ class HttpSession:
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         if isinstance(answer.body, bytes) and not any(name.lower() == b"content-length" for name, _ in headers):
             headers.append((b"content-length", str(len(answer.body)).encode()))
+        phrase = reason(answer.body.decode().strip()) if answer.status >= 400 and isinstance(answer.body, bytes) else b""
         try:
-            await self._send(h11.Response(status_code=answer.status, headers=headers))
+            await self._send(h11.Response(status_code=answer.status, headers=headers, reason=phrase))
             async for piece in _pieces(answer.body):
                 opened.passage.count(received=len(piece))
                 await self._send(h11.Data(data=piece))
@@ -240,12 +241,10 @@ class HttpSession:
                 await run_tunnel(session, opened)
 
     async def _refuse_connect(self, status: int, sentence: str, word: str) -> None:
-        await self._answer(status, sentence, word, is_reason=True)
+        await self._answer(status, sentence, word)
         await self._session.inside.finish()
 
-    async def _answer(
-        self, status: int, sentence: str, word: str, *, is_reason: bool = False, is_last: bool = False
-    ) -> None:
+    async def _answer(self, status: int, sentence: str, word: str, *, is_last: bool = False) -> None:
         """Answer by ourselves, unless an answer has begun."""
         if self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             return
@@ -258,8 +257,7 @@ class HttpSession:
         ]
         if is_last:
             headers.append(("Connection", "close"))
-        phrase = reason(sentence) if is_reason else b""
-        await self._send(h11.Response(status_code=status, headers=headers, reason=phrase))
+        await self._send(h11.Response(status_code=status, headers=headers, reason=reason(sentence)))
         await self._send(h11.Data(data=body))
         await self._send(h11.EndOfMessage())
 

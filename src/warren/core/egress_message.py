@@ -121,7 +121,7 @@ def wants_upgrade(request: h11.Request) -> bool:
 
 
 def reason(sentence: str) -> bytes:
-    """Build a reason phrase: what clients show of an answer to CONNECT, and often all they show."""
+    """Build a reason phrase: what installers show of an answer, and others of one to CONNECT, and often all of it."""
     return _REASON.sub("?", sentence)[:300].encode("ascii")
 
 
