@@ -202,7 +202,9 @@ class HttpSession:
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         if isinstance(answer.body, bytes) and not any(name.lower() == b"content-length" for name, _ in headers):
             headers.append((b"content-length", str(len(answer.body)).encode()))
-        phrase = reason(answer.body.decode().strip()) if answer.status >= 400 and isinstance(answer.body, bytes) else b""
+        phrase = b""
+        if answer.status >= 400 and isinstance(answer.body, bytes):
+            phrase = reason(answer.body.decode().strip())
         try:
             await self._send(h11.Response(status_code=answer.status, headers=headers, reason=phrase))
             async for piece in _pieces(answer.body):
