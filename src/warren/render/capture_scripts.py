@@ -87,7 +87,19 @@ function(most) {
       const types = new Set(sets.map(one => one.type || chart.config.type));
       if (types.size !== 1) return null;
       const scales = Object.values(options.scales || {});
+      const across = options.indexAxis === 'y' ? 'x' : 'y';
+      const axis = Object.values(chart.scales || {}).find(one => one.axis === across) || {};
+      const ticks = axis.ticks || [], lines = (axis.options && axis.options.grid) || {};
+      const part = (chart.getDatasetMeta(0).data || [])[0] || {}, area = chart.chartArea;
+      const round = part.outerRadius > 0;
+      const edges = round ? [part.x - part.outerRadius, part.y - part.outerRadius, 2 * part.outerRadius,
+        2 * part.outerRadius] : area && [area.left, area.top, area.right - area.left, area.bottom - area.top];
       return {
+        low: axis.min, high: axis.max, step: ticks.length > 2 ? ticks[1].value - ticks[0].value : null,
+        grid: lines.display === false ? '' : paint(lines.color),
+        hole: round ? part.innerRadius / part.outerRadius : 0.5,
+        plot: edges && edges.map((edge, at) => edge / (at % 2 ? chart.height : chart.width)),
+        family: text(options.font && options.font.family),
         type: [...types][0], labels: (chart.data.labels || []).slice(0, 500).map(text),
         horizontal: options.indexAxis === 'y', stacked: scales.some(scale => scale && scale.stacked === true),
         legend: plugins.legend && plugins.legend.display !== false ? (plugins.legend.position || 'top') : '',
@@ -97,6 +109,8 @@ function(most) {
           name: text(one.label), values: one.data.slice(0, 500).map(number),
           xs: one.data.slice(0, 500).map(value => value && typeof value === 'object' ? value.x : null),
           filled: !!one.fill, colour: paint(types.has('line') ? one.borderColor : one.backgroundColor),
+          area: one.fill ? paint(one.backgroundColor) : null, smooth: one.tension > 0,
+          edge: round && part.options && part.options.borderWidth > 0 ? paint(part.options.borderColor) : null,
           colours: Array.isArray(one.backgroundColor) ? one.backgroundColor.slice(0, 500).map(paint) : [],
         })),
       };
@@ -112,19 +126,42 @@ function(most) {
       const horizontal = !!axis && (option.yAxis || []).includes(axis);
       const ring = type === 'pie' && Array.isArray(sets[0].radius) && parseFloat(sets[0].radius[0]) > 0;
       const data = one => (one.data || []).slice(0, 500);
+      const across = (horizontal ? option.xAxis : option.yAxis) || [], lines = (across[0] && across[0].splitLine) || {};
+      const sign = (option.legend && option.legend[0]) || {}, known = {};
+      try {
+        const model = chart.getModel(), wide = chart.getWidth(), tall = chart.getHeight();
+        let place;
+        if (type === 'pie') {
+          const part = model.getSeriesByIndex(0).getData().getItemLayout(0);
+          place = {x: part.cx - part.r, y: part.cy - part.r, width: 2 * part.r, height: 2 * part.r};
+          known.hole = part.r0 / part.r;
+        } else {
+          const scale = model.getComponent(horizontal ? 'xAxis' : 'yAxis').axis.scale;
+          [known.low, known.high] = scale.getExtent();
+          known.step = scale.getInterval();
+          place = model.getComponent('grid').coordinateSystem.getRect();
+        }
+        known.plot = [place.x / wide, place.y / tall, place.width / wide, place.height / tall];
+      } catch (error) { /* another version: programs choose for themselves */ }
       return {
+        ...known, grid: lines.show === false ? '' : paint((lines.lineStyle || {}).color), family: 'sans-serif',
+        labels_shown: type === 'pie' && !(sets[0].label && sets[0].label.show === false),
         type: ring ? 'doughnut' : type, horizontal,
         labels: type === 'pie' ? data(sets[0]).map(one => text(one && one.name))
           : ((axis && axis.data) || []).slice(0, 500).map(
               one => text(one && one.value !== undefined ? one.value : one)),
-        stacked: sets.some(one => one.stack), size: 12, colour: null,
-        legend: option.legend && option.legend[0] && option.legend[0].show !== false ? 'top' : '',
+        stacked: sets.some(one => one.stack), size: 12,
+        colour: paint((sign.textStyle || {}).color) || paint(((across[0] || {}).axisLabel || {}).color),
+        legend: !option.legend || !option.legend[0] || sign.show === false ? ''
+          : sign.orient === 'vertical' ? (sign.left === 'left' ? 'left' : 'right')
+          : sign.bottom !== null && sign.bottom !== undefined && sign.bottom !== 'auto' ? 'bottom' : 'top',
         title: option.title && option.title[0] ? text(option.title[0].text) : '',
         series: sets.slice(0, 24).map((one, at) => ({
           name: text(one.name),
           values: data(one).map(value => number(type === 'scatter' && Array.isArray(value) ? value[1] : value)),
           xs: data(one).map(value => Array.isArray(value) ? value[0] : null), filled: !!one.areaStyle,
           colour: paint((one.itemStyle && one.itemStyle.color) || palette[at % palette.length]),
+          smooth: !!one.smooth, opacity: (one.areaStyle && one.areaStyle.opacity) ?? 0.7,
           colours: type === 'pie'
             ? data(one).map(
                 (value, i) => paint((value.itemStyle && value.itemStyle.color) || palette[i % palette.length]))

@@ -6,10 +6,11 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
+from lxml import etree
 from pptx.chart.data import CategoryChartData, XyChartData
 from pptx.chart.xlsx import CategoryWorkbookWriter, XyWorkbookWriter
 from pptx.dml.color import RGBColor
-from pptx.enum.chart import XL_CHART_TYPE, XL_LEGEND_POSITION
+from pptx.enum.chart import XL_CHART_TYPE, XL_LABEL_POSITION, XL_LEGEND_POSITION, XL_TICK_MARK
 from pptx.util import Pt
 from xlsxwriter import Workbook  # type: ignore[import-untyped]
 
@@ -46,7 +47,7 @@ _LINES = {"line", "scatter", "radar"}
 _MOST_NUMBERS = 20_000
 _CHARTML = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
 _AXIS, _CROSSING = f"{_CHARTML}axId", f"{_CHARTML}crossAx"
-_GRID = RGBColor(0xD9, 0xD9, 0xD9)
+_DRAWINGML = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 
 
 class _PlainWorkbook:
@@ -144,24 +145,81 @@ def _dress(chart: Any, value: Chart, page: Page) -> None:
     if value.kind not in _ROUND | {"radar"}:
         if value.kind in {"bar", "column"}:
             plot.gap_width, plot.overlap = 60, 100 if value.is_stacked else -5
-        chart.value_axis.major_gridlines.format.line.color.rgb = _GRID
-        chart.value_axis.format.line.fill.background()
+        _rule(chart.value_axis, value)
+        chart.category_axis.major_tick_mark = XL_TICK_MARK.NONE
+        _line(chart.category_axis.format.line, value.grid)
+    if value.plot is not None and value.kind != "radar":
+        place_plot(chart, value.plot)
+    if value.kind == "doughnut":
+        for hole in chart.element.iter(f"{_CHARTML}holeSize"):
+            hole.set("val", str(round(clamped(value.hole, 0.1, 0.9) * 100)))
+    if value.has_labels and value.kind == "pie":
+        plot.has_data_labels = True
+        plot.data_labels.show_category_name, plot.data_labels.show_value = True, False
+        plot.data_labels.position = XL_LABEL_POSITION.OUTSIDE_END
+
+
+def _rule(axis: Any, value: Chart) -> None:
+    """Give the axis of values its range and lines."""
+    axis.format.line.fill.background()
+    axis.has_major_gridlines = value.grid is not None
+    if value.grid is not None:
+        _line(axis.major_gridlines.format.line, value.grid)
+    if value.low is not None and value.high is not None:
+        axis.minimum_scale, axis.maximum_scale = finite(value.low), finite(value.high)
+        if value.step is not None:
+            axis.major_unit = finite(value.step, 1.0)
+
+
+def _line(line: Any, colour: Colour | None) -> None:
+    if colour is None:
+        line.fill.background()
+        return
+    line.width = Pt(0.75)
+    _fill(line.fill, colour)
+
+
+def place_plot(chart: Any, place: tuple[float, float, float, float]) -> None:
+    """Say where the values are drawn, without the words of the axes."""
+    area = chart.element.find(f".//{_CHARTML}plotArea")
+    for old in area.findall(f"{_CHARTML}layout"):
+        area.remove(old)
+    layout = etree.Element(f"{_CHARTML}layout")
+    manual = etree.SubElement(layout, f"{_CHARTML}manualLayout")
+    modes = (("layoutTarget", "inner"), ("xMode", "edge"), ("yMode", "edge"))
+    sides = zip("xywh", (str(round(clamped(part, 0, 1), 5)) for part in place), strict=True)
+    for name, said in (*modes, *sides):
+        etree.SubElement(manual, f"{_CHARTML}{name}").set("val", said)
+    area.insert(0, layout)
+
+
+def _fill(fill: Any, value: Colour) -> None:
+    """Fill with a colour that may be seen through, which python-pptx has no word for."""
+    fill.solid()
+    fill.fore_color.rgb = _rgb(value)
+    if value.alpha < 1:
+        shade = fill._xPr.find(f".//{_DRAWINGML}srgbClr")  # noqa: SLF001 - as above
+        etree.SubElement(shade, f"{_DRAWINGML}alpha").set("val", str(round(clamped(value.alpha, 0, 1) * 100_000)))
 
 
 def _paint(drawn: Any, series: Series, kind: str) -> None:
     if kind in _LINES and series.fill:
         drawn.format.line.color.rgb = _rgb(series.fill)
         drawn.format.line.width = Pt(2)
+        if kind == "line":
+            drawn.smooth = series.is_smooth
         drawn.marker.format.fill.solid()
         drawn.marker.format.fill.fore_color.rgb = _rgb(series.fill)
         drawn.marker.format.line.fill.background()
     elif series.fill and kind not in _ROUND:
-        drawn.format.fill.solid()
-        drawn.format.fill.fore_color.rgb = _rgb(series.fill)
+        _fill(drawn.format.fill, series.fill)
+        if series.line is not None:
+            drawn.format.line.color.rgb, drawn.format.line.width = _rgb(series.line), Pt(2)
     for index, colour in enumerate(series.fills[: len(series.values)]):
-        point = drawn.points[index].format.fill
-        point.solid()
-        point.fore_color.rgb = _rgb(colour)
+        point = drawn.points[index].format
+        _fill(point.fill, colour)
+        if kind in _ROUND and series.line is not None:
+            point.line.color.rgb, point.line.width = _rgb(series.line), Pt(1)
 
 
 def _rgb(value: Colour) -> RGBColor:

@@ -219,6 +219,9 @@ class Series:
     fill: Colour | None = None
     fills: tuple[Colour, ...] = ()
     """Of each point, for pies."""
+    line: Colour | None = None
+    """Along the edge of an area, or between the parts of a pie."""
+    is_smooth: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +240,18 @@ class Chart:
     """Of its words."""
     size: float = 12.0
     family: str = ""
+    grid: Colour | None = Colour(217, 217, 217)
+    """Of the lines behind the values; None for none."""
+    low: float | None = None
+    high: float | None = None
+    step: float | None = None
+    """Where the axis of values begins and ends, and how far its marks are apart, where that is known."""
+    plot: tuple[float, float, float, float] | None = None
+    """Where the values are drawn, without words: left, top, width, height, each 0 to 1 of the box."""
+    hole: float = 0.5
+    """Of a doughnut, as a part of its width."""
+    has_labels: bool = False
+    """Whether the parts of a pie have their names beside them."""
     fallback: bytes = field(default=b"", repr=False)
     """A picture of it, if it cannot be written."""
     name: str = ""

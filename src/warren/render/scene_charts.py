@@ -68,9 +68,43 @@ def chart(raw: RawSlide, node: Node, fallback: bytes) -> Chart | None:
         legend=legend if legend in {"top", "right", "bottom", "left"} else "",
         colour=css.colour(_rgb(said.get("colour"))) or Colour(102, 102, 102),
         size=_size(said.get("size")) * node.zoom,
+        family=_family(said.get("family")),
+        grid=css.colour(_rgb(said.get("grid"))) if said.get("grid") is not None else Colour(217, 217, 217),
+        **_axis(said),
+        plot=_plot(said.get("plot")),
+        hole=min(max(_number(said.get("hole")) or 0.5, 0.1), 0.9),
+        has_labels=said.get("labels_shown") is True,
         fallback=fallback,
         name="chart",
     )
+
+
+def _family(value: Any) -> str:
+    """Return the first family of a list that programs may know; what only browsers know is Arial."""
+    first = _rgb(value).split(",")[0].strip().strip("\"'")[:_LONGEST]
+    is_usual = not first or first.startswith(("-", "Helvetica", "system-ui", "ui-")) or first.endswith("serif")
+    return "Arial" if is_usual else first
+
+
+def _axis(said: dict[str, Any]) -> dict[str, float | None]:
+    low, high, step = (_number(said.get(name)) for name in ("low", "high", "step"))
+    if low is None or high is None or high <= low:
+        return {}
+    is_even = step is not None and 2 <= (high - low) / step <= 50 if step else False
+    return {"low": low, "high": high, "step": step if is_even else None}
+
+
+def _plot(value: Any) -> tuple[float, float, float, float] | None:
+    """Return where the values are drawn, if that is inside of the chart."""
+    parts = [_number(one) for one in value] if isinstance(value, list) and len(value) == 4 else []
+    left, top, width, height = parts if parts and None not in parts else (None,) * 4
+    if left is None or top is None or width is None or height is None:
+        return None
+    is_inside = left >= -0.01 and top >= -0.01 and left + width <= 1.01 and top + height <= 1.01
+    if not is_inside or min(width, height) < 0.05:
+        return None
+    left, top = max(left, 0.0), max(top, 0.0)
+    return left, top, min(width, 1 - left), min(height, 1 - top)
 
 
 def _rgb(value: Any) -> str:
@@ -108,4 +142,17 @@ def _series(kind: str, said: dict[str, Any], count: int, at: int) -> Series | No
         for place, one in enumerate(colours[:_MOST_POINTS] if isinstance(colours, list) else [])
     )
     fill = css.colour(_rgb(said.get("colour"))) or (fills[0] if fills else _PALETTE[at % len(_PALETTE)])
-    return Series(name=str(said.get("name") or f"{at + 1}")[:_LONGEST], values=numbers, xs=xs, fill=fill, fills=fills)
+    line = css.colour(_rgb(said.get("edge"))) if kind in {"pie", "doughnut"} else None
+    if kind == "area":
+        line, shade = fill, css.colour(_rgb(said.get("area")))
+        part = _number(said.get("opacity"))
+        fill = shade or css.faded(fill, 0.7 if part is None else min(max(part, 0.0), 1.0))
+    return Series(
+        name=str(said.get("name") or f"{at + 1}")[:_LONGEST],
+        values=numbers,
+        xs=xs,
+        fill=fill,
+        fills=fills,
+        line=line,
+        is_smooth=said.get("smooth") is True and kind == "line",
+    )

@@ -122,6 +122,29 @@ def test_a_chart_is_powerpoints_own_with_its_numbers(kind: str, is_stacked: bool
     assert all(number.isdigit() for number in ids)
 
 
+@pytest.mark.parametrize("kind", ["bar", "column", "line", "area", "pie", "doughnut", "scatter", "radar"])
+def test_a_chart_has_the_range_lines_place_and_shade_of_the_page(kind: str) -> None:
+    faint = Colour(0, 0, 255, 0.25)
+    series = tuple(
+        replace(each, xs=(1, 2, 3), fill=faint, fills=(faint,), line=scenes.RED, is_smooth=True)
+        for each in scenes.chart().series
+    )
+    place = (0.1, 0.05, 0.85, 0.8)
+    drawn = scenes.chart(
+        kind, series=series, low=0.0, high=9.0, step=3.0, grid=faint, plot=place, hole=0.6, has_labels=True
+    )
+    (shape,) = opened(scenes.deck([drawn])).slides[0].shapes
+    xml = shape.chart.element
+    assert xml.xpath(".//c:plotArea/c:layout/c:manualLayout/c:w/@val") == ([] if kind == "radar" else ["0.85"])
+    assert "25000" in xml.xpath(".//c:spPr//a:alpha/@val") or kind == "radar"
+    if kind not in {"pie", "doughnut", "radar"}:
+        axis = shape.chart.value_axis
+        assert (axis.minimum_scale, axis.maximum_scale, axis.major_unit) == (0, 9, 3)
+    assert xml.xpath(".//c:holeSize/@val") == (["60"] if kind == "doughnut" else [])
+    bare = opened(scenes.deck([replace(drawn, grid=None)])).slides[0].shapes[0].chart.element
+    assert not bare.xpath(".//c:valAx/c:majorGridlines") or kind == "radar"
+
+
 def test_a_chart_that_cannot_be_written_is_its_picture() -> None:
     wrong = [
         Chart(box=Box(0, 0, 9, 9), kind="candles", categories=(), series=scenes.chart().series, fallback=scenes.png()),

@@ -188,6 +188,35 @@ def test_a_chart_that_its_library_describes_is_a_chart_and_nonsense_is_a_picture
         assert isinstance(slide(said), Picture)
 
 
+def test_a_chart_has_the_range_lines_place_and_shade_that_the_page_gave_it() -> None:
+    raw = raw_of(Element("canvas", (0, 0, 300, 200)))
+    series = {"name": "n", "values": [1, 2], "filled": True, "colour": "#0000ff", "area": "rgba(0, 0, 255, 0.2)"}
+    raw.charts[2] = {
+        "type": "line",
+        "labels": ["a", "b"],
+        "series": [series],
+        "low": 0,
+        "high": 90,
+        "step": 10,
+        "grid": "rgba(0, 0, 0, 0.1)",
+        "plot": [0.1, -0.001, 0.9, 0.8],
+        "family": "'Helvetica Neue', Arial",
+    }
+    chart = build_slide(raw).items[0]
+    assert isinstance(chart, Chart)
+    assert (chart.low, chart.high, chart.step, chart.family) == (0, 90, 10, "Arial")
+    assert (chart.grid, chart.plot) == (Colour(0, 0, 0, 0.1), (0.1, 0, 0.9, 0.8))
+    assert (chart.kind, chart.series[0].fill, chart.series[0].line) == (
+        "area",
+        Colour(0, 0, 255, 0.2),
+        Colour(0, 0, 255),
+    )
+    raw.charts[2] |= {"low": 5, "high": 5, "plot": [0, 0, 9, float("nan")], "grid": "", "hole": "x", "family": {}}
+    odd = build_slide(raw).items[0]
+    assert isinstance(odd, Chart)
+    assert (odd.low, odd.high, odd.step, odd.plot, odd.grid, odd.family) == (None, None, None, None, None, "Arial")
+
+
 def test_a_chart_library_that_draws_in_a_container_has_its_canvas_replaced() -> None:
     raw = raw_of(box(0, 0, 300, 200, Element("canvas", (0, 0, 300, 200))))
     raw.charts[2] = {"type": "pie", "labels": ["a"], "series": [{"values": [1], "colours": ["#00ff00"]}]}
