@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -199,3 +200,38 @@ def test_a_body_that_nobody_got_to_read_is_let_go_of(world: World, sandbox: str)
             del inner[INNER]
 
     world.portal.call(scenario)
+
+
+_ASKS_AND_LEAVES = """
+import socket
+connection = socket.create_connection(("127.0.0.1", 3128), 20)
+connection.sendall(b"GET http://api.example/ HTTP/1.1\\r\\nHost: api.example\\r\\n\\r\\n" * 3000)
+"""
+
+
+def test_what_a_program_asked_for_in_advance_is_not_asked_when_it_has_left(world: World) -> None:
+    sandbox = world.create("rules", "api.example")
+    has_left, asked = threading.Event(), []
+
+    def wait(connection: socket.socket) -> None:
+        while read_request(connection):
+            asked.append(1)
+            has_left.wait(DEADLINE_S)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+
+    with world.serve(wait):
+        world.run(sandbox, _ASKS_AND_LEAVES)
+        has_left.set()
+        world.records(sandbox)
+
+    assert len(asked) < 300
+
+
+def test_whoever_is_told_to_wait_has_to_come_again(world: World) -> None:
+    sandbox = world.create("rules", "api.example")
+    ask = b"GET http://bad.example/ HTTP/1.1\r\nHost: bad.example\r\n\r\n"
+
+    told = world.say(sandbox, ask * 1000)
+
+    assert told.count(b"HTTP/1.1 429 ") == 1
+    assert b"Connection: close" in told.rpartition(b"HTTP/1.1 429 ")[2]

@@ -52,6 +52,9 @@ class HttpSession:
         """Serve requests until the program leaves."""
         try:
             while (request := await self._next_request()) is not None:
+                if self._session.inside.is_over:
+                    # What it asked for in advance is for nobody.
+                    return
                 if request.method == b"CONNECT" and self._within is None:
                     await self._connect(request)
                     return
@@ -94,7 +97,8 @@ class HttpSession:
         except Refused as refused:
             await self._answer(403, refused.verdict.why, "refused")
         except Limited as limited:
-            await self._answer(429, str(limited), "limited")
+            # Not another at once, for as good as nothing: to ask again takes a connection.
+            await self._answer(429, str(limited), "limited", is_last=True)
         except Unreached as error:
             await self._answer(504 if error.is_late else 502, str(error), "unreachable")
         except Broken as error:

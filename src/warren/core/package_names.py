@@ -14,6 +14,8 @@ _PYTHON = re.compile(rf"({_PART})\s*(?:\[\s*{_PART}(?:\s*,\s*{_PART})*\s*\])?\s*
 _NPM = re.compile(
     r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*(?:@[A-Za-z0-9^~<>=*][A-Za-z0-9.^~<>=*+ -]*)?"
 )
+# WHY: installers take what ends so for a file, and look for it in the workspace.
+_FILE = re.compile(r"\.(?:whl|egg|zip|tgz|tbz2?|txz|tlz|tzst|tar(?:\.[a-z0-9]+)?)$", re.IGNORECASE)
 _EXAMPLES = {"python": "rich, rich==14.1.0 or httpx[http2]>=0.27", "npm": "lodash, lodash@4.17.21 or @types/node"}
 
 
@@ -27,7 +29,8 @@ def check_names(ecosystem: str, names: tuple[str, ...]) -> tuple[str, ...]:
     found = tuple(name.strip() for name in names)
     for name in found:
         # Short before it is matched: patterns with several parts take long over what nearly fits.
-        if len(name) > _LONGEST or not name.isascii() or pattern.fullmatch(name) is None:
+        is_name = len(name) <= _LONGEST and name.isascii() and pattern.fullmatch(name) is not None
+        if not is_name or _FILE.search(name.partition("[")[0].rstrip()):
             raise InvalidRequest(
                 f"{name[:80]!r} is no package name: write {_EXAMPLES[ecosystem]}, and no options, addresses or paths"
             )
