@@ -9,6 +9,8 @@ import tarfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
+
 from warren.core.render_policy import EDITABLE, PICTURES
 from warren.domain import new_id
 from warren.errors import Error, InvalidRequest, RenderFailed, TooLarge
@@ -123,7 +125,7 @@ async def conduct(
         "max_output_bytes": policy.output_bytes,
         "timeout_s": policy.timeout_s,
     }
-    await place.link.unpack(_FOLDER, _pack(new, job))
+    await place.link.unpack(_FOLDER, await to_thread.run_sync(_pack, new, job))
     await place.tell(f"{_FOLDER}/job.json")
     async for said in place.says:
         if said.get("type") == "progress":

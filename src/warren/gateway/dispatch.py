@@ -7,6 +7,7 @@ import functools
 import re
 from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
@@ -40,6 +41,8 @@ ANY = "*"
 """The method of an operation that takes all that no other takes."""
 _LEFT = Reply(b"", 499)
 _SERVED = frozenset({"http", "websocket"})
+_LONG = 4 << 20
+"""A body with more bytes is read in a thread."""
 _FREE = contextlib.nullcontext()
 
 
@@ -163,7 +166,11 @@ class Dispatcher:
             _check_is_json(scope)
             raw = await read_body(scope, receive, self._limit(operation))
             has_body = bool(raw) or not operation.body_is_optional
-            body = self._parse_body(operation.body, raw) if has_body else operation.body()
+            if len(raw) > _LONG:
+                # WHY: others would wait for it, and bodies of a hundred megabytes take seconds.
+                body = await to_thread.run_sync(self._parse_body, operation.body, raw)
+            else:
+                body = self._parse_body(operation.body, raw) if has_body else operation.body()
         elif operation.raw_body is not None:
             check_length(scope, self._settings_for(scope).serve.upload_bytes)
         if operation.is_passed_on or (operation.query is None and not scope["query_string"]):
