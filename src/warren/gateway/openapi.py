@@ -87,6 +87,7 @@ _ABOUT = f"""Sandboxes that run code for AI agents.
 * Failures are problem details (RFC 9457) with a stable `code`. What a program does wrong is a result, not a failure.
 * Text that programs wrote is decoded as UTF-8, and what is none becomes U+FFFD; `encoding: base64` gives the bytes.
 * JSON is nested at most {MAX_DEPTH} levels deep. Unknown fields and parameters are refused.
+* Models find their tools at `/mcp` (MCP), with the same keys, unless the operator switched that off.
 """
 
 
