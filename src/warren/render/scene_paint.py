@@ -204,7 +204,18 @@ def fills_of(node: Node, rect: Rect) -> list[Fill]:
             stops = tuple(replace(stop, colour=css.faded(stop.colour, node.opacity)) for stop in one.stops)
             if any(stop.colour.alpha > _FAINT for stop in stops):
                 found.append(replace(one, stops=stops))
+    found += [css.faded(shade.colour, node.opacity) for shade in _inlays(node, rect)]
     return _flattened(found)
+
+
+def _inlays(node: Node, rect: Rect) -> list[Shadow]:
+    """Return inner shadows that cover their box: style sheets lay stripes over tables so."""
+    reach = min(rect.width, rect.height) / 2
+    return [
+        shade
+        for shade in reversed(css.shadows(node.css("box-shadow")))
+        if shade.is_inner and not shade.blur and shade.spread * node.zoom >= max(reach, 1.0)
+    ]
 
 
 def _flattened(fills: list[Fill]) -> list[Fill]:
@@ -217,6 +228,8 @@ def _flattened(fills: list[Fill]) -> list[Fill]:
             made[-1] = replace(fill, stops=stops)
         elif isinstance(fill, Gradient) and all(stop.colour.alpha >= 1 for stop in fill.stops):
             made = [fill]
+        elif isinstance(fill, Colour) and isinstance(below, Colour) and below.alpha >= 1:
+            made[-1] = css.over(fill, below)
         else:
             made.append(fill)
     return made

@@ -78,9 +78,10 @@ def _with_gap(run: Run, gap: float, face: Face | None) -> list[Run]:
         last = replace(run, text=run.text[-1:], spacing=run.spacing + gap)
         return [replace(run, text=run.text[:-1]), last] if len(run.text) > 1 else [last]
     if gap > _WORD_GAP * run.size:
-        # What a space is too wide for the gap, its spacing takes back.
-        space = gap - _space(face) * run.size
-        return [run, replace(run, text=" ", spacing=space, underline=False, strike=False, link="")]
+        # A space that is too wide for the gap is a smaller one: programs do not agree on spacing below nothing.
+        size = min(run.size, gap / max(_space(face), 0.1))
+        space = gap - _space(face) * size
+        return [run, replace(run, text=" ", size=size, spacing=space, underline=False, strike=False, link="")]
     return [replace(run, spacing=run.spacing + gap / len(run.text))]
 
 

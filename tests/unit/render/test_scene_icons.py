@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unit.render.snapshots import box, built, raw_of, span, text
-from warren.render.scene import Picture, Shape, TextBox
+from warren.render.scene import Colour, Picture, Shape, TextBox
 from warren.render.scene_build import build_slide, wanted
 from warren.render.scene_fonts import Painted
 from warren.render.scene_raw import Raster
@@ -52,3 +52,21 @@ def test_a_ring_around_a_box_that_is_seen_through_is_a_line() -> None:
     assert isinstance(pill, Shape)
     assert (line.fill, line.box.x, line.box.width) == (None, 98, 84)
     assert [stroke.width for stroke in line.strokes if stroke] == [2, 2, 2, 2]
+
+
+def test_an_inner_shadow_that_covers_its_box_is_its_fill() -> None:
+    stripe = "rgba(0, 0, 0, 0.5) 0px 0px 0px 9999px inset"
+    (cell,) = built(box(0, 0, 100, 30, background_color="rgb(255, 255, 255)", box_shadow=stripe)).items
+    assert isinstance(cell, Shape)
+    assert cell.fill == Colour(128, 128, 128)
+
+
+def test_a_gap_that_is_narrower_than_a_space_is_a_smaller_space() -> None:
+    key = span(54, 0, 52, 24, text(60, 0, "Ctrl"), background_color="rgb(1, 1, 1)")
+    (one,) = (
+        item
+        for item in built(box(0, 0, 400, 24, text(0, 0, "Use "), key, text(104.5, 0, "+"))).items
+        if isinstance(item, TextBox)
+    )
+    (gap,) = (run for run in one.paragraphs[0].runs if run.text == " " and run.size < 20)
+    assert abs(gap.spacing) < 1e-6
