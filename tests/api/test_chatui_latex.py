@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.root,
+    pytest.mark.timeout(600),  # the first who asks for the image builds it
     pytest.mark.skipif(os.geteuid() != 0, reason="the local engine is tested as root here"),
 ]
 

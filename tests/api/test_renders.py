@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from warren.domain import Image
     from warren.settings import Settings
 
-pytestmark = pytest.mark.root
+# The first who asks for the image builds it.
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 _PIXEL = base64.b64encode(
     base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 ).decode()
@@ -184,3 +185,14 @@ def test_every_render_is_in_the_audit_record(rendering: Served, client: httpx.Cl
     assert found["outcome"] == "ok"
     assert (found["details"]["slides"], found["details"]["version"]) == (2, "v1")
     assert "First words" not in json.dumps(found)
+
+
+def test_whoever_waits_for_an_answer_does_not_wait_for_the_background(client: httpx.Client) -> None:
+    endless = f"{_STYLE}<section class=slide>x</section><script>for(;;);</script>"
+    begun = [client.post("/api/v1/renders", json={"html": endless, "background": True}).json() for _ in range(3)]
+
+    assert client.post("/api/render", json={"html": _DECK}).status_code == 200
+    shown = [client.get(f"/api/v1/renders/{each['id']}").json()["status"] for each in begun]
+    assert "queued" in shown
+    for each in begun:
+        assert client.delete(f"/api/v1/renders/{each['id']}").status_code == 204

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from e2e.serving import RunningService
     from warren.domain import Image
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "howto", "slides.md")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BIN = os.path.dirname(sys.executable)

@@ -24,7 +24,7 @@ from warren.render.rendering import Rendered, Rendering, Wanted
 if TYPE_CHECKING:
     from warren.domain import Image as SandboxImage
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 _DEADLINE_S = 100.0
 _COLOURS = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
 

@@ -66,8 +66,10 @@ def render(
     """
     from warren.cli.connection import Target, run_with_client
 
-    html, files = _read_page(page), _read_assets(page, assets)
-    target, wanted = Target(url, data_dir), output or f"{os.path.splitext(page)[0]}.pptx"
+    wanted = output or f"{os.path.splitext(page)[0]}.pptx"
+    if not wanted.endswith((".pptx", ".zip")):
+        raise typer.BadParameter(f"{wanted} ends neither in .pptx nor in .zip: those are what can be made.")
+    html, files, target = _read_page(page), _read_assets(page, assets), Target(url, data_dir)
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         with _progress() as show:

@@ -86,6 +86,8 @@ class Renders:
         self._stored_files = stored_files
         self._audit = audit
         self._slots = anyio.Semaphore(max(1, policy.at_once))
+        # One place is never the background's: who waits for an answer would wait for all that others left behind.
+        self._background = anyio.Semaphore(max(1, policy.at_once - 1))
         self._following: dict[str, _Following] = {}
         self._held_bytes = 0
 
@@ -256,7 +258,7 @@ class Renders:
         following = self._following[render.id]
         try:
             with following.scope:
-                async with self._slots:
+                async with self._background, self._slots:
                     render = dataclasses.replace(render, status=RenderStatus.RUNNING)
                     await self._store.keep_render(render)
                     render = await self._finish(caller, new, render, following)
