@@ -47,6 +47,7 @@ def test_golden(served: Served, name: str) -> None:
     golden.replay(served, "chatui", name)
 
 
+@pytest.mark.timeout(600)  # the first who asks for the image builds it
 def test_a_plot_that_is_shown_is_saved(make_settings: Callable[..., Settings], images_dir: str) -> None:
     Catalog(images_dir).build("data")
     settings = make_settings("local", image="data", dialects={"chatui": {"executions_per_minute": 0}})

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+# Each command is a process of its own, some with a service in it.
+pytestmark = pytest.mark.timeout(400)
+
 
 class Desk:
     """Somebody who types commands about the sandboxes of one service, or of none."""

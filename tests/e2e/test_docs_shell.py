@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from e2e.serving import RunningService
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("is_served", [False, True], ids=["embedded", "served"])
 def test_the_page_about_the_shell_works(
     serve: Callable[..., RunningService], tmp_path: Path, *, is_served: bool

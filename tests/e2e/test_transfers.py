@@ -182,7 +182,8 @@ def test_an_upload_whose_client_leaves_is_never_written(service: Process, sandbo
         wait_until(lambda: os.listdir(service.workspace(sandbox)))
 
     wait_until(lambda: service.outcomes("file.write", sandbox) == ["abandoned"])
-    assert os.listdir(service.workspace(sandbox)) == []
+    # The agent hears of it after the record has it.
+    wait_until(lambda: os.listdir(service.workspace(sandbox)) == [])
 
 
 def test_a_download_whose_client_leaves_ends(service: Process, sandbox: str) -> None:

@@ -27,6 +27,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "mkdir": {"path": "a"},
     "links": {"kind": "file", "path": "main"},
     "skills": {"skill_ids": ["0" * 32]},
+    "grants": {"host": "example.org"},
+    "secrets": {"name": "TOKEN", "value": "12345678", "hosts": ["example.org"]},
+    "packages": {"packages": ["six"]},
+    "renders": {"html": "<p class=slide>x</p>"},
 }
 EXECUTIONS = 8
 
