@@ -168,7 +168,7 @@ class Dispatcher:
             has_body = bool(raw) or not operation.body_is_optional
             if len(raw) > _LONG:
                 # WHY: others would wait for it, and bodies of a hundred megabytes take seconds.
-                body = await to_thread.run_sync(self._parse_body, operation.body, raw)
+                body = await to_thread.run_sync(self._parse_body, operation.body, raw, limiter=self._room.reading)
             else:
                 body = self._parse_body(operation.body, raw) if has_body else operation.body()
         elif operation.raw_body is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+import anyio
+
 from warren.domain import MIB
 from warren.errors import Overloaded, QuotaExceeded
 
@@ -26,6 +28,8 @@ class Room:
         self._most = everybody
         self._own: dict[Owner, int] = {}
         self.held = 0
+        self.reading = anyio.CapacityLimiter(1)
+        """For the thread that reads long bodies: as values one is several times as large, so they take turns."""
 
     @contextlib.contextmanager
     def hold(self, owner: Owner, size: int) -> Iterator[None]:
