@@ -168,7 +168,7 @@ class Dispatcher:
             has_body = bool(raw) or not operation.body_is_optional
             if len(raw) > _LONG:
                 # WHY: others would wait for it, and bodies of a hundred megabytes take seconds.
-                body = await to_thread.run_sync(self._parse_body, operation.body, raw, limiter=self._room.reading)
+                body = await self._parse_long(operation.body, raw)
             else:
                 body = self._parse_body(operation.body, raw) if has_body else operation.body()
         elif operation.raw_body is not None:
@@ -176,6 +176,28 @@ class Dispatcher:
         if operation.is_passed_on or (operation.query is None and not scope["query_string"]):
             return body, None
         return body, self._parse_query(operation.query or _NoQuery, scope["query_string"])
+
+    async def _parse_long(self, model: type[BaseModel], raw: bytes) -> Any:
+        """Parse a body in a thread. What refuses it keeps nothing of it: an exception from there would be in a ring."""
+        parsed = await to_thread.run_sync(_parse_apart, self._parse_body, model, raw, limiter=self._room.reading)
+        try:
+            if isinstance(parsed, Exception):
+                raise parsed
+            return parsed
+        finally:
+            del parsed, raw
+
+
+def _parse_apart(parse: Callable[[type[BaseModel], bytes], Any], model: type[BaseModel], raw: bytes) -> Any:
+    """Return what was parsed, or why it cannot be, without the frames in which that was found."""
+    try:
+        return parse(model, raw)
+    except Exception as error:  # noqa: BLE001 - raised again where it is awaited
+        each: BaseException | None = error
+        while each is not None:
+            each.__traceback__ = None
+            each = each.__cause__ or each.__context__
+        return error
 
 
 def _build_table(operations: Iterable[Operation], prefix: str) -> list[tuple[re.Pattern[str], dict[str, Operation]]]:
