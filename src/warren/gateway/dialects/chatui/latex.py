@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import datetime as dt
 import io
 import json
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 from warren.core.executions import NewExecution
 from warren.core.oneshot import OneShot
 from warren.domain import Echo, ExecKind
+from warren.gateway.dialects.chatui import words
 from warren.gateway.dialects.details import Refused
 
 if TYPE_CHECKING:
@@ -55,11 +54,7 @@ def _parse_files(body: Tex) -> dict[str, bytes]:
     for each in body.input_files:
         if each.file_name in found or each.file_name == _SOURCE:
             raise Refused(400, f"duplicate input file name: {each.file_name}")
-        text = each.base64_content.partition(",")[2] if each.base64_content.startswith("data:") else each.base64_content
-        try:
-            content = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            raise Refused(400, f"input file '{each.file_name}' has invalid base64 content") from None
+        content = words.decode_file(each.file_name, each.base64_content)
         if len(content) > MAX_FILE:
             raise Refused(400, f"input file '{each.file_name}' exceeds max size of {MAX_FILE} bytes")
         found[each.file_name] = content

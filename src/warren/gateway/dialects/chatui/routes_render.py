@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING
@@ -89,14 +87,7 @@ def _parse_files(body: schemas.Deck, settings: Settings) -> dict[str, bytes]:
     """Decode what the page brings. Raises Refused."""
     if len(body.input_files) > settings.render.files:
         raise Refused(400, f"too many input_files (max {settings.render.files})")
-    found: dict[str, bytes] = {}
-    for each in body.input_files:
-        text = each.base64_content.partition(",")[2] if each.base64_content.startswith("data:") else each.base64_content
-        try:
-            found[each.file_name] = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            raise Refused(400, f"input file '{each.file_name}' has invalid base64 content") from None
-    return found
+    return {each.file_name: words.decode_file(each.file_name, each.base64_content) for each in body.input_files}
 
 
 def _body_limit(settings: Settings) -> int:

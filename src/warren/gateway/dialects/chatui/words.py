@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from typing import TYPE_CHECKING
 
 from warren.core.admission import RateExceeded
@@ -51,6 +53,15 @@ def respond(exc: BaseException, request_id: str) -> Response:
 def retry(error: QuotaExceeded | Overloaded) -> dict[str, str]:
     """Say when to come back."""
     return details.retry_after(error.retry_after_s)
+
+
+def decode_file(name: str, text: str) -> bytes:
+    """Decode what a client sends beside a deck or a document; the head of a data URL is passed over. Raises Refused."""
+    content = text.partition(",")[2] if text.startswith("data:") else text
+    try:
+        return base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused(400, f"input file '{name}' has invalid base64 content") from None
 
 
 def body_limit(settings: Settings) -> int:
