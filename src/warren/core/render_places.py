@@ -175,7 +175,8 @@ class RenderPlaces:
 
     async def _bury(self) -> None:
         while self._dead:
-            handle = self._dead.pop()
+            # From the front: one that cannot be removed goes to the end, and keeps nobody else waiting.
+            handle = self._dead.pop(0)
             try:
                 with anyio.CancelScope(shield=True):
                     await self._links.drop(handle.sandbox_id)
