@@ -118,6 +118,13 @@ def test_what_is_surely_no_value_is_not_held_back() -> None:
     assert cleaner.feed(b"x") == b"01234x"
 
 
+def test_what_stands_for_a_value_is_not_held_back_when_it_ends_as_a_value_begins() -> None:
+    cleaner = Cleaner([(b"c2l0", b"placeholder-abc")])
+
+    assert cleaner.feed(b"data: c2l0") == b"data: placeholder-abc"
+    assert cleaner.feed(b"c2l0") == b"placeholder-abc"
+
+
 def test_a_request_does_not_become_many_times_as_long_with_values_in_it(world: World, sandbox: str) -> None:
     """A placeholder has 37 bytes and a value up to 8192: a head of 64 KiB would become one of 14 MiB."""
     placeholder = give(world, sandbox, "x" * 8192, "BIG")

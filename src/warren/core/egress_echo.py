@@ -58,6 +58,7 @@ class Cleaner:
     def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
         # WHY the longest first: another may be a part of it, and would leave the rest.
         self._pairs = sorted(pairs, key=lambda pair: -len(pair[0]))
+        self._others = tuple({other for _, other in pairs})
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
@@ -80,6 +81,8 @@ class Cleaner:
 
     def _count_unsure(self, text: bytes) -> int:
         """Return how many bytes at the end may be the beginning of a word: no more, so that whoever waits gets all."""
+        if self._others and text.endswith(self._others):
+            return 0  # It is ours to the last letter, whichever word may begin with that one.
         most = 0
         for word, _ in self._pairs:
             at = max(0, len(text) - len(word) + 1)
