@@ -27,11 +27,28 @@ _RENDERED_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The files of a project, each with the index that has it."""
+    """What the indexes have of a project, the first of them first."""
 
-    files: list[tuple[File, Source]]
+    pages: list[tuple[Source, list[File]]]
     stamp: str
     is_stale: bool
+
+    def merge(self) -> list[File]:
+        """Return the files of all. A project may have thousands: this is work for a thread."""
+        merged: dict[str, File] = {}
+        for _, files in self.pages:
+            for file in files:
+                # As pip does: of two files with one name, that of the earlier index.
+                merged.setdefault(file["name"], file)
+        return list(merged.values())
+
+    def find(self, name: str) -> tuple[File, Source] | None:
+        """Find the file that is meant by a name, and the index that has it."""
+        for source, files in self.pages:
+            for file in files:
+                if file["name"] == name:
+                    return file, source
+        return None
 
 
 class Catalog:
@@ -56,15 +73,11 @@ class Catalog:
         async with anyio.create_task_group() as tasks:
             for at, source in enumerate(self._sources.python):
                 tasks.start_soon(ask, at, source)
-        merged: dict[str, tuple[File, Source]] = {}
-        for source, page in zip(self._sources.python, said, strict=True):
-            for file in page[0] if page else ():
-                # As pip does: of two files with one name, that of the earlier index.
-                merged.setdefault(file["name"], (file, source))
-        if not merged:
+        pages = [(source, page[0]) for source, page in zip(self._sources.python, said, strict=True) if page and page[0]]
+        if not pages:
             raise failures[0] if failures else Unfetched(f"no package index has {project}", is_missing=True)
         stamp = hashlib.sha256("\n".join(page[1] if page else "" for page in said).encode()).hexdigest()[:32]
-        return Project(list(merged.values()), stamp, bool(failures) or any(page[2] for page in said if page))
+        return Project(pages, stamp, bool(failures) or any(page[2] for page in said if page))
 
     async def npm(self, name: str, turn: Turn) -> tuple[Page, Source]:
         """Return what the registry says of a package. Raises Unfetched and Overloaded."""

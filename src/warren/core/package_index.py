@@ -120,9 +120,9 @@ class PackageIndex:
         kind = package_python.JSON if is_json else "text/html"
         with self._turn(request) as turn:
             page = await self._catalog.python(project, turn)
-            files = [file for file, _ in page.files]
             key = ("pypi", project, kind, page.stamp)
-            return await self._page(request, key, kind, lambda: render(project, files, _FILES), is_stale=page.is_stale)
+            body = lambda: render(project, page.merge(), _FILES)  # noqa: E731 - it is called once, or not at all
+            return await self._page(request, key, kind, body, is_stale=page.is_stale)
 
     async def _npm_page(self, request: InnerRequest, name: str) -> InnerAnswer:
         with self._turn(request) as turn:
@@ -153,14 +153,11 @@ class PackageIndex:
 
     async def _python_file(self, request: InnerRequest, project: str, digest: str, name: str) -> InnerAnswer:
         is_metadata = name.endswith(".metadata")
-        asked = (name.removesuffix(".metadata"), digest)
         with self._turn(request) as turn:
-            files = (await self._catalog.python(project, turn)).files
-            found = [one for one in files if (one[0]["name"], one[0]["sha256"] or package_python.UNHASHED) == asked]
-            del files
-        if not found:
+            found = (await self._catalog.python(project, turn)).find(name.removesuffix(".metadata"))
+        if found is None or (found[0]["sha256"] or package_python.UNHASHED) != digest:
             return _say(404, f"{project} has no such file: ask for its page again")
-        file, source = found[0]
+        file, source = found
         if not is_metadata:
             known = Digest("sha256", file["sha256"]) if file["sha256"] else None
             return await self._file(request, Wanted(name=name, url=file["url"], digest=known), source)
