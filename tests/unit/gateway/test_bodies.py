@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from warren.gateway.bodies import parse_body, parse_query
-from warren.gateway.dialects.native.schemas import CreateSandbox, ListSandboxes
 from warren.gateway.dialects.native.schemas_files import WriteFile
+from warren.gateway.dialects.native.schemas_sandboxes import CreateSandbox, ListSandboxes
 from warren.gateway.problems import InvalidFields
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.gateway.dialects.native import schemas, translate, translate_requests
+from warren.gateway.dialects.native import schemas_audit as schemas
+from warren.gateway.dialects.native import translate, translate_requests
 from warren.gateway.dialects.native.schemas_answers import AuditShown, ListOf
 from warren.gateway.operations import Answer, Operation, json_reply
 from warren.records import Scope

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from warren.errors import InvalidRequest
 from warren.gateway.bodies import read_body
-from warren.gateway.dialects.native import schemas, translate, translate_requests
+from warren.gateway.dialects.native import schemas_executions as schemas
+from warren.gateway.dialects.native import translate, translate_requests
 from warren.gateway.dialects.native.common import IDEMPOTENCY, execution_id, idempotency_key, sandbox_id
 from warren.gateway.dialects.native.events import EVENTS, EventWriter
 from warren.gateway.dialects.native.schemas_answers import ExecutionShown, ListOf, RecordedExecution

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.gateway.dialects.native import schemas, translate
+from warren.gateway.dialects.native import schemas_kernels as schemas
+from warren.gateway.dialects.native import translate
 from warren.gateway.dialects.native.common import kernel_name, sandbox_id
 from warren.gateway.dialects.native.schemas_answers import KernelShown, KernelsShown, RolledBack
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.gateway.dialects.native import schemas, translate, translate_requests
+from warren.gateway.dialects.native import translate, translate_requests
 from warren.gateway.dialects.native.schemas_answers import RunShown
+from warren.gateway.dialects.native.schemas_run import Run
 from warren.gateway.large import answer_with, measure_result
 from warren.gateway.operations import Answer, Operation, json_reply
 from warren.gateway.streaming import finish_unless_left
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 async def run_once(call: Call) -> ASGIApp:
     """Run something in a sandbox of its own."""
-    body = call.body(schemas.Run)
+    body = call.body(Run)
     shot = translate_requests.parse_one_shot(body, call.service.policy.limits_of(call.caller.principal.tenant))
     result = await finish_unless_left(call.receive, call.service.oneshots.run(call.caller, shot))
     size = measure_result(result.execution.result) + sum(len(file.content) for file in result.files)
@@ -36,7 +37,7 @@ OPERATIONS = (
         summary="Run something in a fresh sandbox that is gone afterwards",
         description="Files go in with the request, and the files that it created or modified come back with the "
         "answer. A client that goes away ends it.",
-        body=schemas.Run,
+        body=Run,
         example={"code": 'print(open("in.txt").read().upper())', "files": [{"path": "in.txt", "text": "hello"}]},
         answers=(Answer(description="How it ended, and what it left.", model=RunShown),),
         errors=(404, 409, 501, 502),

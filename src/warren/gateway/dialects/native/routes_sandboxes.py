@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warren.errors import Forbidden
-from warren.gateway.dialects.native import schemas, translate, translate_requests
+from warren.gateway.dialects.native import schemas_sandboxes as schemas
+from warren.gateway.dialects.native import translate, translate_requests
 from warren.gateway.dialects.native.common import IDEMPOTENCY, idempotency_key, sandbox_id
 from warren.gateway.dialects.native.schemas_answers import ListOf, SandboxShown, UsageShown
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply

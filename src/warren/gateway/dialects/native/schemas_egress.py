@@ -1,16 +1,26 @@
-"""What the native API takes and answers about the way out: grants and brokered secrets."""
+"""What the native API takes and answers about the way out: what a sandbox may reach, grants and brokered secrets."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from warren.core.egress import MAX_GRANT_S, MAX_SECRET_HOSTS, MAX_VALUE
-from warren.gateway.dialects.native.schemas import Body, EgressRuleBody, EnvName
-from warren.gateway.host_pattern import NAME
+from warren.core.egress_rules import MAX_PORTS, MAX_RULES, METHODS
+from warren.gateway.dialects.native.schemas import Body, EnvName, Port
+from warren.gateway.host_pattern import NAME, TARGET
 from warren.gateway.patterns import matching
 
+Target = Annotated[
+    str,
+    matching(
+        TARGET,
+        "be the name of a host (other letters as xn--…), a glob such as *.example.org, an address or a network",
+        max_length=253,
+    ),
+]
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 HostName = Annotated[
     str, matching(NAME, "be the exact name of a host, such as api.example.org: no glob and no address", max_length=253)
 ]
@@ -22,6 +32,68 @@ SecretValue = Annotated[
         max_length=MAX_VALUE,
     ),
 ]
+
+
+class EgressRuleBody(Body):
+    """Something that a sandbox may reach."""
+
+    host: Target = Field(
+        description="A name, a glob of names, an address or a network. `*.example.org` is every name below it, and not "
+        "`example.org`. What is not public has to be named exactly, or by its address or network."
+    )
+    ports: Annotated[list[Port], Field(min_length=1, max_length=MAX_PORTS)] = Field(
+        default_factory=lambda: [80, 443], description="On these ports."
+    )
+    methods: Annotated[list[Method], Field(max_length=len(METHODS))] = Field(
+        default_factory=list,
+        description="With these methods, of plain HTTP only: a rule that has some allows no TLS. Empty is all.",
+    )
+
+
+class EgressBody(Body):
+    """What a sandbox may reach."""
+
+    # Nobody means both at once.
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"properties": {"mode": {"enum": ["packages", "rules", "open"]}}},
+                {"properties": {"rules": {"maxItems": 0}}},
+            ]
+        }
+    )
+
+    mode: Literal["none", "packages", "rules", "open"] = Field(
+        default="rules",
+        description="`none`: nothing. `packages`: the package indexes. `rules`: what a rule names. `open`: all that is "
+        "public. Rules add to what `packages` and `open` allow.",
+    )
+    rules: Annotated[list[EgressRuleBody], Field(max_length=MAX_RULES)] = Field(
+        default_factory=list, description="What may be reached besides."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.rules and self.mode == "none":
+            raise ValueError("with rules the mode is rules, packages or open, and not none")
+        return self
+
+
+def _from_word(value: object) -> object:
+    """Take a word for an object that has nothing else."""
+    if not isinstance(value, str):
+        return value
+    if value not in {"none", "packages", "open"}:
+        raise ValueError("write none, packages or open, or an object with rules")
+    return {"mode": value}
+
+
+EgressField = Annotated[
+    EgressBody,
+    BeforeValidator(_from_word, json_schema_input_type=Literal["none", "packages", "open"] | EgressBody),
+]
+"""A word, or a word and rules."""
+EGRESS_ABOUT = "What it may reach: `none`, `packages`, `open`, or an object with rules."
 
 
 class CreateGrant(EgressRuleBody):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from warren.core.signing import Kind
-from warren.gateway.dialects.native.schemas import Body, KernelName, MaxBytes, Port
+from warren.gateway.dialects.native.schemas import Body, KernelName, Port, as_whole
 
 _DAY_S = 86_400
 _NAMED = {Kind.PORT: "port", Kind.FILE: "path", Kind.TERMINAL: "terminal"}
 
+MaxBytes = Annotated[int, Field(ge=0, le=1 << 50), BeforeValidator(as_whole)]
 LinkPath = Annotated[str, StringConstraints(pattern=r"^[^\x00]{0,1023}[^\x00/]$")]
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from warren.egress import Egress, EgressMode, EgressRule
 
 if TYPE_CHECKING:
-    from warren.gateway.dialects.native import schemas
+    from warren.gateway.dialects.native.schemas_egress import EgressBody, EgressRuleBody
 
 
-def parse_egress(asked: schemas.EgressBody | None, network_enabled: bool | None = None) -> Egress | None:
+def parse_egress(asked: EgressBody | None, network_enabled: bool | None = None) -> Egress | None:
     """Build what a sandbox shall be able to reach; None is as the operator decided."""
     if asked is None:
         modes = {True: EgressMode.OPEN, False: EgressMode.NONE}
@@ -18,7 +18,7 @@ def parse_egress(asked: schemas.EgressBody | None, network_enabled: bool | None 
     return Egress(mode=EgressMode(asked.mode), rules=tuple(map(parse_rule, asked.rules)))
 
 
-def parse_rule(rule: schemas.EgressRuleBody) -> EgressRule:
+def parse_rule(rule: EgressRuleBody) -> EgressRule:
     """Build a rule."""
     return EgressRule(host=rule.host, ports=tuple(rule.ports), methods=tuple(rule.methods))
 

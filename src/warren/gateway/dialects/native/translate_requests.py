@@ -16,7 +16,15 @@ from warren.records import AuditQuery, SandboxQuery
 
 if TYPE_CHECKING:
     from warren.domain import Limits
-    from warren.gateway.dialects.native import schemas
+    from warren.gateway.dialects.native.schemas_audit import ListAudit
+    from warren.gateway.dialects.native.schemas_executions import RunFields
+    from warren.gateway.dialects.native.schemas_run import Run
+    from warren.gateway.dialects.native.schemas_sandboxes import (
+        CreateSandbox,
+        LimitFields,
+        ListSandboxes,
+        UpdateSandbox,
+    )
     from warren.records import Owner
 
 _LIMITS = (
@@ -29,13 +37,13 @@ _LIMITS = (
 )
 
 
-def parse_limits(body: schemas.LimitFields | schemas.Run, base: Limits) -> Limits | None:
+def parse_limits(body: LimitFields | Run, base: Limits) -> Limits | None:
     """Build the limits that were asked for over those that hold otherwise; None when nothing was."""
     chosen = {name: value * unit for field, name, unit in _LIMITS if (value := getattr(body, field, None)) is not None}
     return dataclasses.replace(base, **chosen) if chosen else None
 
 
-def parse_new_sandbox(body: schemas.CreateSandbox, base: Limits, idempotency_key: str | None) -> NewSandbox:
+def parse_new_sandbox(body: CreateSandbox, base: Limits, idempotency_key: str | None) -> NewSandbox:
     """Build what the core is asked for."""
     return NewSandbox(
         image=body.image,
@@ -51,7 +59,7 @@ def parse_new_sandbox(body: schemas.CreateSandbox, base: Limits, idempotency_key
     )
 
 
-def parse_changes(body: schemas.UpdateSandbox, base: Limits) -> SandboxChanges:
+def parse_changes(body: UpdateSandbox, base: Limits) -> SandboxChanges:
     """Build what the core is asked to change."""
     return SandboxChanges(
         metadata=body.metadata,
@@ -62,7 +70,7 @@ def parse_changes(body: schemas.UpdateSandbox, base: Limits) -> SandboxChanges:
     )
 
 
-def parse_sandbox_query(query: schemas.ListSandboxes, owner: Owner | None) -> SandboxQuery:
+def parse_sandbox_query(query: ListSandboxes, owner: Owner | None) -> SandboxQuery:
     """Build which sandboxes to list."""
     return SandboxQuery(
         owner=owner,
@@ -75,12 +83,12 @@ def parse_sandbox_query(query: schemas.ListSandboxes, owner: Owner | None) -> Sa
     )
 
 
-def parse_audit_query(query: schemas.ListAudit) -> AuditQuery:
+def parse_audit_query(query: ListAudit) -> AuditQuery:
     """Build which audit rows to list."""
     return AuditQuery(**query.model_dump())
 
 
-def parse_execution(body: schemas.RunFields, idempotency_key: str | None = None, **more: Any) -> NewExecution:
+def parse_execution(body: RunFields, idempotency_key: str | None = None, **more: Any) -> NewExecution:
     """Build what the core is asked to run. Raises InvalidRequest unless exactly one thing is to be run."""
     kind, code = _parse_kind(body)
     if body.stdin and body.stdin_base64:
@@ -105,7 +113,7 @@ def parse_execution(body: schemas.RunFields, idempotency_key: str | None = None,
     )
 
 
-def parse_one_shot(body: schemas.Run, base: Limits) -> OneShot:
+def parse_one_shot(body: Run, base: Limits) -> OneShot:
     """Build what the core is asked to run in a sandbox of its own. Raises InvalidRequest."""
     files: dict[str, bytes] = {}
     for file in body.files:
@@ -124,7 +132,7 @@ def parse_one_shot(body: schemas.Run, base: Limits) -> OneShot:
     )
 
 
-def _parse_kind(body: schemas.RunFields) -> tuple[ExecKind, str]:
+def _parse_kind(body: RunFields) -> tuple[ExecKind, str]:
     given = body.model_fields_set & {"command", "code", "argv"}
     if len(given) != 1:
         raise InvalidRequest("say what to run with exactly one of command, code and argv")

@@ -1,0 +1,124 @@
+"""What the native API takes about sandboxes: which to make, what to change and which to list."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from warren.domain import Storage
+from warren.gateway.bodies import REPEATED
+from warren.gateway.dialects.native.schemas import (
+    NO_NUL,
+    NO_OTHERS,
+    Body,
+    Env,
+    ImageName,
+    Paging,
+    SessionKey,
+    SkillIds,
+    as_whole,
+)
+from warren.gateway.dialects.native.schemas_egress import EGRESS_ABOUT, EgressField
+from warren.gateway.patterns import matching
+from warren.lifecycle import Status
+
+_YEAR_S = 366 * 86_400
+
+
+def _check_labels(labels: dict[str, str]) -> dict[str, str]:
+    # WHY: some dialects count everybody's sandboxes by it, and would let nobody make more.
+    if "dialect" in labels:
+        raise ValueError("the label dialect is Warren's own: choose another name")
+    return labels
+
+
+MemoryMb = Annotated[int, Field(ge=64, le=1 << 20), BeforeValidator(as_whole)]
+Pids = Annotated[int, Field(ge=16, le=32_768), BeforeValidator(as_whole)]
+DiskMb = Annotated[int, Field(ge=16, le=1 << 22), BeforeValidator(as_whole)]
+CheckpointMb = Annotated[int, Field(ge=0, le=65_536), BeforeValidator(as_whole)]
+Checkpoints = Annotated[int, Field(ge=0, le=8), BeforeValidator(as_whole)]
+Seconds = Annotated[float, Field(ge=0, le=_YEAR_S)]
+MetadataName = Annotated[str, matching(r"^[^\x00]{1,128}$", "have 1 to 128 characters, and no NUL")]
+MetadataValue = Annotated[str, matching(r"^[^\x00]*$", NO_NUL, max_length=1024)]
+Metadata = Annotated[
+    dict[MetadataName, MetadataValue],
+    Field(max_length=64, json_schema_extra=dict(NO_OTHERS)),
+    AfterValidator(_check_labels),
+]
+
+
+class LimitFields(Body):
+    """The limits of a sandbox that a caller may choose. What is absent is as the operator decided."""
+
+    memory_mb: MemoryMb | None = Field(default=None, description="Memory, in MiB.")
+    cpu: float | None = Field(default=None, ge=0.05, le=1024, description="Processors; parts of one are fine.")
+    pids: Pids | None = Field(default=None, description="Processes and threads.")
+    checkpoint_mb: CheckpointMb | None = Field(
+        default=None,
+        description="A kernel with more private memory than this is not checkpointed; 0 turns checkpoints off.",
+    )
+    checkpoints: Checkpoints | None = Field(default=None, description="Cells that a rollback can reach back.")
+
+
+class CreateSandbox(LimitFields):
+    """A sandbox to make. Everything is optional."""
+
+    image: ImageName | None = Field(default=None, description="What it is made from; `GET /images` lists them.")
+    disk_mb: DiskMb | None = Field(default=None, description="Size of the workspace, in MiB.")
+    storage: Storage = Field(
+        default=Storage.PERSISTENT,
+        description="`persistent`: the workspace survives a stop. `ephemeral`: it is gone then.",
+    )
+    idle_timeout_seconds: Seconds | None = Field(
+        default=None, description="Stopped after so long without use; 0 is never."
+    )
+    max_lifetime_seconds: Seconds | None = Field(
+        default=None, description="Destroyed after so long, used or not; 0 is never."
+    )
+    session_key: SessionKey | None = Field(
+        default=None, description="The same key always gives you the same sandbox, resumed if it was stopped."
+    )
+    env: Env = Field(default_factory=dict, description="Environment of everything that runs in it. Never shown again.")
+    metadata: Metadata = Field(default_factory=dict, description="Your own labels; lists can be filtered by them.")
+    skill_ids: SkillIds = Field(
+        default_factory=list, description="Skills to have in `/workspace/skills`, by id; `GET /skills` lists them."
+    )
+    egress: EgressField | None = Field(
+        default=None, description=f"{EGRESS_ABOUT} The operator decides where it is absent."
+    )
+    network_enabled: bool | None = Field(
+        default=None, description="A short word for `egress`, which wins: true is `open`, and false is `none`."
+    )
+
+
+class UpdateSandbox(LimitFields):
+    """What to change. What is absent or null stays."""
+
+    idle_timeout_seconds: Seconds | None = Field(
+        default=None, description="Stopped after so long without use; 0 is never."
+    )
+    max_lifetime_seconds: Seconds | None = Field(
+        default=None, description="Destroyed so long after it was made; 0 is never."
+    )
+    metadata: Metadata | None = Field(default=None, description="Replaces all labels.")
+    egress: EgressField | None = Field(
+        default=None, description=f"{EGRESS_ABOUT} In force at once: connections that it does not allow are cut."
+    )
+
+
+class ListSandboxes(Paging):
+    """Which sandboxes to list, newest first."""
+
+    status: list[Status] = Field(
+        default_factory=list, max_length=6, json_schema_extra=dict(REPEATED), description="Only these; may be repeated."
+    )
+    image: ImageName | None = Field(default=None, description="Only of this image.")
+    session_key: SessionKey | None = Field(default=None, description="Only the one of this session key.")
+    metadata: list[Annotated[str, matching(r"^[^\x00=]{1,128}=[^\x00]{0,1024}$", "be name=value")]] = Field(
+        default_factory=list,
+        max_length=16,
+        json_schema_extra=dict(REPEATED),
+        description="Only with this label, as `name=value`; may be repeated.",
+    )
+    everybody: bool = Field(default=False, description="Other people's too; for admins.")
