@@ -25,6 +25,7 @@ def build_sources(settings: PackageSettings, tools: Tools) -> PackageSources:
     """Build what is asked."""
     return PackageSources(
         python=tuple(_python(settings, tools)),
+        is_merged=_find_strategy(settings, tools) == "merge",
         npm=_npm(settings, tools),
         hosts=frozenset(host.lower() for host in settings.hosts),
         ca_files=tuple(filter(None, (settings.ca_file, *tools.ca_files))),
@@ -37,15 +38,27 @@ def build_sources(settings: PackageSettings, tools: Tools) -> PackageSources:
 
 def _python(settings: PackageSettings, tools: Tools) -> Iterator[Source]:
     index, extra, links = settings.python_index, settings.python_extra_indexes, settings.python_find_links
-    if not (index or extra or links):
+    if not _has_own(settings):
         index = "" if tools.no_index else tools.index or _PYTHON_INDEX
         extra, links = tuple([] if tools.no_index else tools.extra_indexes), tuple(tools.find_links)
+        for url in [] if tools.no_index else tools.first_indexes:
+            yield _source(url)
     if index:
         yield _source(index, _basic(settings.python_credentials))
     for url in extra:
         yield _source(url)
     for url in links:
         yield _source(url, is_links=True)
+
+
+def _has_own(settings: PackageSettings) -> bool:
+    return bool(settings.python_index or settings.python_extra_indexes or settings.python_find_links)
+
+
+def _find_strategy(settings: PackageSettings, tools: Tools) -> str:
+    if settings.index_strategy != "auto":
+        return settings.index_strategy
+    return "first" if _has_own(settings) else tools.strategy
 
 
 def _npm(settings: PackageSettings, tools: Tools) -> Source:

@@ -76,6 +76,8 @@ class Shelf:
         self.packuments: dict[str, dict[str, Any]] = {}
         self.redirects: dict[str, str] = {}
         self.is_html = False
+        self.down = False
+        """Whether everything is answered with 503."""
         self.garbage: bytes | None = None
         """What is answered for every page, where that is set."""
         self.max_age: int | None = 0
@@ -149,6 +151,7 @@ def _anchor(file: dict[str, Any]) -> str:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
     shelf: Shelf
 
 
@@ -169,7 +172,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, shelf: Shelf, path: str) -> None:
         name = path.removeprefix("/npm/").replace("%2F", "/")
         project = path.removeprefix("/simple/").strip("/")
-        if path in shelf.redirects:
+        if shelf.down:
+            self._send(503, b"")
+        elif path in shelf.redirects:
             self._send(302, b"", location=shelf.redirects[path])
         elif path in shelf.files:
             self._send_file(shelf, path, shelf.files[path])

@@ -91,12 +91,33 @@ def test_uvs_configuration_is_honoured_too(tmp_path: Path) -> None:
     in_file = build(tmp_path)
     in_env = build(tmp_path, UV_DEFAULT_INDEX="https://env.example.com/simple", UV_INDEX="a=https://a.example.com/s")
 
-    assert urls(in_file) == ["https://first.example.com/simple/", "https://more.example.com/simple/"]
+    # uv asks its default index last.
+    assert urls(in_file) == ["https://more.example.com/simple/", "https://first.example.com/simple/"]
     assert urls(in_env) == [
-        "https://env.example.com/simple/",
         "https://a.example.com/s/",
         "https://more.example.com/simple/",
+        "https://env.example.com/simple/",
     ]
+
+
+def test_several_indexes_are_taken_as_whoever_named_them_takes_them(tmp_path: Path) -> None:
+    of_pip = {"PIP_INDEX_URL": "https://a.example.com/", "PIP_EXTRA_INDEX_URL": "https://b.example.com/"}
+    of_uv = {"UV_INDEX": "https://c.example.com/"}
+    of_ours = {"WARREN_PACKAGES_PYTHON_INDEX": "https://d.example.com/"}
+    ways = {
+        "nothing": build(tmp_path),
+        "pip": build(tmp_path, **of_pip),
+        "uv": build(tmp_path, **of_uv),
+        "both": build(tmp_path, **of_pip, **of_uv),
+        "unsafe": build(tmp_path, **of_uv, UV_INDEX_STRATEGY="unsafe-best-match"),
+        "half unsafe": build(tmp_path, **of_pip, UV_INDEX_STRATEGY="unsafe-first-match"),
+        "ours": build(tmp_path, **of_pip, **of_ours),
+        "chosen": build(tmp_path, **of_uv, **of_ours, WARREN_PACKAGES_INDEX_STRATEGY="merge"),
+        "chosen first": build(tmp_path, **of_pip, WARREN_PACKAGES_INDEX_STRATEGY="first"),
+    }
+
+    assert {name for name, sources in ways.items() if sources.is_merged} == {"pip", "unsafe", "chosen"}
+    assert urls(ways["both"]) == ["https://c.example.com/", "https://a.example.com/", "https://b.example.com/"]
 
 
 def test_npms_configuration_is_honoured_with_its_token(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -16,13 +15,12 @@ from warren.core import package_npm, package_python
 from warren.core.package_fetch import MAX_PAGE, Unfetched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from warren.core.package_pages import Page, Pages, Turn
     from warren.core.package_python import File
     from warren.core.package_sources import PackageSources, Source
 
-_RENDERED_BYTES = 16 << 20
+    _Said = tuple[list[File], str, bool]
+    """Files, what changes with them, and whether the index could not be asked whether it still says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +58,27 @@ class Catalog:
 
     async def python(self, project: str, turn: Turn) -> Project:
         """Put together what the Python indexes have. Raises Unfetched and Overloaded."""
-        said: list[tuple[list[File], str, bool] | None] = [None] * len(self._sources.python)
+        said: list[_Said | None] = [None] * len(self._sources.python)
         failures: list[Unfetched] = []
 
-        async def ask(at: int, source: Source) -> None:
+        async def ask(at: int, source: Source) -> bool:
+            """Say whether it has the project, or may have it and cannot be asked."""
             try:
                 said[at] = await self._ask(source, project, turn)
             except Unfetched as error:
-                if not error.is_missing:
-                    failures.append(error)
+                if error.is_missing:
+                    return False
+                failures.append(error)
+            return True
 
         async with anyio.create_task_group() as tasks:
+            is_found = False
             for at, source in enumerate(self._sources.python):
-                tasks.start_soon(ask, at, source)
+                if self._sources.is_merged or source.is_links:
+                    tasks.start_soon(ask, at, source)
+                elif not is_found:
+                    # One after the other: those behind the one that counts are not even told the name.
+                    is_found = await ask(at, source)
         pages = [(source, page[0]) for source, page in zip(self._sources.python, said, strict=True) if page and page[0]]
         if not pages:
             raise failures[0] if failures else Unfetched(f"no package index has {project}", is_missing=True)
@@ -88,9 +94,11 @@ class Catalog:
         headers = {"Accept": package_npm.ACCEPT}
         return await self._pages.get(url, source, headers, package_npm.parse_page, turn), source
 
-    async def _ask(self, source: Source, project: str, turn: Turn) -> tuple[list[File], str, bool]:
+    async def _ask(self, source: Source, project: str, turn: Turn) -> _Said:
         if source.path is not None:
             files = await to_thread.run_sync(_read_local, source, project)
+            if not files:
+                raise Unfetched("the local package index has no such project", is_missing=True)
             return files, "\n".join(sorted(f"{file['name']}{file['sha256']}" for file in files)), False
         headers = {"Accept": package_python.ACCEPT}
         if source.is_links:
@@ -103,30 +111,6 @@ class Catalog:
 
         page = await self._pages.get(f"{source.url}{project}/", source, headers, parse, turn)
         return page.content, page.stamp, page.is_stale
-
-
-class Rendered:
-    """Pages as they are sent, the last few of them."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
-        self._bytes = 0
-        self._writing = anyio.Semaphore(2)
-
-    async def get(self, key: tuple[str, ...], render: Callable[[], bytes]) -> bytes:
-        """Return a page that was written under this key, or write it."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        async with self._writing:
-            # Whoever waited may find it written by now.
-            found = self._kept[key] if key in self._kept else await to_thread.run_sync(render)
-        if key not in self._kept:
-            self._kept[key] = found
-            self._bytes += len(found)
-        while self._bytes > _RENDERED_BYTES and len(self._kept) > 1:
-            self._bytes -= len(self._kept.popitem(last=False)[1])
-        return found
 
 
 def _read_local(source: Source, project: str) -> list[File]:

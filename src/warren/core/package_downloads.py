@@ -14,6 +14,7 @@ import anyio
 from anyio import to_thread
 
 from warren.core.package_fetch import Unfetched
+from warren.core.waiting import Gate
 from warren.errors import Overloaded, StoreError
 
 if TYPE_CHECKING:
@@ -25,9 +26,14 @@ if TYPE_CHECKING:
     from warren.core.package_fetch import Fetched
     from warren.core.package_sources import Digest
     from warren.core.package_store import Incoming, PackageStore
+    from warren.records import Owner
 
-MAX_DOWNLOADS = 8
-MAX_WAITING = 64
+    Fetch = Callable[[], AbstractAsyncContextManager[Fetched]]
+
+MAX_DOWNLOADS = 24
+"""At once; what is free of them is shared among owners."""
+MAX_WAITING = 256
+WAIT_S = 60.0
 PATIENCE_S = 30.0
 """How long a download goes on that nobody reads."""
 _PIECE = 256 << 10
@@ -56,6 +62,10 @@ class Download:
         self.incoming: Incoming | None = None
         self.scope = anyio.CancelScope()
         """What ends it: some time after nobody reads it any more."""
+        self.lines: dict[Owner, anyio.CancelScope] = {}
+        """In which it waits for a place: in that of each owner who wants it, so that none waits for another's."""
+        self.placed: Owner | None = None
+        """Whose place it has."""
         self.is_left = anyio.Event()
         self._is_begun = False
         self._is_good = False
@@ -75,6 +85,18 @@ class Download:
             self.is_left.set()
             # Not at once: installers look at a part of a file, and then ask for all of it.
             self.scope.deadline = anyio.current_time() + PATIENCE_S
+
+    def leave_lines(self) -> None:
+        """Wait for a place no longer."""
+        for line in self.lines.values():
+            line.cancel()
+
+    async def wait_placed(self) -> None:
+        """Wait until it has a place. Raises Overloaded when it gets none."""
+        while self.placed is None:
+            if self.failure is not None:
+                raise self.failure
+            await self._changed.wait()
 
     def begin(self, size: int | None, incoming: Incoming) -> None:
         """Note that it has begun to come."""
@@ -135,8 +157,14 @@ class Downloads:
         self._file_bytes = file_bytes
         self._coming: dict[str, Download] = {}
         self._all: set[Download] = set()
-        self._places = anyio.Semaphore(MAX_DOWNLOADS)
-        self._waiting = 0
+        self._places = Gate(
+            "downloads of packages",
+            places=MAX_DOWNLOADS,
+            waiting=MAX_WAITING,
+            wait_s=WAIT_S,
+            on_refused=_nothing,
+            shared=True,
+        )
         self._tasks = tasks
 
     def close(self) -> None:
@@ -146,23 +174,22 @@ class Downloads:
             download.is_left.set()
 
     @contextlib.asynccontextmanager
-    async def join(
-        self, wanted: Wanted, fetch: Callable[[], AbstractAsyncContextManager[Fetched]]
-    ) -> AsyncIterator[Download]:
-        """Have the download of a file, begun if it is not, for as long as the body reads it. Raises Overloaded."""
+    async def join(self, wanted: Wanted, owner: Owner, fetch: Fetch) -> AsyncIterator[Download]:
+        """Have the download of a file, begun if it is not, for as long as the body reads it."""
         key = "" if wanted.digest is None else str(wanted.digest)
         download = self._coming.get(key)
         if download is None:
             download = self._start(key, wanted, fetch)
+        if download.placed is None and owner not in download.lines:
+            download.lines[owner] = anyio.CancelScope()
+            self._tasks.start_soon(self._wait, download, owner)
         download.come()
         try:
             yield download
         finally:
             download.leave()
 
-    def _start(self, key: str, wanted: Wanted, fetch: Callable[[], AbstractAsyncContextManager[Fetched]]) -> Download:
-        if self._waiting >= MAX_WAITING:
-            raise Overloaded("too many packages are being downloaded: try again in a moment")
+    def _start(self, key: str, wanted: Wanted, fetch: Fetch) -> Download:
         download = Download(wanted)
         self._all.add(download)
         if key:
@@ -170,22 +197,37 @@ class Downloads:
         self._tasks.start_soon(self._run, key, download, fetch)
         return download
 
-    async def _run(
-        self, key: str, download: Download, fetch: Callable[[], AbstractAsyncContextManager[Fetched]]
-    ) -> None:
+    async def _wait(self, download: Download, owner: Owner) -> None:
+        """Wait for a place in the line of one who wants it. The first place that any of them gets is its place."""
+        refused: Overloaded | None = None
+        with download.lines[owner]:
+            try:
+                await self._places.enter(owner)
+            except Overloaded as error:
+                refused = error
+            else:
+                if download.placed is None and download.failure is None:
+                    download.placed = owner
+                    download.leave_lines()
+                else:
+                    self._places.leave(owner)
+        del download.lines[owner]
+        if refused is not None and not download.lines and download.placed is None:
+            download.failure = download.failure or refused
+        download.tell()
+
+    async def _run(self, key: str, download: Download, fetch: Fetch) -> None:
         failure: Exception | None = Unfetched("the download was given up")
         try:
             with download.scope:
-                self._waiting += 1
-                try:
-                    await self._places.acquire()
-                finally:
-                    self._waiting -= 1
-                try:
-                    failure = await self._try(download, fetch)
-                finally:
-                    self._places.release()
+                await download.wait_placed()
+                failure = await self._try(download, fetch)
+        except Overloaded as error:
+            failure = error
         finally:
+            download.leave_lines()
+            if download.placed is not None:
+                self._places.leave(download.placed)
             self._forget(key, download)
             download.end(failure)
             with anyio.CancelScope(shield=True):
@@ -201,9 +243,7 @@ class Downloads:
         if self._coming.get(key) is download:
             del self._coming[key]
 
-    async def _try(
-        self, download: Download, fetch: Callable[[], AbstractAsyncContextManager[Fetched]]
-    ) -> Exception | None:
+    async def _try(self, download: Download, fetch: Fetch) -> Exception | None:
         try:
             async with fetch() as answer:
                 await self._copy(download, answer)
@@ -240,6 +280,10 @@ class Downloads:
 
     def _too_large(self, download: Download) -> Unfetched:
         return Unfetched(f"{download.wanted.name} has more than the {self._file_bytes} bytes of packages.file_bytes")
+
+
+def _nothing(_why: str) -> None:
+    """Do nothing: the answer says it."""
 
 
 async def _gather(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

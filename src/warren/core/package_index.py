@@ -20,10 +20,11 @@ from anyio import to_thread
 from warren.core import package_npm, package_python
 from warren.core.egress_inner import InnerAnswer
 from warren.core.package_bodies import Body, build_head, read_file
-from warren.core.package_catalog import Catalog, Rendered
+from warren.core.package_catalog import Catalog
 from warren.core.package_downloads import Downloads, Wanted
 from warren.core.package_fetch import Fetched, Fetcher, Unfetched
 from warren.core.package_pages import Pages, Turn
+from warren.core.package_rendered import Rendered
 from warren.core.package_sources import Digest, normalise, path_of
 from warren.core.package_store import PackageStore
 from warren.core.waiting import Gate
@@ -94,7 +95,7 @@ class PackageIndex:
             self._fetcher = Fetcher(sources)
             self._downloads = Downloads(self._store, sources.file_bytes, self._tasks)
             self._catalog = Catalog(sources, Pages(self._store, self._fetcher, sources.page_s))
-            self._rendered = Rendered()
+            self._rendered = Rendered(self._folder)
             self._large = Gate(
                 "large pages of package indexes", places=2, waiting=1024, wait_s=_LARGE_S, on_refused=_nothing
             )
@@ -148,8 +149,8 @@ class PackageIndex:
             headers["warning"] = '110 - "the package index cannot be reached"'
         if request.headers.get("if-none-match") == etag:
             return InnerAnswer(status=304, headers=headers)
-        body = await self._rendered.get(key, render)
-        return InnerAnswer(status=200, headers={**headers, "content-length": str(len(body))}, body=body)
+        page = await self._rendered.get(key, render)
+        return InnerAnswer(status=200, headers={**headers, "content-length": str(page.size)}, body=page.body)
 
     async def _python_file(self, request: InnerRequest, project: str, digest: str, name: str) -> InnerAnswer:
         is_metadata = name.endswith(".metadata")
@@ -196,7 +197,7 @@ class PackageIndex:
     ) -> InnerAnswer:
         async with contextlib.AsyncExitStack() as opening:
             download = await opening.enter_async_context(
-                self._downloads.join(wanted, lambda: self._fetch(wanted.url, source))
+                self._downloads.join(wanted, request.owner, lambda: self._fetch(wanted.url, source))
             )
             await download.wait_begun()
             status, start, stop, headers = build_head(request, download.size, _name(wanted))

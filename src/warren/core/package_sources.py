@@ -40,6 +40,8 @@ class PackageSources:
     """All of them, and what may be kept of what they have."""
 
     python: tuple[Source, ...] = ()
+    is_merged: bool = False
+    """Whether the files of all indexes count; else those of the first that has a project, and of what is links."""
     npm: Source | None = None
     hosts: frozenset[str] = frozenset()
     """Where else an index may lead to, also if their addresses are not public."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -39,7 +39,14 @@ class PackageSettings(Group):
         "the next two is set, it is as pip and uv are configured on this host.",
     )
     python_extra_indexes: Indexes = Field(
-        default=(), description="Further indexes. As with pip, all are asked, and the best version of any is taken."
+        default=(), description="Further indexes, asked in this order; see `index_strategy`."
+    )
+    index_strategy: Literal["auto", "first", "merge"] = Field(
+        default="auto",
+        description="What counts when several indexes have a Python project. `first`: the first that has it, alone, so "
+        "that nobody can put a higher version of a private project into another index. `merge`: the best version of "
+        "any, as pip does it. `auto`: `first` for indexes that are set here and where uv is configured on this host "
+        "(unless its `index-strategy` is `unsafe-best-match`), `merge` where only pip is.",
     )
     python_find_links: Indexes = Field(default=(), description="Folders, or pages, of Python packages.")
     python_credentials: SecretStr | None = Field(default=None, description="`user:password` for `python_index`.")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _MAX_FILE = 1 << 20
+_UV_MERGES = "unsafe-best-match"
+"""What uv calls it to take the best version of any index."""
 
 
 @dataclass(slots=True)
@@ -21,7 +23,12 @@ class Tools:
     """What they say. The lists are in the order in which they are asked."""
 
     index: str = ""
+    first_indexes: list[str] = field(default_factory=list)
+    """What uv asks before that one: its default index is its last."""
     extra_indexes: list[str] = field(default_factory=list)
+    """What pip asks besides."""
+    strategy: str = ""
+    """`first` or `merge`: how these would take a project that several indexes have. Empty: nothing names an index."""
     find_links: list[str] = field(default_factory=list)
     no_index: bool = False
     registry: str = ""
@@ -34,8 +41,11 @@ class Tools:
 def read_tools(environ: Mapping[str, str], etc: str = "/etc") -> Tools:
     """Read the environment and the files; what cannot be read counts as not there."""
     found = Tools()
-    for said in _python_layers(environ, etc):
+    layers = list(_python_layers(environ, etc))
+    found.strategy = _find_strategy(layers)
+    for said in layers:
         found.index = found.index or said.get("index", "")
+        _extend(found.first_indexes, said.get("first", ()))
         _extend(found.extra_indexes, said.get("extra", ()))
         _extend(found.find_links, said.get("links", ()))
         found.no_index = found.no_index or bool(said.get("no_index"))
@@ -54,6 +64,17 @@ def _extend(known: list[str], more: Iterable[str]) -> None:
     known += [each for each in more if each and each not in known]
 
 
+def _find_strategy(layers: list[dict[str, Any]]) -> str:
+    """Find how a project that several indexes have is taken: uv's way where uv is configured, nobody can abuse it."""
+    of_uv = [said for said in layers if "first" in said]
+    chosen = next((said["strategy"] for said in of_uv if said["strategy"]), "")
+    if chosen:
+        return "merge" if chosen == _UV_MERGES else "first"
+    if any(said["index"] or said["first"] for said in of_uv):
+        return "first"
+    return "merge" if any(said.get("index") or said.get("extra") for said in layers) else ""
+
+
 def _python_layers(environ: Mapping[str, str], etc: str) -> Iterator[dict[str, Any]]:
     """Yield what each place says, the strongest first."""
     named = [
@@ -61,7 +82,8 @@ def _python_layers(environ: Mapping[str, str], etc: str) -> Iterator[dict[str, A
     ]
     yield {
         "index": environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or "",
-        "extra": [*named, *_words(environ, "UV_EXTRA_INDEX_URL")],
+        "first": [*named, *_words(environ, "UV_EXTRA_INDEX_URL")],
+        "strategy": environ.get("UV_INDEX_STRATEGY", ""),
         "links": environ.get("UV_FIND_LINKS", "").replace(",", " ").split(),
     }
     yield _pip({name[4:].lower().replace("_", "-"): value for name, value in environ.items() if name[:4] == "PIP_"})
@@ -123,10 +145,11 @@ def _read_uv(path: str) -> dict[str, Any]:
         chosen = [each["url"] for each in indexes if each.get("default")]
         return {
             "index": (chosen or [said.get("index-url") or pip.get("index-url") or ""])[0],
-            "extra": [
+            "first": [
                 *(each["url"] for each in indexes if not each.get("default")),
                 *said.get("extra-index-url", pip.get("extra-index-url", [])),
             ],
+            "strategy": said.get("index-strategy", pip.get("index-strategy", "")),
             "links": list(said.get("find-links", pip.get("find-links", []))),
             "no_index": bool(said.get("no-index", pip.get("no-index", False))),
         }

@@ -26,6 +26,8 @@ class Mirror:
 
     def __init__(self, index: PackageDoor) -> None:
         self.index = index
+        self.owner = Owner("default", "ann")
+        """Who asks."""
 
     async def ask(self, target: str, *, method: str = "GET", **headers: str) -> Reply:
         """Ask for something, and read all of it."""
@@ -39,7 +41,7 @@ class Mirror:
         """Ask for something, and read nothing of it."""
         request = InnerRequest(
             sandbox_id="sbx_00000000",
-            owner=Owner("default", "ann"),
+            owner=self.owner,
             method=method,
             target=target.removeprefix(HOST),
             headers={name.replace("_", "-"): value for name, value in headers.items()},

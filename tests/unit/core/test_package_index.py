@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import threading
 from typing import TYPE_CHECKING
 
 import anyio
@@ -13,14 +14,19 @@ import pytest
 
 from api.package_server import build_wheel, shelving
 from unit.core.mirrored import HOST, JSON, Mirror, mirroring
+from warren.core.package_downloads import MAX_DOWNLOADS
 from warren.core.package_setup import PackageDoor, PackageSetup
 from warren.core.package_sources import Source
 from warren.package_sources import build_sources
+from warren.records import Owner
 from warren.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+
+DEADLINE_S = 60.0
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
@@ -222,7 +228,7 @@ def test_several_indexes_and_folders_are_one(tmp_path: Path) -> None:
             second.put("little", "2.0")
             links = Source(url=f"file://{folder}", is_links=True)
             sources = (Source(url=first.url), Source(url=second.url), Source(url=f"file://{simple}/"), links)
-            async with mirroring(tmp_path / "kept", *sources) as mirror:
+            async with mirroring(tmp_path / "kept", *sources, is_merged=True) as mirror:
                 files = {file["filename"].split("-")[1]: file for file in await mirror.page("little")}
                 bodies = {version: (await mirror.ask(file["url"])).body for version, file in files.items()}
                 local = await mirror.download("local")
@@ -233,6 +239,99 @@ def test_several_indexes_and_folders_are_one(tmp_path: Path) -> None:
         # What has no hash is read from its folder each time.
         assert files["3.0"]["hashes"] == {}
         assert len(os.listdir(tmp_path / "kept" / "files")) == 3
+
+    run(body)
+
+
+def test_a_project_is_of_the_first_index_that_has_it_and_nobody_else_is_told_its_name(tmp_path: Path) -> None:
+    async def body() -> None:
+        (tmp_path / "wheels").mkdir()
+        (tmp_path / "wheels" / "private-0.5-py3-none-any.whl").write_bytes(build_wheel("private", "0.5"))
+        with shelving() as own, shelving() as public:
+            own.put("private", "1.0")
+            own.pages["reserved"] = []
+            for name in ("private", "reserved", "public"):
+                public.put(name, "99.0")
+            links = Source(url=f"file://{tmp_path}/wheels", is_links=True)
+            empty = Source(url=f"file://{tmp_path}/nothing/")
+            sources = (empty, Source(url=own.url), Source(url=public.url), links)
+            async with mirroring(tmp_path / "kept", *sources) as mirror:
+                files = [file["filename"].split("-")[1] for file in await mirror.page("private")]
+                got = await mirror.download("private")
+                reserved = await mirror.ask("/pypi/simple/reserved/", **JSON)
+                elsewhere = await mirror.download("public")
+            own.down = True
+            async with mirroring(tmp_path / "new", *sources) as mirror:
+                unasked = await mirror.ask("/pypi/simple/reserved/", **JSON)
+
+        assert files == ["1.0", "0.5"]
+        assert got.body == build_wheel("private", "1.0")
+        # A name that is taken is taken, also without files; and who cannot be asked may have it.
+        assert (reserved.status, unasked.status) == (404, 502)
+        assert elsewhere.body == build_wheel("public", "99.0")
+        assert [path for path in public.asked if "private" in path or "reserved" in path] == []
+
+    run(body)
+
+
+def test_one_who_downloads_much_and_slowly_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    async def body() -> None:
+        with shelving() as shelf:
+            hold = threading.Event()
+            paths = {f"slow{number}": shelf.put(f"slow{number}", "1.0") for number in range(MAX_DOWNLOADS + 16)}
+            shelf.held |= dict.fromkeys(paths.values(), hold)
+            shelf.put("quick", "1.0")
+            got: dict[str, bytes] = {}
+
+            async def download(mirror: Mirror, name: str) -> None:
+                got[name] = (await mirror.download(name)).body
+
+            async with mirroring(tmp_path, shelf) as mirror, anyio.create_task_group() as tasks:
+                for name in paths:
+                    tasks.start_soon(download, mirror, name)
+                with anyio.fail_after(DEADLINE_S):
+                    while len(set(shelf.asked) & set(paths.values())) < MAX_DOWNLOADS * 2 // 3:  # noqa: ASYNC110
+                        await anyio.sleep(0.01)
+                    other = Mirror(mirror.index)
+                    other.owner = Owner("other", "bob")
+                    quick = await other.download("quick")
+                    # What waits behind all of them does not wait there for whoever else wants it.
+                    waiting = next(name for name, path in paths.items() if path not in shelf.asked)
+                    del shelf.held[paths[waiting]]
+                    joined = await other.download(waiting)
+                before = set(got)
+                hold.set()
+
+        assert quick.body == build_wheel("quick", "1.0")
+        assert joined.body == build_wheel(waiting, "1.0")
+        assert before <= {waiting}
+        assert got == {name: build_wheel(name, "1.0") for name in paths}
+
+    run(body)
+
+
+def test_large_pages_are_read_from_a_file_that_is_there_as_long_as_somebody_reads_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        with shelving() as shelf:
+            shelf.put("large", "1.0")
+            entry = shelf.pages["large"][0]
+            shelf.pages["large"] = [
+                {**entry, "filename": f"large-{number}.0-py3-none-any.whl"} for number in range(3000)
+            ]
+            async with mirroring(tmp_path, shelf) as mirror:
+                whole = await mirror.ask("/pypi/simple/large/", **JSON)
+                before = len(os.listdir("/proc/self/fd"))
+                begun = [(await mirror.begin("/pypi/simple/large/", **JSON))[2] for _ in range(20)]
+                firsts = [await anext(each) for each in begun]
+                held = len(os.listdir("/proc/self/fd"))
+                rest = b"".join([piece async for piece in begun[0]])
+                for each in begun:
+                    await each.aclose()
+
+        assert len(json.loads(whole.body)["files"]) == 3000
+        assert (held, {len(first) for first in firsts}) == (before, {256 << 10})
+        assert firsts[0] + rest == whole.body
+        assert whole.headers["content-length"] == str(len(whole.body))
 
     run(body)
 
