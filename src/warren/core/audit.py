@@ -7,13 +7,13 @@ import dataclasses
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from warren.core.audit_details import bound_details
 from warren.core.refusals import WINDOW_S, Refusals
-from warren.errors import Forbidden, StoreError
+from warren.errors import Error, Forbidden, StoreError
 from warren.records import AuditEntry, Scope
 
 if TYPE_CHECKING:
@@ -85,6 +85,27 @@ class Audit:
         """Note, and wait until it is on disk. Raises StoreError when it cannot be yet; it stays in line."""
         self.note(caller, action, outcome=outcome, sandbox_id=sandbox_id, execution_id=execution_id, **details)
         await self.flush()
+
+    @contextlib.asynccontextmanager
+    async def operation(
+        self, caller: Caller, action: str, *, unfinished: str = "cancelled", with_message: bool = False, **details: Any
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Write down what becomes of an operation, before anybody is told; the body may add details.
+
+        `unfinished` is its outcome when neither it nor an Error ends it, and `with_message` adds what an Error says.
+        """
+        outcome = unfinished
+        try:
+            yield details
+            outcome = "ok"
+        except Error as error:
+            outcome = error.code
+            if with_message:
+                details["error"] = str(error)
+            raise
+        finally:
+            self.note(caller, action, outcome=outcome, **details)
+            await self.settle()
 
     def refuse(self, reason: str, *, address: str = "", request_id: str = "", who: Principal | None = None) -> None:
         """Note a failed login. Many in a minute become one entry with their count."""

@@ -93,20 +93,12 @@ class ToolCallbacks:
         Raises InvalidRequest for names that cannot be, and for an address that may not be called.
         """
         self._audit.check_writable()
-        outcome = "abandoned"
-        try:
+        noted: dict[str, Any] = {"sandbox_id": sandbox_id, "tools": len(new.tools)}
+        async with self._audit.operation(caller, "callbacks.register", unfinished="abandoned", **noted):
             _check_tools(new.tools)
             await self._targets.check(new.url, new.peer)
             async with self._sandboxes.use(caller, sandbox_id) as place:
-                path = await self._install(place, new)
-            outcome = "ok"
-        except Error as error:
-            outcome = error.code
-            raise
-        finally:
-            self._audit.note(caller, "callbacks.register", outcome=outcome, sandbox_id=sandbox_id, tools=len(new.tools))
-            await self._audit.settle()
-        return path
+                return await self._install(place, new)
 
     async def attach(self, sandbox_id: str, link: Link) -> None:
         """Serve what programs say on a connection that was just opened, where tools are registered."""

@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import functools
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 from anyio import from_thread, to_thread
 
+from warren.core.access import check_may
 from warren.core.images import BuildStep, Stop
-from warren.errors import Conflict, Error, Forbidden
+from warren.errors import Conflict, Error
 from warren.records import SandboxQuery, Scope
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class ImageBuilds:
 
     async def start(self, caller: Caller, name: str) -> Build | None:
         """Begin to build an image, or join who builds it; None when it is built. Raises NotFound and Conflict."""
-        _check_admin(caller)
+        check_may(caller, Scope.ADMIN)
         spec, status = await self.status(name)
         if self._running is not None:
             if self._running.image != spec.name:
@@ -134,9 +135,11 @@ class ImageBuilds:
 
         Raises NotFound, and Conflict while it is built or sandboxes need it.
         """
-        _check_admin(caller)
+        check_may(caller, Scope.ADMIN)
         spec, status = await self.status(name)
-        async with self._audited(caller, "image.remove", image=spec.name, stale_only=stale_only) as noted:
+        async with self._audit.operation(
+            caller, "image.remove", with_message=True, image=spec.name, stale_only=stale_only
+        ) as noted:
             if self._running is not None and self._running.image == spec.name:
                 raise Conflict(f"image {spec.name} is being built: wait until that is done")
             doomed = set(status.stale) if stale_only else {status.digest, *status.stale}
@@ -184,7 +187,7 @@ class ImageBuilds:
 
     async def _build(self, caller: Caller, build: Build) -> None:
         try:
-            async with self._audited(caller, "image.build", image=build.image) as noted:
+            async with self._audit.operation(caller, "image.build", with_message=True, image=build.image) as noted:
                 with anyio.CancelScope(shield=True):
                     work = functools.partial(
                         self._catalog.build, build.image, functools.partial(_pass_on, build), stop=build.stop
@@ -198,27 +201,7 @@ class ImageBuilds:
             self._images.forget()
             build.announce()
 
-    @contextlib.asynccontextmanager
-    async def _audited(self, caller: Caller, action: str, **details: Any) -> AsyncIterator[dict[str, Any]]:
-        """Write down what becomes of an operation; the body may add details."""
-        outcome = "cancelled"
-        try:
-            yield details
-            outcome = "ok"
-        except Error as error:
-            outcome = error.code
-            details["error"] = str(error)
-            raise
-        finally:
-            self._audit.note(caller, action, outcome=outcome, **details)
-            await self._audit.settle()
-
 
 def _pass_on(build: Build, step: BuildStep) -> None:
     """Note a step from the thread in which a build runs."""
     from_thread.run_sync(build.note, step)
-
-
-def _check_admin(caller: Caller) -> None:
-    if not caller.principal.may(Scope.ADMIN):
-        raise Forbidden(f"this key has the scope {caller.principal.scope}, and this needs admin")

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from warren.core.execution_request import check_name
-from warren.errors import Conflict, Error, InvalidRequest
+from warren.errors import Conflict, InvalidRequest
 from warren.lifecycle import Status
 from warren.records import Scope
 
@@ -74,17 +74,11 @@ class Kernels:
         if isinstance(to := details.get("to"), str):
             check_name("to", to)
         self._audit.check_writable()
-        outcome = "cancelled"
-        try:
-            async with self._sandboxes.use(caller, sandbox_id) as place:
-                yield place.link
-            outcome = "ok"
-        except Error as error:
-            outcome = error.code
-            raise
-        finally:
-            self._audit.note(caller, f"kernel.{verb}", outcome=outcome, sandbox_id=sandbox_id, kernel=kernel, **details)
-            await self._audit.settle()
+        async with (
+            self._audit.operation(caller, f"kernel.{verb}", sandbox_id=sandbox_id, kernel=kernel, **details),
+            self._sandboxes.use(caller, sandbox_id) as place,
+        ):
+            yield place.link
 
 
 async def _find(link: Link, name: str) -> Kernel:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from warren.core.access import check_may
 from warren.core.creation import Creation, NewSandbox, choose_time
 from warren.core.egress_rules import describe_egress
 from warren.core.lives import Lives
@@ -19,6 +20,7 @@ from warren.records import Page, Sandbox, Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from warren.core.admission import Admission
     from warren.core.audit import Audit
@@ -95,7 +97,7 @@ class Sandboxes:
         Raises NotFound for an image that is not there, QuotaExceeded, Overloaded, or what the engine said.
         """
         async with self.audited(caller, "sandbox.create", image=new.image, storage=new.storage) as noted:
-            _check_may(caller, Scope.RUN)
+            check_may(caller, Scope.RUN)
             self._audit.check_writable()
             while True:
                 place = await self._find_session(caller, new)
@@ -115,7 +117,7 @@ class Sandboxes:
 
     async def get(self, caller: Caller, sandbox_id: str) -> Sandbox:
         """Return a sandbox. Raises NotFound, also for somebody else's."""
-        _check_may(caller, Scope.READ)
+        check_may(caller, Scope.READ)
         sandbox = await self._store.get(sandbox_id)
         if sandbox is None or not _may_see(caller, sandbox):
             raise _not_found(sandbox_id)
@@ -123,7 +125,7 @@ class Sandboxes:
 
     async def find(self, caller: Caller, session_key: str) -> Sandbox:
         """Return the caller's own sandbox of a session key. Raises NotFound, also for somebody else's."""
-        _check_may(caller, Scope.READ)
+        check_may(caller, Scope.READ)
         sandbox = await self._store.find(caller.principal.owner, session_key)
         if sandbox is None:
             raise NotFound(f"there is no sandbox of the session key {session_key[:64]!r}")
@@ -131,7 +133,7 @@ class Sandboxes:
 
     async def list(self, caller: Caller, query: SandboxQuery) -> Page[Sandbox]:
         """Return a page of the caller's sandboxes, newest first; with the admin scope of anybody's, or everybody's."""
-        _check_may(caller, Scope.READ)
+        check_may(caller, Scope.READ)
         if not caller.principal.may(Scope.ADMIN):
             query = dataclasses.replace(query, owner=caller.principal.owner)
         page = await self._store.list(query)
@@ -217,7 +219,7 @@ class Sandboxes:
         Raises NotFound, also for somebody else's, Forbidden to an admin for those, and SandboxLost when it turns out to
         be gone.
         """
-        _check_may(caller, scope)
+        check_may(caller, scope)
         place = self.lives.places.get(sandbox_id)
         is_owner = place is not None and place.sandbox.owner == caller.principal.owner
         # Whoever holds the lock may be about to end it.
@@ -235,7 +237,7 @@ class Sandboxes:
 
         Raises NotFound; and Forbidden to an admin, who sees that it exists, for what only its owner may do.
         """
-        _check_may(caller, scope)
+        check_may(caller, scope)
         place = await self.lives.find(sandbox_id)
         is_owner = place is not None and place.sandbox.owner == caller.principal.owner
         is_admin = caller.principal.may(Scope.ADMIN)
@@ -285,30 +287,11 @@ class Sandboxes:
         active_at = sandbox.active_at if place is None else max(sandbox.active_at, place.active_at)
         return dataclasses.replace(sandbox, active_at=active_at)
 
-    @contextlib.asynccontextmanager
-    async def audited(
-        self, caller: Caller, action: str, *, sandbox_id: str = "", **details: object
-    ) -> AsyncIterator[dict[str, Any]]:
-        """Write down what becomes of an operation, before anybody is told; the body may add details."""
-        noted: dict[str, Any] = dict(details)
-        outcome = "cancelled"
-        try:
-            yield noted
-            outcome = "ok"
-        except Error as error:
-            outcome = error.code
-            noted["error"] = str(error)
-            raise
-        finally:
-            self._audit.note(
-                caller, action, outcome=outcome, sandbox_id=str(noted.pop("sandbox_id", sandbox_id)), **noted
-            )
-            await self._audit.settle()
-
-
-def _check_may(caller: Caller, scope: Scope) -> None:
-    if not caller.principal.may(scope):
-        raise Forbidden(f"this key has the scope {caller.principal.scope}, and this needs {scope}")
+    def audited(
+        self, caller: Caller, action: str, *, sandbox_id: str = "", **details: Any
+    ) -> AbstractAsyncContextManager[dict[str, Any]]:
+        """Write down what becomes of an operation on a sandbox, before anybody is told; the body may add details."""
+        return self._audit.operation(caller, action, with_message=True, sandbox_id=sandbox_id, **details)
 
 
 def _may_see(caller: Caller, sandbox: Sandbox) -> bool:

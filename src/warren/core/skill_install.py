@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -45,28 +45,21 @@ class SkillInstallation:
         skills = await self._find(caller, skill_ids)
         installed: list[str] = []
         known: list[str] = []
-        outcome = "cancelled"
         self._audit.check_writable()
-        try:
-            async with self._sandboxes.use(caller, sandbox_id) as place, self._alone(sandbox_id):
-                for skill in skills:
-                    is_new = await self._install(place.link, skill)
-                    (installed if is_new else known).append(skill.name)
-            outcome = "ok"
-        except Error as error:
-            outcome = error.code
-            raise
-        finally:
-            self._audit.note(
-                caller,
-                "skill.install",
-                outcome=outcome,
-                sandbox_id=sandbox_id,
-                skills=[skill.id for skill in skills],
-                installed=installed,
-                already_installed=known,
-            )
-            await self._audit.settle()
+        # The lists are noted as they are in the end.
+        noted: dict[str, Any] = {
+            "skills": [skill.id for skill in skills],
+            "installed": installed,
+            "already_installed": known,
+        }
+        async with (
+            self._audit.operation(caller, "skill.install", sandbox_id=sandbox_id, **noted),
+            self._sandboxes.use(caller, sandbox_id) as place,
+            self._alone(sandbox_id),
+        ):
+            for skill in skills:
+                is_new = await self._install(place.link, skill)
+                (installed if is_new else known).append(skill.name)
         return tuple(installed), tuple(known)
 
     async def create(self, caller: Caller, new: NewSandbox, skill_ids: Sequence[str]) -> tuple[Sandbox, bool]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import anyio
 from anyio import to_thread
 
+from warren.core.access import check_may
 from warren.core.skill_package import is_text_alone, pack_text, read_text, with_front
 from warren.domain import new_id
 from warren.errors import Conflict, Error, Forbidden, NotFound, StoreError
@@ -108,7 +109,7 @@ class Skills:
 
     async def get(self, caller: Caller, skill_id: str) -> Skill:
         """Return a skill. Raises NotFound, also for one that the caller may not see."""
-        _check_may(caller, Scope.READ)
+        check_may(caller, Scope.READ)
         skill = await self._store.skill(skill_id)
         if skill is None or not _may_see(caller, skill):
             _refuse(skill_id)
@@ -128,7 +129,7 @@ class Skills:
 
     async def list(self, caller: Caller, *, offset: int = 0, limit: int = 50, everybody: bool = False) -> Page[Skill]:
         """Return a page of the caller's own and their tenant's shared skills, by name; as admin of everybody's."""
-        _check_may(caller, Scope.ADMIN if everybody else Scope.READ)
+        check_may(caller, Scope.ADMIN if everybody else Scope.READ)
         owner = None if everybody else caller.principal.owner
         return await self._store.skills(SkillQuery(owner=owner, offset=offset, limit=limit))
 
@@ -242,24 +243,10 @@ class Skills:
     async def _audited(
         self, caller: Caller, action: str, scope: Scope, **details: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Write down what becomes of an operation, before anybody is told; the body may add details."""
-        outcome = "cancelled"
-        try:
-            _check_may(caller, scope)
+        async with self._audit.operation(caller, action, **details) as noted:
+            check_may(caller, scope)
             self._audit.check_writable()
-            yield details
-            outcome = "ok"
-        except Error as error:
-            outcome = error.code
-            raise
-        finally:
-            self._audit.note(caller, action, outcome=outcome, **details)
-            await self._audit.settle()
-
-
-def _check_may(caller: Caller, scope: Scope) -> None:
-    if not caller.principal.may(scope):
-        raise Forbidden(f"this key has the scope {caller.principal.scope}, and this needs {scope}")
+            yield noted
 
 
 def _may_see(caller: Caller, skill: Skill) -> bool:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.errors import Error, Forbidden, NotFound, QuotaExceeded, StoreError
+from warren.core.access import check_may
+from warren.errors import Error, NotFound, QuotaExceeded, StoreError
 from warren.records import STORED_FILE_BYTES, Scope, StoredFile
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class StoredFiles:
 
         Raises TooLarge when it is larger than `max_bytes`, QuotaExceeded, and StoreError.
         """
-        self._check_may(caller, Scope.RUN)
+        check_may(caller, Scope.RUN)
         self._audit.check_writable()
         await self.check_room(caller.principal.owner, len(source) if isinstance(source, bytes) else 0)
         with contextlib.suppress(_Unwanted):
@@ -83,7 +84,7 @@ class StoredFiles:
 
     async def get(self, caller: Caller, file_id: str) -> StoredFile:
         """Return a file. Raises NotFound, also for somebody else's and for one whose time is over."""
-        self._check_may(caller, Scope.READ)
+        check_may(caller, Scope.READ)
         file = await self._store.file(file_id)
         if file is None or file.owner != caller.principal.owner or file.expires_at <= time.time():
             raise NotFound(f"there is no file {file_id[:64]!r}")
@@ -91,7 +92,7 @@ class StoredFiles:
 
     async def list(self, caller: Caller) -> tuple[StoredFile, ...]:
         """Return the caller's own files, oldest first."""
-        self._check_may(caller, Scope.READ)
+        check_may(caller, Scope.READ)
         now = time.time()
         return tuple(file for file in await self._store.files(caller.principal.owner) if file.expires_at > now)
 
@@ -112,7 +113,7 @@ class StoredFiles:
 
     async def delete(self, caller: Caller, file_id: str) -> None:
         """Delete a file. Raises NotFound, also for somebody else's."""
-        self._check_may(caller, Scope.RUN)
+        check_may(caller, Scope.RUN)
         self._audit.check_writable()
         file = await self.get(caller, file_id)
         async with self._audited(caller, "stored_file.delete", name=file.name, file_id=file.id):
@@ -195,12 +196,9 @@ class StoredFiles:
             if outcome:
                 self._audit.note(caller, action, outcome=outcome, **details)
             if is_settled:
-                await self._audit.settle()
-
-    @staticmethod
-    def _check_may(caller: Caller, scope: Scope) -> None:
-        if not caller.principal.may(scope):
-            raise Forbidden(f"this key has the scope {caller.principal.scope}, and this needs {scope}")
+                # WHY: who is cancelled here, after the work, would not know what has been done.
+                with anyio.CancelScope(shield=True):
+                    await self._audit.settle()
 
 
 class _Unwanted(Exception):

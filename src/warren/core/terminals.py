@@ -17,6 +17,7 @@ from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
     from warren.core.audit import Audit
     from warren.core.link_terminals import Terminal, TerminalState
@@ -147,22 +148,10 @@ class Terminals:
                     exit_code=session.exit_code,
                 )
 
-    @contextlib.asynccontextmanager
-    async def _noted(
+    def _noted(
         self, caller: Caller, verb: str, sandbox_id: str, name: str, **details: Any
-    ) -> AsyncIterator[dict[str, Any]]:
-        outcome = "cancelled"
-        try:
-            yield details
-            outcome = "ok"
-        except Error as error:
-            outcome = error.code
-            raise
-        finally:
-            self._audit.note(
-                caller, f"terminal.{verb}", outcome=outcome, sandbox_id=sandbox_id, terminal=name, **details
-            )
-            await self._audit.settle()
+    ) -> AbstractAsyncContextManager[dict[str, Any]]:
+        return self._audit.operation(caller, f"terminal.{verb}", sandbox_id=sandbox_id, terminal=name, **details)
 
 
 def check_size(cols: int, rows: int) -> None:
