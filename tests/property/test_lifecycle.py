@@ -26,7 +26,8 @@ from hypothesis.stateful import (
 
 from unit.core.estate import ANN, BOB, Estate
 from warren.core.policy import Policy
-from warren.core.sandboxes import NewSandbox, SandboxChanges
+from warren.core.sandbox_changes import SandboxChanges
+from warren.core.sandboxes import NewSandbox
 from warren.domain import Storage
 from warren.errors import Conflict, NotFound, QuotaExceeded, SandboxLost
 from warren.lifecycle import ACTIVE, NEXT, Status

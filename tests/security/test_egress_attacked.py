@@ -17,7 +17,7 @@ from security.egress_world import DEADLINE_S, PUBLIC, World, open_world, read_re
 from warren.core.egress import NewSecret
 from warren.core.egress_echo import Cleaner, spell
 from warren.core.egress_inner import InnerAnswer
-from warren.core.sandboxes import SandboxChanges
+from warren.core.sandbox_changes import SandboxChanges
 from warren.domain import ExecKind, ExecRequest, new_id
 from warren.egress import PACKAGES_HOST, Egress
 

@@ -11,7 +11,7 @@ import pytest
 
 from security.egress_world import DEADLINE_S, PUBLIC, World, open_world, read_head, say_hello
 from warren.core.egress import NewGrant
-from warren.core.sandboxes import SandboxChanges
+from warren.core.sandbox_changes import SandboxChanges
 from warren.domain import ExecKind, ExecRequest, new_id
 from warren.egress import Egress, EgressMode, EgressRule
 

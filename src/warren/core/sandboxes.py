@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from warren.core.access import check_may
-from warren.core.creation import Creation, NewSandbox, choose_time
+from warren.core.creation import Creation, NewSandbox
 from warren.core.egress_rules import describe_egress
 from warren.core.lives import Lives
 from warren.core.observer import Observer
@@ -19,7 +19,7 @@ from warren.lifecycle import Status
 from warren.records import Page, Sandbox, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
     from warren.core.admission import Admission
@@ -28,26 +28,15 @@ if TYPE_CHECKING:
     from warren.core.links import Links
     from warren.core.policy import Policy
     from warren.core.pool import Pool
+    from warren.core.sandbox_changes import SandboxChanges
     from warren.domain import Limits
-    from warren.egress import Egress
     from warren.engines.base import Engine
     from warren.records import Caller, SandboxQuery
     from warren.stores.base import Store
 
-__all__ = ["NewSandbox", "Place", "SandboxChanges", "Sandboxes"]
+__all__ = ["NewSandbox", "Place", "Sandboxes"]
 
 _NOTHING = Usage(memory_bytes=0, memory_peak_bytes=None, cpu_us=None, pids=0, disk_bytes=None, disk_inodes=None)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxChanges:
-    """What a caller wants changed. What is None stays; a time of 0 is for ever."""
-
-    metadata: Mapping[str, str] | None = None
-    idle_timeout_s: float | None = None
-    max_lifetime_s: float | None = None
-    limits: Limits | None = None
-    egress: Egress | None = None
 
 
 class Sandboxes:
@@ -151,19 +140,9 @@ class Sandboxes:
             if place.sandbox.status is Status.RUNNING and not place.is_ready:
                 await self.lives.reach(place)
             before = place.sandbox
-            fields: dict[str, Any] = {
-                "metadata": before.metadata if changes.metadata is None else dict(changes.metadata),
-                "idle_timeout_s": choose_time(changes.idle_timeout_s, before.idle_timeout_s),
-                "max_lifetime_s": choose_time(changes.max_lifetime_s, before.max_lifetime_s),
-            }
-            if changes.egress is not None:
-                fields["egress"] = self._policy.choose_egress(before.owner.tenant, changes.egress)
-            limits = changes.limits or before.limits
-            _check_disk(before.limits, limits)
-            if changes.limits is not None:
-                self._policy.check_limits(before.owner.tenant, limits, before.limits)
-            is_resized = limits != before.limits
-            await self.lives.write(place, before.status, check_quota=is_resized, limits=limits, **fields)
+            fields = changes.choose(before, self._policy)
+            is_resized = fields["limits"] != before.limits
+            await self.lives.write(place, before.status, check_quota=is_resized, **fields)
             if place.sandbox.egress != before.egress:
                 self._audit.note(caller, "egress.set", sandbox_id=sandbox_id, **describe_egress(place.sandbox.egress))
                 self.on_egress(sandbox_id)
@@ -301,11 +280,6 @@ def _may_see(caller: Caller, sandbox: Sandbox) -> bool:
 def not_yours(sandbox_id: str) -> Forbidden:
     """Say what an admin may not do."""
     return Forbidden(f"sandbox {sandbox_id} is another's: with the scope admin you may see and end it, but not use it")
-
-
-def _check_disk(before: Limits, then: Limits) -> None:
-    if (before.disk_bytes, before.disk_inodes) != (then.disk_bytes, then.disk_inodes):
-        raise Conflict("the disk of a sandbox cannot be resized while it exists; create it with the size it needs")
 
 
 def _not_found(sandbox_id: str) -> NotFound:

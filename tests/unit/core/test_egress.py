@@ -11,7 +11,7 @@ from unit.core.estate import ADMIN, ANN, BOB, READER, Estate, wait_until
 from warren.core.egress import EgressControl, NewGrant, NewSecret
 from warren.core.egress_policies import EgressPolicies
 from warren.core.policy import Ceiling, Policy
-from warren.core.sandboxes import SandboxChanges
+from warren.core.sandbox_changes import SandboxChanges
 from warren.egress import Egress, EgressMode, EgressRule
 from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from warren.records import AuditQuery

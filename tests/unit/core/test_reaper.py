@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from unit.core.estate import ANN, EPHEMERAL, Estate, wait_until
-from warren.core.sandboxes import SandboxChanges
+from warren.core.sandbox_changes import SandboxChanges
 from warren.errors import StartFailed
 from warren.lifecycle import Status
 

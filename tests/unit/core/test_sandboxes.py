@@ -11,7 +11,8 @@ import pytest
 from anyio import lowlevel
 
 from unit.core.estate import ADMIN, ANN, BOB, EPHEMERAL, READER, Estate, wait_until
-from warren.core.sandboxes import NewSandbox, SandboxChanges
+from warren.core.sandbox_changes import SandboxChanges
+from warren.core.sandboxes import NewSandbox
 from warren.domain import MIB, Limits
 from warren.engines.bare_place import link_library
 from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, StartFailed

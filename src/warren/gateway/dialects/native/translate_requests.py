@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.execution_request import NewExecution
 from warren.core.oneshot import OneShot
-from warren.core.sandboxes import NewSandbox, SandboxChanges
+from warren.core.sandbox_changes import SandboxChanges
+from warren.core.sandboxes import NewSandbox
 from warren.domain import MIB, ExecKind
 from warren.errors import InvalidRequest
 from warren.gateway.dialects.native.translate_egress import parse_egress

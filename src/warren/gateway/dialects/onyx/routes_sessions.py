@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.jobs import Job
-from warren.core.sandboxes import NewSandbox, SandboxChanges
+from warren.core.sandbox_changes import SandboxChanges
+from warren.core.sandboxes import NewSandbox
 from warren.domain import Storage
 from warren.egress import Egress, EgressMode
 from warren.errors import Error
