@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
 _CODE = (
     "import sys; sys.path.insert(0, '/opt/warren'); from warren.guest import installing; "
-    "sys.exit(installing.main(sys.argv[1:]))"
+    "sys.exit(installing.main({arguments!r}))"
 )
-_PROGRAM = ("/opt/image/bin/python", "-I", "-c", _CODE)
 _MARK = b"\x1ewarren-installed "
 _NAME = re.compile(r"[A-Za-z0-9@/._~-]{1,214}")
 _VERSION = re.compile(r"[A-Za-z0-9.!+_-]{1,100}")
@@ -184,8 +183,9 @@ def _note(noted: dict[str, Any], execution: Execution) -> None:
 
 def _build_execution(new: NewInstall, names: tuple[str, ...], timeout_s: float) -> NewExecution:
     return NewExecution(
-        kind=ExecKind.ARGV,
-        argv=(*_PROGRAM, new.ecosystem, "1" if new.upgrade else "0", *names),
+        # Forked from a Python that has begun, which a program of its own would have to do first.
+        kind=ExecKind.SCRIPT,
+        code=_CODE.format(arguments=[new.ecosystem, "1" if new.upgrade else "0", *names]),
         timeout_s=timeout_s if new.timeout_s is None else new.timeout_s,
         output_bytes=_OUTPUT_BYTES,
         output_keep=Keep.ENDS,
