@@ -9,10 +9,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from warren.render.capture_raster import rasterise
-from warren.render.capture_scripts import CHANGES, CHART, DRAWING, MEASURE
+from warren.render.capture_scripts import CHANGES, CHART, DRAWING, INK, MEASURE
 from warren.render.cdp import CallRefused, ScriptFailed
 from warren.render.scene_build import wanted
 from warren.render.scene_fonts import Painted
+from warren.render.scene_formula import formulas_of
 from warren.render.scene_raw import FontKey, Image, RawSlide
 from warren.render.scene_scripts import font_key, shorthand
 from warren.render.scene_snapshot import Page
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_FONTS = 200
 _MOST_METRICS = 400
+_MOST_INKS = 600
 _MOST_DRAWINGS = 200
 _MOST_CHARTS = 24
 _MOST_IMAGES = 200
@@ -38,6 +40,7 @@ class Capture:
         self._session = session
         self._metrics: dict[str, tuple[float, float]] = {}
         self._fonts: dict[FontKey, tuple[Painted, ...]] = {}
+        self._inks: dict[tuple[str, str], tuple[float, float, float, float]] = {}
         self._images: dict[str, Image] = {}
         self._page: Page | None = None
         self._changes: object = None
@@ -49,12 +52,13 @@ class Capture:
             await self._session.call("DOM.enable")
             await self._session.call("CSS.enable")
             self._is_ready = True
-        raw = RawSlide(index, node, await self._snapshot(), self._metrics, self._fonts, images=self._images)
+        raw = RawSlide(index, node, await self._snapshot(), self._metrics, self._fonts, self._inks, images=self._images)
         _, nodes = raw.tree()
         # WHY anew for each slide: showing another slide may change the document, and numbers of nodes go with it.
         await self._session.call("DOM.getDocument", {"depth": 0})
         await self._ask_fonts(nodes)
         await self._ask_metrics(nodes)
+        await self._ask_inks(nodes)
         await self._ask_drawings(raw, nodes)
         await self._ask_charts(raw, nodes)
         requests, images = wanted(raw)
@@ -103,6 +107,22 @@ class Capture:
         for font, values in zip(missing, found, strict=False):
             if all(isinstance(value, int | float) and math.isfinite(value) and value >= 0 for value in values):
                 self._metrics[font] = (float(values[0]), float(values[1]))
+
+    async def _ask_inks(self, nodes: list[Node]) -> None:
+        _, inside = formulas_of(nodes)
+        asked = {
+            (shorthand(node.parent), node.text.strip())
+            for node in nodes
+            if node.text is not None and len(node.text.strip()) == 1 and id(node) in inside and node.parent is not None
+        }
+        missing = sorted(asked - self._inks.keys())[:_MOST_INKS]
+        if not missing:
+            return
+        found = await self._session.evaluate(f"({INK})({json.dumps(missing)})")
+        for key, values in zip(missing, found, strict=False):
+            if all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+                left, up, right, down = (float(value) for value in values)
+                self._inks[key] = (left, up, right, down)
 
     async def _ask_drawings(self, raw: RawSlide, nodes: list[Node]) -> None:
         drawings = [

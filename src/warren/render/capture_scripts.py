@@ -12,6 +12,21 @@ MEASURE = r"""
 """
 """In the isolated world: ascent and descent of CSS fonts."""
 
+INK = r"""
+(pairs => {
+  const context = Document.prototype.createElement.call(document, 'canvas').getContext('2d');
+  return pairs.map(([font, letter]) => {
+    // Large, because it is answered in whole pixels.
+    const size = parseFloat(/([\d.]+)px/.exec(font)[1]) || 1;
+    context.font = font.replace(/[\d.]+px/, '1000px');
+    const found = context.measureText(letter);
+    return [found.actualBoundingBoxLeft, found.actualBoundingBoxAscent,
+      found.actualBoundingBoxRight, found.actualBoundingBoxDescent].map(side => side * size / 1000);
+  });
+})
+"""
+"""In the isolated world: how far the ink of single letters reaches."""
+
 CHANGES = r"""
 (() => {
   if (!globalThis.changes) {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_REQUESTS = 5000
 """Of one deck, answered and refused together; what comes later gets no answer."""
 _MAX_NOTED = 50
-_NOTED_LENGTH = 200
+_NOTED_LENGTH = 180
 _LOADING_S = 30.0
 _ANSWERING_S = 2.0
 _SCRIPTS = [
@@ -55,7 +55,7 @@ class Page:
         self._idle = asyncio.Event()
         self._last_request = 0.0
         self.missing: Counter[str] = Counter()
-        """What the deck asked for and did not get."""
+        """What the deck asked for and did not get; of its own files as it names them."""
         self.errors: list[str] = []
         """Exceptions of the deck's own scripts."""
         self.left = False
@@ -152,7 +152,8 @@ class Page:
         self._last_request = time.monotonic()
 
     def _note_missing(self, url: str) -> None:
-        short = url if len(url) <= _NOTED_LENGTH else url[:_NOTED_LENGTH] + "…"
+        named = url.removeprefix(decks.URL)
+        short = named if len(named) <= _NOTED_LENGTH else named[:_NOTED_LENGTH] + "…"
         if short in self.missing or len(self.missing) < _MAX_NOTED:
             self.missing[short] += 1
 
@@ -171,13 +172,18 @@ class Page:
 
     def _thrown(self, params: dict[str, Any]) -> None:
         if len(self.errors) < _MAX_NOTED:
-            details = params.get("exceptionDetails", {})
-            thrown = details.get("exception", {})
-            self.errors.append(str(thrown.get("description") or details.get("text", ""))[:_NOTED_LENGTH])
+            self.errors.append(_describe(params.get("exceptionDetails", {})))
 
     def _crashed(self, _params: dict[str, Any]) -> None:
         reason = "the page crashed: most often because its scripts or pictures need more memory than a render has"
         self._connection.end_session(self.session.id, reason)
+
+
+def _describe(details: dict[str, Any]) -> str:
+    """Say what a script threw, and where in the deck."""
+    said = details.get("exception", {}).get("description") or details.get("text", "")
+    first = str(said).strip().partition("\n")[0][:_NOTED_LENGTH]
+    return f"{first} (line {details.get('lineNumber', 0) + 1})" if details.get("url") == decks.URL else first
 
 
 def _fulfilment(request_id: str, answer: Answer) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from warren.render.pptx_boxes import text_box
 from warren.render.pptx_fill import fill
+from warren.render.pptx_geometry import group
 from warren.render.pptx_notes import write_notes
 from warren.render.pptx_page import Page
 from warren.render.pptx_pictures import picture, readable
@@ -15,7 +16,7 @@ from warren.render.pptx_shapes import shapes
 from warren.render.pptx_tables import table
 from warren.render.pptx_template import layout, new_presentation
 from warren.render.pptx_xml import element, finite
-from warren.render.scene import Box, Chart, Deck, Item, Picture, Shape, Slide, Table, TextBox
+from warren.render.scene import Box, Chart, Deck, Formula, Item, Picture, Shape, Slide, Table, TextBox
 
 
 def write_deck(deck: Deck) -> bytes:
@@ -72,6 +73,23 @@ def _write_item(item: Item, page: Page) -> None:
             page.add(table(item, page))
         case Chart():
             _write_chart(item, page)
+        case Formula():
+            page.add(_formula(item, page))
+
+
+def _formula(value: Formula, page: Page) -> Any:
+    """`p:grpSp`: all of it moves as one, and its alternative text is what it was written as."""
+    properties = page.properties("Formula", "Formula", alt=value.source)
+    made: list[Any] = []
+    for item in value.items:
+        match item:
+            case Shape():
+                made += shapes(item, page)
+            case TextBox():
+                made.append(text_box(item, page))
+            case Picture():
+                made.append(picture(item, page))
+    return group(properties, made)
 
 
 def _write_chart(chart: Chart, page: Page) -> None:

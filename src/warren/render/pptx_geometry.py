@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from warren.render.pptx_xml import Scale, clamped, element, finite
+from warren.render.pptx_xml import NAMESPACES, Scale, clamped, element, finite
 
 if TYPE_CHECKING:
     from warren.render.scene import Box
@@ -38,6 +38,24 @@ def frame(box: Box, scale: Scale, tag: str = "a:xfrm") -> Any:
         element("a:off", {"x": scale.place(box.x), "y": scale.place(box.y)}),
         element("a:ext", {"cx": scale.length(box.width), "cy": scale.length(box.height)}),
     )
+
+
+def group(properties: Any, shapes: list[Any]) -> Any:
+    """`p:grpSp` around shapes that keep their places."""
+    places = [found for shape in shapes if (found := _place(shape)) is not None]
+    left, top = (min((place[at] for place in places), default=0) for at in (0, 1))
+    right, bottom = (max((place[at] + place[at + 2] for place in places), default=0) for at in (0, 1))
+    off, ext = {"x": left, "y": top}, {"cx": right - left, "cy": bottom - top}
+    whole = [element("a:off", off), element("a:ext", ext), element("a:chOff", off), element("a:chExt", ext)]
+    head = element("p:nvGrpSpPr", None, properties, element("p:cNvGrpSpPr"), element("p:nvPr"))
+    return element("p:grpSp", None, head, element("p:grpSpPr", None, element("a:xfrm", None, *whole)), *shapes)
+
+
+def _place(shape: Any) -> tuple[int, int, int, int] | None:
+    off, ext = shape.find(".//a:off", NAMESPACES), shape.find(".//a:ext[@cx]", NAMESPACES)
+    if off is None or ext is None:
+        return None
+    return int(off.get("x")), int(off.get("y")), int(ext.get("cx")), int(ext.get("cy"))
 
 
 def preset(name: str, **adjustments: int) -> Any:

@@ -36,6 +36,8 @@ _NUMBERS = {
 }
 _RAISED = 0.62
 """PowerPoint shrinks raised text to two thirds and LibreOffice to 58 %; the size written is so much the larger."""
+_SERIFS = {"LM Roman 10": 18, "Latin Modern Math": 18}
+"""Fonts of formulas, which few have: where they are not there, one with serifs stands in."""
 _DRAWN = {"•", "◦", "▪"}
 
 
@@ -139,4 +141,4 @@ def _families(run: Run) -> list[Any]:
     if not family and not asian:
         return []
     names = (("a:latin", family or asian), ("a:ea", asian), ("a:cs", family or asian))
-    return [element(tag, {"typeface": name}) for tag, name in names]
+    return [element(tag, {"typeface": name, "pitchFamily": _SERIFS.get(name)}) for tag, name in names]

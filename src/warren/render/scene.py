@@ -257,7 +257,17 @@ class Chart:
     name: str = ""
 
 
-Item = Shape | Picture | TextBox | Table | Chart
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """A formula: letters and rules where they are painted, which are moved and read out as one."""
+
+    items: tuple[Shape | Picture | TextBox, ...]
+    source: str
+    """What it was written as: TeX, or the words of its MathML."""
+    box: Box
+
+
+Item = Shape | Picture | TextBox | Table | Chart | Formula
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

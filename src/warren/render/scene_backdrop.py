@@ -10,7 +10,20 @@ from functools import lru_cache
 from PIL import Image, UnidentifiedImageError
 
 from warren.render import scene_css as css
-from warren.render.scene import Box, Cell, Colour, Fill, Gradient, Item, Paragraph, Picture, Shape, Table, TextBox
+from warren.render.scene import (
+    Box,
+    Cell,
+    Colour,
+    Fill,
+    Formula,
+    Gradient,
+    Item,
+    Paragraph,
+    Picture,
+    Shape,
+    Table,
+    TextBox,
+)
 from warren.render.scene_gradients import layers
 from warren.render.scene_paint import Canvas, Request, fills_of, has_glow, needs_picture, strokes_of
 from warren.render.scene_snapshot import Node, Rect
@@ -98,16 +111,22 @@ def flatten_text(items: list[tuple[Item, int]], behind: Backdrop, root: Node) ->
     """
     view = View(behind, Box(0.0, 0.0, root.bounds.width, root.bounds.height))
     for item, group in items:
-        if isinstance(item, TextBox) and _is_faint(item.paragraphs):
-            seen = view.colour(item.box, group)
-            paragraphs = item.paragraphs if seen is None else tuple(_mixed(one, seen) for one in item.paragraphs)
-            view.add(replace(item, paragraphs=paragraphs), group)
+        if isinstance(item, TextBox):
+            view.add(_flat_text(item, view, group), group)
+        elif isinstance(item, Formula):
+            parts = [_flat_text(one, view, group) if isinstance(one, TextBox) else one for one in item.items]
+            view.add(replace(item, items=tuple(parts)), group)
         elif isinstance(item, Table):
             seen = view.colour(item.box, group)
             view.add(item if seen is None else _flat_table(item, seen), group)
         else:
             view.add(item, group)
     return [item for item, _ in view.items]
+
+
+def _flat_text(item: TextBox, view: View, group: int) -> TextBox:
+    seen = view.colour(item.box, group) if _is_faint(item.paragraphs) else None
+    return item if seen is None else replace(item, paragraphs=tuple(_mixed(one, seen) for one in item.paragraphs))
 
 
 def _flat_table(table: Table, seen: Colour) -> Table:
@@ -156,7 +175,7 @@ class View:
         x, y = box.x + box.width / 2, box.y + box.height / 2
         seen = Colour(0, 0, 0, 0.0)
         for item, owner in reversed(self.items):
-            if isinstance(item, TextBox) or not _covers(item.box, x, y) or (group >= 0 and owner == group):
+            if isinstance(item, TextBox | Formula) or not _covers(item.box, x, y) or (group >= 0 and owner == group):
                 continue
             if isinstance(item, Picture):
                 found = _sampled(item.data, item.box, box)

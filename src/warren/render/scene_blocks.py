@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from dataclasses import replace as copy_of
 
 from warren.render import scene_css as css
+from warren.render.scene_formula import is_formula, room_of
 from warren.render.scene_snapshot import Line, Node, Rect, unturned
 
 _ATOMIC = {"inline-block", "inline-flex", "inline-grid", "inline-table"}
@@ -24,6 +25,8 @@ class Piece:
     text: str
     rect: Rect
     is_break: bool = False
+    is_room: bool = False
+    """Left empty, for a formula that is painted there."""
 
 
 @dataclass(slots=True)
@@ -56,6 +59,8 @@ def groups_of(root: Node) -> list[Group]:
     found: list[Group] = []
     _walk(root, root, found)
     kept = [group for group in found if group.has_text]
+    for group in kept:
+        _settle_room(group)
     _adopt_bullets(kept)
     return [group for group in kept if group.has_text]
 
@@ -75,6 +80,12 @@ def _walk(block: Node, node: Node, found: list[Group]) -> None:
                 group = Group(block, turn=block.turn)
                 found.append(group)
             group.pieces += pieces_of(child)
+        elif is_formula(child):
+            if child.css("display").startswith("block"):
+                group = Group(block, turn=block.turn)
+                found.append(group)
+            else:
+                group.pieces += [Piece(child.parent or child, "\u00a0", rect, is_room=True) for rect in room_of(child)]
         elif child.pseudo == "marker":
             _mark(group, child)
         elif child.is_inline:
@@ -88,6 +99,20 @@ def _walk(block: Node, node: Node, found: list[Group]) -> None:
             elif not is_out:
                 group = Group(block, turn=block.turn)
                 found.append(group)
+
+
+def _settle_room(group: Group) -> None:
+    """Make the rooms of formulas as high as the text beside them; one without any beside it needs none."""
+    words = [piece.rect for piece in group.pieces if not piece.is_room and piece.text.strip()]
+    for piece in list(group.pieces):
+        if not piece.is_room:
+            continue
+        middle = piece.rect.y + piece.rect.height / 2
+        beside = min(words, key=lambda rect: abs(rect.y + rect.height / 2 - middle))
+        if beside.y < piece.rect.bottom and piece.rect.y < beside.bottom:
+            piece.rect = Rect(piece.rect.x, beside.y, piece.rect.width, beside.height)
+        else:
+            group.pieces.remove(piece)
 
 
 def _note_part(group: Group, inner: list[Group]) -> None:

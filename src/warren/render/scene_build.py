@@ -11,6 +11,8 @@ from warren.render.scene_blocks import Group, groups_of, merged, stood_up
 from warren.render.scene_charts import chart
 from warren.render.scene_clip import clips_of
 from warren.render.scene_drawings import drawing_texts
+from warren.render.scene_formula import formulas_of
+from warren.render.scene_formula_build import formula
 from warren.render.scene_icons import take_icons
 from warren.render.scene_paint import Canvas, Request, box_shapes, needs_picture, paint
 from warren.render.scene_pictures import REPLACED, background, emoji, picture
@@ -35,7 +37,9 @@ def build_slide(raw: RawSlide, *, notes: str = "") -> Slide:
     root, nodes = raw.tree()
     canvas = Canvas(raw, root)
     behind = backdrop(canvas)
-    placed = [*_paint_all(canvas, nodes), *_write_all(canvas, root, nodes)]
+    formulas, inside = formulas_of(nodes)
+    nodes = [node for node in nodes if id(node) not in inside]
+    placed = [*_paint_all(canvas, nodes), *_write_all(canvas, root, nodes), *_formulas(canvas, formulas)]
     placed.sort(key=lambda one: one[0])
     found = [*((item, -1) for item in behind.items), *((item, group) for _, item, group in placed)]
     items = flatten_text(found, behind, root)
@@ -56,7 +60,9 @@ def wanted(raw: RawSlide) -> tuple[list[Request], set[str]]:
     root, nodes = raw.tree()
     canvas = Canvas(raw, root)
     backdrop(canvas)
-    _paint_all(canvas, nodes)
+    formulas, inside = formulas_of(nodes)
+    _formulas(canvas, formulas)
+    _paint_all(canvas, [node for node in nodes if id(node) not in inside])
     groups = merged(groups_of(root))
     take_icons(canvas, groups)
     for group in groups:
@@ -139,6 +145,15 @@ def _write_all(canvas: Canvas, root: Node, nodes: list[Node]) -> list[Placed]:
         place = (*group.order, _TEXT)
         found += [(place, box, _group(group.pieces[0].node)) for box in boxes]
     found += [((*order, _TEXT), box, -1) for order, box in drawing_texts(canvas.raw, nodes)]
+    return found
+
+
+def _formulas(canvas: Canvas, roots: list[Node]) -> list[Placed]:
+    found: list[Placed] = []
+    for root in roots:
+        made = formula(canvas, root)
+        if made is not None:
+            found.append(((root.paint, root.order, _TEXT), made, _group(root)))
     return found
 
 

@@ -60,7 +60,7 @@ def face_of(painted: Painted) -> Face | None:
     if place is None:
         return None
     try:
-        face = _shaper(*place)[0].face
+        face = shaper(*place)[0].face
         family = str(face.get_name(hb.OTNameIdPredefined.FONT_FAMILY) or painted.family)
         style = str(face.get_name(hb.OTNameIdPredefined.FONT_SUBFAMILY) or "").lower()
     except (OSError, ValueError):
@@ -71,7 +71,8 @@ def face_of(painted: Painted) -> Face | None:
 
 
 @lru_cache(maxsize=64)
-def _shaper(file: str, index: int) -> tuple[Any, int, Any]:
+def shaper(file: str, index: int) -> tuple[Any, int, Any]:
+    """Return a face to shape text with, its units in an em, and the characters that it has. Raises OSError."""
     face = hb.Face(hb.Blob.from_file_path(file), index)
     return hb.Font(face), face.upem, face.unicodes
 
@@ -79,7 +80,7 @@ def _shaper(file: str, index: int) -> tuple[Any, int, Any]:
 def covers(face: Face, character: str) -> bool:
     """Whether the face has a glyph for the character."""
     try:
-        return ord(character) in _shaper(face.file, face.index)[2]
+        return ord(character) in shaper(face.file, face.index)[2]
     except (OSError, ValueError):
         return False
 
@@ -88,7 +89,7 @@ def covers(face: Face, character: str) -> bool:
 def advance(face: Face, text: str, *, ligatures: bool = True, grid: int = 0) -> float | None:
     """How wide the text is, in parts of the font size; each letter in whole parts of `grid` an em, if that is given."""
     try:
-        font, per_em, _ = _shaper(face.file, face.index)
+        font, per_em, _ = shaper(face.file, face.index)
     except (OSError, ValueError):
         return None
     buffer = hb.Buffer()

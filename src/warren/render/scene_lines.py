@@ -84,7 +84,9 @@ def _trim(line: TextLine) -> None:
     """Cut the space that the browser keeps at a line's end but does not show; its width stays out of the box."""
     if len(line.pieces) > 1:
         line.pieces = [
-            piece for at, piece in enumerate(line.pieces) if piece.text.strip() or 0 < at < len(line.pieces) - 1
+            piece
+            for at, piece in enumerate(line.pieces)
+            if piece.text.strip() or piece.is_room or 0 < at < len(line.pieces) - 1
         ] or line.pieces[:1]
 
 
@@ -131,6 +133,8 @@ def _column_step(node: Node) -> float:
 
 def soft_width(lines: list[TextLine]) -> float | None:
     """Return a width at which a program breaks the text as the browser did; None where it must be broken by hand."""
+    if any(piece.is_room for line in lines for piece in line.pieces):
+        return None
     least = max(line.right - line.left for line in lines)
     most = 1e9
     for line, following in itertools.pairwise(lines):

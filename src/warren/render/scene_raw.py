@@ -43,6 +43,9 @@ class RawSlide:
     metrics: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Ascent and descent in pixels, by CSS font shorthand."""
     fonts: dict[FontKey, tuple[Painted, ...]] = field(default_factory=dict)
+    inks: dict[tuple[str, str], tuple[float, float, float, float]] = field(default_factory=dict)
+    """How far the ink of single characters of formulas reaches from where they stand: left, up, right, down; by CSS
+    font shorthand and character."""
     rasters: dict[str, Raster] = field(default_factory=dict)
     """By key of the request: see scene_plan."""
     svgs: dict[int, str] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ _LONGEST_LINK = 2000
 _NARROWEST, _WIDEST = -0.2, 2.0
 # From this part of the size on, a gap between letters is read as a space between words.
 _WORD_GAP = 0.2
+_MOST_SPACES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,13 @@ class Part:
 
 def runs_of(raw: RawSlide, piece: Piece, *, gap: float = 0.0, is_loose: bool = False) -> list[Run]:
     """Return the runs of one piece. `gap` is the empty space after it; the width of a loose one is not locked."""
+    if piece.is_room:
+        return [_room(raw, piece, piece.rect.width + gap)]
     node = piece.node
     size = node.px("font-size")
     parts = parts_of(raw, node, piece.text)
     spacing = node.px("letter-spacing") if is_loose else _spacing(piece, parts, size, raw.tree()[0].bounds.width)
-    base = _base(node, size)
+    base = base_run(node, size)
     made: list[Run] = []
     for part in parts:
         east = part.painted.family if any(is_east_asian(c) for c in part.text) else ""
@@ -61,10 +65,24 @@ def runs_of(raw: RawSlide, piece: Piece, *, gap: float = 0.0, is_loose: bool = F
 
 def blank(raw: RawSlide, piece: Piece, width: float) -> Run:
     """Return a space that is as wide as what is empty before a piece."""
+    base, face = _empty(raw, piece)
+    return replace(base, text=" ", spacing=width - _space(face) * base.size)
+
+
+def _room(raw: RawSlide, piece: Piece, width: float) -> Run:
+    """Return spaces that are as wide as a formula: programs agree on their width at the end of a line, too."""
+    base, face = _empty(raw, piece)
+    count = max(1, min(math.ceil(width / max(_space(face) * base.size, 1.0)), _MOST_SPACES))
+    size = width / count / max(_space(face), 0.1)
+    text = "\u00a0" * count
+    made = office_width(face, text, size, raw.tree()[0].bounds.width) if face else None
+    return replace(base, text=text, size=size, spacing=0.0 if made is None else (width - made) / count)
+
+
+def _empty(raw: RawSlide, piece: Piece) -> tuple[Run, Face | None]:
     part = parts_of(raw, piece.node, piece.text)[0]
-    base = replace(_base(piece.node, piece.node.px("font-size")), text=" ", underline=False, strike=False, link="")
-    family = part.face.family if part.face else part.painted.family
-    return replace(base, family=family, spacing=width - _space(part.face) * base.size)
+    base = replace(base_run(piece.node, piece.node.px("font-size")), underline=False, strike=False, link="")
+    return replace(base, family=part.face.family if part.face else part.painted.family), part.face
 
 
 def _space(face: Face | None) -> float:
@@ -161,7 +179,8 @@ def _spacing(piece: Piece, parts: list[Part], size: float, slide_width: float) -
     return 0.0 if abs(found) < 0.01 else found
 
 
-def _base(node: Node, size: float) -> Run:
+def base_run(node: Node, size: float) -> Run:
+    """Return the style of a node's text, without words."""
     lines = " ".join([node.css("text-decoration-line"), *_inherited_lines(node)])
     weight = css.number(node.css("font-weight"), 400)
     return Run(

@@ -214,6 +214,26 @@ class Page:
             raise SnapshotError(message) from error
         return bounds.x, bounds.y
 
+    def hidden_text(self, backend: int, name: str) -> str:
+        """Return the text of the first element of that name in a node, shown or not; empty where there is none."""
+        try:
+            start = self._nodes["backendNodeId"].index(backend)
+            names, values = self._nodes["nodeName"], self._nodes["nodeValue"]
+            inside, owners, found = {start}, set[int](), list[str]()
+            for index in range(start + 1, self._count):
+                parent = self._parents[index]
+                if parent not in inside:
+                    break
+                inside.add(index)
+                if parent in owners:
+                    owners.add(index)
+                    found.append(self._string(values[index]))
+                elif not owners and self._string(names[index]).lower() == name:
+                    owners.add(index)
+            return "".join(found)
+        except (KeyError, ValueError, IndexError, TypeError):
+            return ""
+
     def _near(self, backend: int) -> set[int]:
         """Return the indices of the nodes of a slide and its ancestors: of a deck, each slide is read by itself."""
         start = self._nodes["backendNodeId"].index(backend)

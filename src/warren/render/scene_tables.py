@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from warren.render import scene_css as css
 from warren.render.scene import Cell, Colour, Fill, Paragraph, Stroke, Table
+from warren.render.scene_formula import is_formula
 from warren.render.scene_lines import lines_of
 from warren.render.scene_paint import SIDES, fills_of, has_paint, strokes_of
 from warren.render.scene_pictures import REPLACED
@@ -84,6 +85,8 @@ def is_simple(cell: Node) -> bool:
     stack = list(cell.children)
     while stack:
         node = stack.pop()
+        if is_formula(node):
+            continue
         if node.text is None and (
             node.name in REPLACED or has_paint(node) or node.turn or node.css("position") == "absolute"
         ):

@@ -127,9 +127,9 @@ def _structure(tree: Any) -> list[str]:
             if children and children[0] not in {"moveTo", "fillToRect"}:
                 found.append("a path does not start with moveTo")
             found += [f"path has {child}" for child in children if child not in {*_PATH, "fillToRect"}]
-        elif tag == "p:spTree":
+        elif tag in {"p:spTree", "p:grpSp"}:
             if children[:2] != ["p:nvGrpSpPr", "p:grpSpPr"]:
-                found.append("p:spTree lacks its properties")
+                found.append(f"{tag} lacks its properties")
         elif tag == "p":
             found += _paragraph(children)
         elif children:

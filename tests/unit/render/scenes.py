@@ -13,6 +13,7 @@ from warren.render.scene import (
     Chart,
     Colour,
     Deck,
+    Formula,
     Gradient,
     Item,
     Paragraph,
@@ -131,6 +132,15 @@ def texts() -> list[Item]:
     ]
 
 
+def formula() -> Formula:
+    """A fraction."""
+    above, below = (
+        text(run(letter, family="LM Roman 10"), x=1500, y=y, width=20) for letter, y in (("n", 80), ("2", 130))
+    )
+    rule = Shape(box=Box(1495, 120, 30, 2), fill=RED)
+    return Formula(items=(above, rule, below), source=r"\frac{n}{2}", box=Box(1495, 80, 30, 90))
+
+
 def pictures() -> list[Item]:
     """Pictures, cut, rounded, faded and with a drawing."""
     drawing = b'<svg xmlns="http://www.w3.org/2000/svg"><script>x()</script><rect width="9" height="9"/></svg>'
@@ -148,7 +158,7 @@ def deck(*slides: list[Item], **more: Any) -> Deck:
 
 def everything() -> Deck:
     """A deck with every kind of thing."""
-    first, second = deck([*shapes(), *pictures()], [*texts(), table(), chart()]).slides
+    first, second = deck([*shapes(), *pictures()], [*texts(), table(), chart(), formula()]).slides
     painted = Slide(width=1920, height=1080, items=second.items, background=FADE, notes="Say hello\nand goodbye")
     last = Slide(width=1920, height=1080, items=(), background_picture=png(), notes="  ")
     return Deck(slides=(first, painted, last), title="Demo", lang="en-GB")

@@ -66,6 +66,7 @@ class Element:
     pseudo: str = ""
     paint: int = 1
     source: str = ""
+    is_shown: bool = True
 
 
 def box(x: float, y: float, width: float, height: float, *children: Element, **style: str) -> Element:
@@ -97,7 +98,7 @@ class Recorder:
     def __init__(self) -> None:
         self.strings: list[str] = []
         self.nodes: dict[str, Any] = {
-            name: [] for name in ("parentIndex", "nodeName", "backendNodeId", "attributes")
+            name: [] for name in ("parentIndex", "nodeName", "nodeValue", "backendNodeId", "attributes")
         } | {"pseudoType": {"index": [], "value": []}, "currentSourceURL": {"index": [], "value": []}}
         self.layout: dict[str, Any] = {name: [] for name in ("nodeIndex", "styles", "bounds", "text", "paintOrders")}
         self.boxes: dict[str, Any] = {name: [] for name in ("layoutIndex", "bounds", "start", "length")}
@@ -113,12 +114,20 @@ class Recorder:
         style = {**USUAL, **inherited, **element.style}
         self.nodes["parentIndex"].append(parent)
         self.nodes["nodeName"].append(self.string(element.name.upper() if element.words is None else "#text"))
+        self.nodes["nodeValue"].append(-1 if element.words is None else self.string(element.words))
         self.nodes["backendNodeId"].append(index + ROOT)
         self.nodes["attributes"].append([self.string(part) for pair in element.attributes.items() for part in pair])
         for name, value in (("pseudoType", element.pseudo), ("currentSourceURL", element.source)):
             if value:
                 self.nodes[name]["index"].append(index)
                 self.nodes[name]["value"].append(self.string(value))
+        if element.is_shown:
+            self.lay_out(element, index, style)
+        for child in element.children:
+            self.add(child, index, {name: style[name] for name in _INHERITED})
+
+    def lay_out(self, element: Element, index: int, style: dict[str, str]) -> None:
+        """Write down where an element is shown."""
         order = len(self.layout["nodeIndex"])
         self.layout["nodeIndex"].append(index)
         self.layout["styles"].append([self.string(style.get(name, "")) for name in STYLES])
@@ -135,8 +144,6 @@ class Recorder:
             self.boxes["bounds"].append([x, y, width, height])
             self.boxes["start"].append(start)
             self.boxes["length"].append(len(words))
-        for child in element.children:
-            self.add(child, index, {name: style[name] for name in _INHERITED})
 
 
 def snapshot(root: Element) -> dict[str, Any]:
