@@ -38,6 +38,7 @@ NAMES = (
     "http_dialects",
     "egress",
     "packages",
+    "renders",
 )
 
 
@@ -47,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     image = Catalog(options.data).build("data", lambda step: print(f"building the image: {step.phase} {step.detail}"))
     facts = machine.describe()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.data) as folder:
-        rows = anyio.run(_measure, options.names or NAMES, image, folder, options.quick)
+        rows = anyio.run(_measure, options, image, folder)
     print(_table(rows))
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
@@ -61,6 +62,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME", help=f"of: {' '.join(NAMES)}")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions: an impression, not a number")
     parser.add_argument("--json", metavar="FILE", help="also write the rows and the machine's facts there")
+    parser.add_argument("--decks", metavar="DIR", help="decks to render besides ours, as DIR/NAME/index.html")
     parser.add_argument("--data", metavar="DIR", default=_default_data(), help="where images are built and kept")
     return parser.parse_args(argv)
 
@@ -69,12 +71,12 @@ def _default_data() -> str:
     return Settings.load().data_dir
 
 
-async def _measure(names: Sequence[str], image: Image, folder: str, quick: bool) -> list[Row]:
+async def _measure(options: argparse.Namespace, image: Image, folder: str) -> list[Row]:
     engine = LocalEngine(folder)
     await engine.open()
-    bench = Bench(engine, image, folder, quick)
+    bench = Bench(engine, image, folder, options.quick, options.decks)
     try:
-        for name in names:
+        for name in options.names or NAMES:
             print(f"measuring {name} …", flush=True)
             await importlib.import_module(f"benchmarks.{name}").measure(bench)
     finally:
@@ -87,7 +89,8 @@ async def _measure(names: Sequence[str], image: Image, folder: str, quick: bool)
 def _table(rows: Sequence[Row]) -> str:
     lines = [f"{'':58} {'measured':>10} {'promised':>13} {'margin':>7}"]
     for row in rows:
-        target = "" if row.target is None else f"{'>=' if row.higher_is_better else '<='} {row.target:.1f} {row.unit}"
+        sign = ">=" if row.higher_is_better else "<="
+        target = "" if row.target is None else f"{sign} {row.target:.{1 if row.target >= 1 else 2}f} {row.unit}"
         margin = "" if row.margin is None else f"{row.margin:.2f}x"
         verdict = "" if row.target is None else "ok" if row.kept else "MISSED"
         lines.append(f"{row.promise:58} {row.measured:7.2f} {row.unit:4} {target:>11} {margin:>7}  {verdict}")

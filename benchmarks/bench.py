@@ -57,6 +57,8 @@ class Bench:
     folder: str
     """Data folder of the engine, private to this run."""
     quick: bool = False
+    decks: str | None = None
+    """Folder of decks to render besides."""
     rows: list[Row] = field(default_factory=list)
 
     def times(self, full: int, quick: int) -> int:
