@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.served import Client
-    from warren.core.images import Image
+    from warren.domain import Image
 
 NAME = "numpy"
 LINE = 100_000_000 // 8

@@ -8,12 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from api.chatui import PLENTY, Chatui
 from api.package_server import shelving
+from api.package_yard import Yard
 from api.served import Served
 from warren.errors import EngineUnavailable
 
@@ -21,50 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    import httpx
-
-    from api.package_server import Shelf
     from warren.settings import Settings
 
 pytestmark = pytest.mark.root
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "howto", "packages.md")
-
-
-class Yard:
-    """A service, the shelf it takes packages from, and sandboxes in it."""
-
-    def __init__(self, served: Served, shelf: Shelf) -> None:
-        self.served = served
-        self.shelf = shelf
-        self.http = served.client()
-
-    def create(self, egress: str = "packages") -> str:
-        """Make a sandbox."""
-        made = self.http.post("/sandboxes", json={"egress": egress})
-        assert made.status_code == 201, made.text
-        found: str = made.json()["id"]
-        return found
-
-    def install(self, sandbox: str, *names: str, **body: Any) -> httpx.Response:
-        """Ask for packages."""
-        return self.http.post(f"/sandboxes/{sandbox}/packages", json={"packages": names, **body})
-
-    def run(self, sandbox: str, **body: Any) -> dict[str, Any]:
-        """Run something to its end."""
-        answer = self.http.post(f"/sandboxes/{sandbox}/exec", json=body)
-        assert answer.status_code == 200, answer.text
-        shown: dict[str, Any] = answer.json()
-        return shown
-
-    def python(self, sandbox: str, code: str, **body: Any) -> str:
-        """Run a cell, and return what it printed."""
-        done = self.run(sandbox, code=code, **body)
-        assert done["exit_code"] == 0, done
-        return str(done["stdout"])
-
-    def bash(self, sandbox: str, code: str) -> dict[str, Any]:
-        """Run a line of bash."""
-        return self.run(sandbox, code=code, language="bash")
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +82,7 @@ def test_every_way_of_installing_works_and_lands_in_the_same_place(yard: Yard) -
     own = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'pip', 'install', '-q', 'by-executable'])"
     executable = yard.run(sandbox, code=own)
     shell = yard.bash(sandbox, "pip install -q by-pip && python -m pip install -q by-module && uv pip install -q by-uv")
+    compiled = yard.bash(sandbox, "find .packages -path '*by_pip*' -name '*.pyc'")["stdout"]
     modules = ", ".join(name.replace("-", "_") for name in names)
     seen = yard.python(sandbox, f"import {modules}; print({{each.__file__.rsplit('/', 2)[0] for each in ({modules})}})")
     listed = yard.bash(sandbox, "uv pip list -q --format json; pip list --format json")["stdout"].splitlines()
@@ -128,6 +90,8 @@ def test_every_way_of_installing_works_and_lands_in_the_same_place(yard: Yard) -
     assert same_cell == "1.0\n"
     assert [each["exit_code"] for each in (magic, executable, shell)] == [0, 0, 0], (magic, executable, shell)
     assert seen.count("/workspace/.packages/lib/python") == 1
+    # That would take pip longer than all the rest, and most modules are never imported.
+    assert compiled == ""
     for line in listed:
         found = {entry["name"].lower() for entry in json.loads(line)}
         # What the image has counts as installed.

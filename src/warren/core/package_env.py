@@ -24,7 +24,8 @@ def build_package_env() -> dict[str, str]:
         "PIP_PYTHON": OWN_PYTHON,
         # The service keeps what is downloaded, and modules are compiled when they are first imported.
         "PIP_NO_CACHE_DIR": "1",
-        "PIP_NO_COMPILE": "1",
+        # Not PIP_NO_COMPILE, which set to 1 means to compile: pip reads it as the value of `compile`.
+        "PIP_COMPILE": "0",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "UV_DEFAULT_INDEX": f"{_INDEX}/pypi/simple/",
         "UV_INSECURE_HOST": PACKAGES_HOST,
