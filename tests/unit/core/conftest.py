@@ -8,12 +8,14 @@ import anyio
 import pytest
 
 from unit.core.estate import Estate
+from unit.core.workshop import work
 from warren.core.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from unit.core.workshop import Tell, Workshop
     from warren.domain import Image
 
     Serve = Callable[..., None]
@@ -36,3 +38,13 @@ def serve(tmp_path: Path, images_dir: str, python_image: Image) -> Serve:
         anyio.run(go)
 
     return run
+
+
+@pytest.fixture
+def tell(tmp_path: Path, images_dir: str) -> Tell:
+    """Return what tells a story in a workshop, with choices of its policy."""
+
+    def told(story: Callable[[Workshop], Awaitable[None]], **choices: Any) -> None:
+        work(str(tmp_path), images_dir, story, **choices)
+
+    return told

@@ -9,28 +9,14 @@ import anyio
 import pytest
 
 from unit.core.estate import ANN
-from unit.core.workshop import Workshop, command, first_output, wait_for_file, work
+from unit.core.workshop import Workshop, command, first_output, wait_for_file
 from warren.core.execution_followers import OWN
 from warren.core.executions import NewExecution
 from warren.domain import Cause, Display, Event
 from warren.errors import Conflict, QuotaExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    Story = Callable[[Workshop], Awaitable[None]]
-    Tell = Callable[..., None]
-
-
-@pytest.fixture
-def tell(tmp_path: Path, images_dir: str) -> Tell:
-    """Return what tells a story in a workshop, with choices of its policy."""
-
-    def told(story: Story, **choices: object) -> None:
-        work(str(tmp_path), images_dir, story, **choices)
-
-    return told
+    from unit.core.workshop import Tell
 
 
 def test_a_followed_execution_streams_its_events_and_takes_input(tell: Tell) -> None:

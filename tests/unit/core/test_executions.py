@@ -9,29 +9,14 @@ import anyio
 import pytest
 
 from unit.core.estate import ADMIN, ANN, BOB, EPHEMERAL, READER, wait_until
-from unit.core.workshop import SHELL, Workshop, command, first_output, wait_for_file, work
+from unit.core.workshop import SHELL, Workshop, command, first_output, wait_for_file
 from warren.core.executions import NewExecution
 from warren.domain import KIB, Cause, ExecKind, State
 from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, TooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
+    from unit.core.workshop import Tell
     from warren.records import Execution
-
-    Story = Callable[[Workshop], Awaitable[None]]
-    Tell = Callable[..., None]
-
-
-@pytest.fixture
-def tell(tmp_path: Path, images_dir: str) -> Tell:
-    """Return what tells a story in a workshop, with choices of its policy."""
-
-    def told(story: Story, **choices: object) -> None:
-        work(str(tmp_path), images_dir, story, **choices)
-
-    return told
 
 
 def test_an_execution_returns_its_result_and_leaves_a_record_and_an_audit_entry(tell: Tell) -> None:

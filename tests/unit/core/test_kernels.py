@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.core.estate import ANN, BOB, READER
-from unit.core.workshop import Workshop, work
 from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    Tell = Callable[[Callable[[Workshop], Awaitable[None]]], None]
-
-
-@pytest.fixture
-def tell(tmp_path: Path, images_dir: str) -> Tell:
-    return lambda story: work(str(tmp_path), images_dir, story)
+    from unit.core.workshop import Tell, Workshop
 
 
 def test_kernels_are_made_forked_rolled_back_restarted_and_deleted(tell: Tell) -> None:

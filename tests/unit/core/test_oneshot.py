@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from unit.core.estate import ANN, wait_until
-from unit.core.workshop import SHELL, Workshop, work
+from unit.core.workshop import SHELL, Workshop
 from warren.core.executions import NewExecution
 from warren.core.oneshot import OneShot, OutputFile
 from warren.domain import Cause, ExecKind
@@ -16,18 +16,7 @@ from warren.errors import InvalidRequest, QuotaExceeded, TooLarge
 from warren.records import Holding
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    Tell = Callable[..., None]
-
-
-@pytest.fixture
-def tell(tmp_path: Path, images_dir: str) -> Tell:
-    def told(story: Callable[[Workshop], Awaitable[None]], **choices: Any) -> None:
-        work(str(tmp_path), images_dir, story, **choices)
-
-    return told
+    from unit.core.workshop import Tell
 
 
 def script(code: str, **fields: Any) -> OneShot:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from warren.records import AuditEntry, Caller, Execution
     from warren.stores.base import Store
 
+    Tell = Callable[..., None]
+
 
 class Workshop(Estate):
     """Everything that executions need, over one data folder."""
