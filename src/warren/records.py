@@ -176,6 +176,10 @@ class Render:
     slides: int = 0
     degraded: tuple[tuple[int, str], ...] = ()
     """Slides that are pictures though they were meant to be editable, and why."""
+    missing: tuple[tuple[str, int], ...] = ()
+    """Addresses that the page asked for and that do not exist in a render, and how often."""
+    script_errors: tuple[str, ...] = ()
+    """What its scripts threw and nobody caught."""
     file_id: str | None = None
     """The stored file with its archive."""
     reason: str | None = None

@@ -135,7 +135,8 @@ def test_fields_that_chatui_does_not_know_are_refused(client: httpx.Client) -> N
 
 
 def test_a_render_in_the_background_is_followed_and_its_result_kept(rendering: Served, client: httpx.Client) -> None:
-    begun = client.post("/api/v1/renders", json={"html": _DECK, "editable": True, "name": "deck", "background": True})
+    deck = f"{_DECK}<script>nowhere()</script><img src=https://example.com/a.png>"
+    begun = client.post("/api/v1/renders", json={"html": deck, "editable": True, "name": "deck", "background": True})
     assert begun.status_code == 202, begun.text
     where = begun.headers["location"]
     events = client.get(f"{where}/events").text.replace("\r", "").split("\n\n")
@@ -145,6 +146,9 @@ def test_a_render_in_the_background_is_followed_and_its_result_kept(rendering: S
 
     shown = client.get(where).json()
     assert (shown["status"], shown["slides"], shown["degraded"], shown["error"]) == ("done", 2, [], None)
+    assert {each["url"] for each in shown["missing"]} == {"assets/dot.png", "https://example.com/a.png"}
+    assert shown["script_errors"] == ["ReferenceError: nowhere is not defined (line 1)"]
+    assert json.loads(events[-2].partition("data: ")[2]) == shown
     made = client.get(f"{where}/result")
     assert "deck.pptx" in _names(made.content)
     assert client.get("/api/v1/renders").json()["items"][0] == shown
@@ -168,6 +172,17 @@ def test_a_deck_that_never_ends_is_ended_and_said_so(client: httpx.Client) -> No
     assert (refused.status_code, refused.json()["code"]) == (422, "render_failed")
 
 
+def test_a_page_whose_scripts_are_not_there_fails_and_says_what_it_missed(client: httpx.Client) -> None:
+    deck = "<script src=https://example.com/app.js></script><script>app.start()</script>"
+    begun = client.post("/api/v1/renders", json={"html": deck, "background": True}).json()
+    client.get(f"/api/v1/renders/{begun['id']}/events")
+
+    shown = client.get(f"/api/v1/renders/{begun['id']}").json()
+    assert (shown["status"], shown["reason"]) == ("failed", "no_slides")
+    assert shown["missing"] == [{"url": "https://example.com/app.js", "count": 1}]
+    assert shown["script_errors"] == ["ReferenceError: app is not defined (line 1)"]
+
+
 def test_a_render_that_is_deleted_ends(client: httpx.Client) -> None:
     deck = f"{_STYLE}<section class=slide>x</section><script>for(;;);</script>"
     begun = client.post("/api/v1/renders", json={"html": deck, "background": True}).json()
@@ -183,6 +198,7 @@ def test_every_render_is_in_the_audit_record(rendering: Served, client: httpx.Cl
     with rendering.client("adam") as adam:
         found = adam.get("/audit", params={"action": "render.create", "limit": 1}).json()["items"][0]
     assert found["outcome"] == "ok"
+    assert found["sandbox_id"].startswith("sbx_")
     assert (found["details"]["slides"], found["details"]["version"]) == (2, "v1")
     assert "First words" not in json.dumps(found)
 

@@ -119,17 +119,27 @@ def test_lies_are_told_as_failures_and_the_only_place_is_free_again(ann: httpx.C
 
 def test_what_is_said_of_slides_takes_little_room_in_answers_and_in_the_store(ann: httpx.Client) -> None:
     flood = (
-        "archive(); finish(slides=10**400, fallbacks=[{'slide': n % 4000, 'reason': 'x' * 900} for n in range(4000)])"
+        "archive(); finish(slides=10**400, fallbacks=[{'slide': n % 4000, 'reason': 'x' * 900} for n in range(2000)], "
+        "missing=[{'url': f'{n}' + 'y' * 900, 'count': 10**400} for n in range(500)], "
+        r"script_errors=[f'{n}\x1b[2J\u202e\ud800' + 'z' * 900 for n in range(500)])"
     )
-    odd = "archive(); finish(slides=True, fallbacks=[None, 1, {}, {'slide': -1}, {'slide': '1'}, {'slide': 2}])"
+    odd = (
+        "archive(); finish(slides=True, fallbacks=[None, 1, {}, {'slide': -1}, {'slide': '1'}, {'slide': 2}], "
+        "missing=[None, 'x', {}, {'url': 1}, {'url': ''}, {'url': 'a', 'count': -1}, {'url': 'a'}], script_errors={})"
+    )
 
     answer = _render(ann, flood)
     assert (answer.status_code, answer.headers["x-slide-count"]) == (200, "0")
     assert answer.headers["x-degraded-slides"] == ",".join(map(str, range(1, 21)))
-    assert _render(ann, odd).headers["x-degraded-slides"] == "2"
+    assert (answer.headers["x-missing-count"], answer.headers["x-script-error-count"]) == ("20", "10")
+    answer = _render(ann, odd)
+    assert (answer.headers["x-degraded-slides"], answer.headers["x-missing-count"]) == ("2", "1")
+    assert "x-script-error-count" not in answer.headers
     started = _render(ann, flood, background=True).json()["id"]
     shown = wait_for(lambda: _done(ann, started))
     assert len(shown["degraded"]) == 20
+    assert shown["missing"][0] == {"url": "0" + "y" * 199, "count": 1}
+    assert shown["script_errors"][0].startswith("0[2Jzzz")
     assert len(ann.get("/renders").content) < 20_000
     assert ann.delete(f"/renders/{started}").status_code == 204
 

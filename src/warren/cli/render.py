@@ -15,11 +15,11 @@ import typer
 
 from warren.cli.options import AsJson, Url
 from warren.cli.stored import DataDir
-from warren.cli.tables import as_plain, print_json, wants_json
+from warren.cli.tables import as_plain, harmless, print_json, wants_json
 from warren.errors import RenderFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from warren import AsyncClient, Rendered, RenderStep
     from warren.cli.signals import Signals
@@ -33,6 +33,7 @@ Examples:
 """
 
 _PREVIEW = re.compile(r"slides/slide_[0-9]{3,6}\.png", re.ASCII)
+_MOST_WARNINGS = 20
 _PHASES = {"load": "loading the page", "slides": "taking slides", "write": "writing the presentation"}
 
 
@@ -72,8 +73,12 @@ def render(
     html, files, target = _read_page(page), _read_assets(page, assets), Target(url, data_dir)
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
-        with _progress() as show:
-            made = await client.renders.create(html, assets=files, editable=editable, progress=show)
+        try:
+            with _progress() as show:
+                made = await client.renders.create(html, assets=files, editable=editable, progress=show)
+        except RenderFailed as failure:
+            _warn(getattr(failure, "__notes__", ()))
+            raise
         _save(made.archive, wanted, previews)
         _tell(made, wanted, as_json=wants_json(as_json))
         return 0
@@ -169,7 +174,13 @@ def _tell(made: Rendered, output: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"output": output, **as_plain(info)})
         return
-    for each in info.degraded:
-        print(f"slide {each.slide} is a picture: {each.why}", file=sys.stderr)
+    _warn(info.warnings)
     kind = "editable" if info.version == "v2" else "as pictures"
     print(f"{output}: {info.slides} slides, {kind}.")
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for each in warnings[:_MOST_WARNINGS]:
+        print(f"warning: {harmless(each)}", file=sys.stderr)
+    if len(warnings) > _MOST_WARNINGS:
+        print(f"warning: and {len(warnings) - _MOST_WARNINGS} more, which --json lists", file=sys.stderr)

@@ -45,6 +45,8 @@ REASONS = frozenset(
 _MAX_RESULT = 4 << 20
 _MAX_WORDS = 500
 _MAX_WHY = 200
+_MAX_MISSING = 20
+_MAX_ERRORS = 10
 _MAX_PARTS = 4096
 
 
@@ -101,6 +103,23 @@ class Degraded:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the browser saw go wrong in a page, whatever became of it."""
+
+    missing: tuple[tuple[str, int], ...] = ()
+    """Addresses that it asked for and that do not exist in a render, and how often."""
+    script_errors: tuple[str, ...] = ()
+
+
+class DeckFailed(RenderFailed):
+    """A page of which no presentation can be made."""
+
+    def __init__(self, message: str, *, reason: str, findings: Findings) -> None:
+        super().__init__(message, reason=reason)
+        self.findings = findings
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
     """What a deck became: an archive with the presentation and a picture of each slide."""
@@ -109,6 +128,7 @@ class Rendered:
     version: str
     slides: int
     degraded: tuple[Degraded, ...] = ()
+    findings: Findings = Findings()
     content: Content
     """Of the archive; whoever opened it closes it."""
 
@@ -116,7 +136,7 @@ class Rendered:
 async def conduct(
     place: RenderPlace, new: NewRender, policy: RenderPolicy, on_step: Callable[[RenderStep], None]
 ) -> Rendered:
-    """Have a deck rendered, by the job that `render/job.py` describes. Raises RenderFailed."""
+    """Have a deck rendered, by the job that `render/job.py` describes. Raises RenderFailed, also as DeckFailed."""
     version = new.version or policy.version
     job = {
         "name": new.name,
@@ -134,13 +154,13 @@ async def conduct(
             break
     result = await _read_result(place)
     if result.get("ok") is not True:
-        error = result.get("error")
-        raise _failure(error if isinstance(error, dict) else {})
+        raise _failure(result)
     return Rendered(
         id=new_id("rnd"),
         version=version,
         slides=_count(result, "slides"),
         degraded=_degraded(result, policy.slides),
+        findings=_findings(result),
         content=await _open(place, policy),
     )
 
@@ -153,9 +173,15 @@ async def _read_result(place: RenderPlace) -> dict[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-def _failure(error: Mapping[str, Any]) -> RenderFailed:
+def _failure(result: Mapping[str, Any]) -> DeckFailed:
+    said = result.get("error")
+    error = said if isinstance(said, dict) else {}
     code = _words(error, "code")
-    return RenderFailed(_words(error, "message") or "rendering failed", reason=code if code in REASONS else "failed")
+    return DeckFailed(
+        _words(error, "message") or "rendering failed",
+        reason=code if code in REASONS else "failed",
+        findings=_findings(result),
+    )
 
 
 async def _open(place: RenderPlace, policy: RenderPolicy) -> Content:
@@ -194,10 +220,25 @@ def _words(said: Mapping[str, Any], name: str) -> str:
 
 def _degraded(said: Mapping[str, Any], most: int) -> tuple[Degraded, ...]:
     """Read which slides are pictures: each once, and no more than a deck may have, as it is kept and listed."""
-    listed = said.get("fallbacks")
     found: dict[int, str] = {}
-    for each in listed[:_MAX_PARTS] if isinstance(listed, list) else []:
+    for each in _list(said, "fallbacks"):
         number = _count(each, "slide") if isinstance(each, dict) else 0
         if 0 < number <= most:
             found.setdefault(number, _words(each, "reason")[:_MAX_WHY])
     return tuple(Degraded(number, found[number]) for number in sorted(found))
+
+
+def _findings(said: Mapping[str, Any]) -> Findings:
+    """Read what went wrong in the page: each address once, and only as much as is kept and listed."""
+    found: dict[str, int] = {}
+    for each in _list(said, "missing"):
+        address = _words(each, "url")[:_MAX_WHY] if isinstance(each, dict) else ""
+        if address and len(found) < _MAX_MISSING:
+            found.setdefault(address, max(1, _count(each, "count")))
+    errors = (_words({"said": each}, "said")[:_MAX_WHY] for each in _list(said, "script_errors"))
+    return Findings(tuple(found.items()), tuple(dict.fromkeys(filter(None, errors)))[:_MAX_ERRORS])
+
+
+def _list(said: Mapping[str, Any], name: str) -> list[Any]:
+    listed = said.get(name)
+    return listed[:_MAX_PARTS] if isinstance(listed, list) else []

@@ -69,11 +69,14 @@ class RenderPlace:
 class RenderPlaces:
     """Makes such sandboxes, keeps a few ready while they are wanted, and removes each after its use."""
 
-    def __init__(self, engine: Engine, links: Links, images: ImageCache, policy: RenderPolicy) -> None:
+    def __init__(
+        self, engine: Engine, links: Links, images: ImageCache, policy: RenderPolicy, program: str | None = None
+    ) -> None:
         self._engine = engine
         self._links = links
         self._images = images
         self._policy = policy
+        self._program = program or _PROGRAM
         self._ready: deque[RenderPlace] = deque()
         self._dead: list[Handle] = []
         self._used_at = -policy.warm_s
@@ -145,7 +148,7 @@ class RenderPlaces:
         try:
             with explained(), anyio.CancelScope(shield=True):
                 await self._engine.create(spec)
-            place = _begin(handle, image, await self._links.get(handle))
+            place = _begin(handle, image, await self._links.get(handle), self._program)
             await _wait_ready(place)
         except BaseException:
             self._dead.append(handle)
@@ -198,12 +201,12 @@ async def _wait_ready(place: RenderPlace) -> None:
         raise RenderFailed(why, reason="browser_missing")
 
 
-def _begin(handle: Handle, image: Image, link: Link) -> RenderPlace:
+def _begin(handle: Handle, image: Image, link: Link, program: str) -> RenderPlace:
     send, receive = anyio.create_memory_object_stream[bytes](4)
     request = ExecRequest(
         id=new_id("exe"),
         kind=ExecKind.SCRIPT,
-        code=_PROGRAM,
+        code=program,
         echo=Echo.NONE,
         label="render",
         scan_changes=False,

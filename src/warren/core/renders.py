@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
+from warren.core.access import check_may
 from warren.core.observer import Histogram
-from warren.core.render_job import NewRender, Rendered, RenderStep, conduct
+from warren.core.render_job import DeckFailed, Findings, NewRender, Rendered, RenderStep, conduct
 from warren.domain import new_id
-from warren.errors import Conflict, Error, Forbidden, NotFound, Overloaded, QuotaExceeded, RenderFailed, StoreError
+from warren.errors import Conflict, Error, NotFound, Overloaded, QuotaExceeded, RenderFailed, StoreError
 from warren.records import Render, RenderStatus, Scope
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _LOOK_S = 300.0
 _MOST_STEPS = 1000
 _BACKGROUND_BYTES = 4
 """So many of the largest decks may wait, in memory, to be rendered in the background."""
+_NO_FINDINGS = Findings()
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ class _Following:
         self.owner = owner
         self.steps: list[RenderStep] = []
         self.is_over = False
+        self.is_unwanted = False
+        """Whether it was deleted: nothing of it may stay."""
         self.scope = anyio.CancelScope()
         self._changed = anyio.Event()
 
@@ -94,8 +98,7 @@ class Renders:
     async def __aenter__(self) -> Self:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        for render in await self._store.unfinished_renders():
-            await self._store.keep_render(_failed(render, "lost", "the service ended while it was rendered: try again"))
+        await self._give_up()
         return self
 
     async def __aexit__(
@@ -105,10 +108,11 @@ class Renders:
         await self._tasks.__aexit__(None, None, None)
 
     async def run(self) -> None:
-        """Forget renders whose time is over, for as long as the service lives."""
+        """Forget renders whose time is over, and give up those that nobody makes, for as long as the service lives."""
         while True:
             try:
                 await self._store.remove_renders(expired_at=time.time())
+                await self._give_up()
             except StoreError as error:
                 _log.warning("render.unforgotten", extra={"reason": str(error)})
             await anyio.sleep(_LOOK_S)
@@ -165,7 +169,7 @@ class Renders:
 
     async def get(self, caller: Caller, render_id: str) -> Render:
         """Return a render of the caller's. Raises NotFound, also for another's and for one whose time is over."""
-        _check_may(caller, Scope.READ)
+        check_may(caller, Scope.READ)
         render = await self._store.render(render_id)
         if render is None or render.owner != caller.principal.owner or render.expires_at <= time.time():
             raise NotFound(f"there is no render {render_id[:64]}")
@@ -173,7 +177,7 @@ class Renders:
 
     async def list(self, caller: Caller) -> tuple[Render, ...]:
         """Return the caller's renders, newest first."""
-        _check_may(caller, Scope.READ)
+        check_may(caller, Scope.READ)
         now = time.time()
         return tuple(each for each in await self._store.renders(caller.principal.owner) if each.expires_at > now)
 
@@ -197,20 +201,23 @@ class Renders:
 
     async def delete(self, caller: Caller, render_id: str) -> None:
         """End a render that is not done, and remove what it made. Raises NotFound."""
-        _check_may(caller, Scope.RUN)
+        check_may(caller, Scope.RUN)
         render = await self.get(caller, render_id)
         following = self._following.get(render_id)
         if following is not None:
+            following.is_unwanted = True
             following.scope.cancel()
+        elif render.finished_at is None:
+            # It was done while we looked: what is known of it names no file yet.
+            render = await self.get(caller, render_id)
         await self._store.remove_render(render_id)
         if render.file_id is not None:
-            with contextlib.suppress(NotFound):
-                await self._stored_files.delete(caller, render.file_id)
+            await self._drop(caller, render.file_id)
         self._audit.note(caller, "render.delete", render_id=render_id)
         await self._audit.settle()
 
     async def _admit(self, caller: Caller, new: NewRender) -> None:
-        _check_may(caller, Scope.RUN)
+        check_may(caller, Scope.RUN)
         self._audit.check_writable()
         new.check(self.policy)
         most, owner = self.policy.per_minute, caller.principal.owner
@@ -226,10 +233,11 @@ class Renders:
         self, caller: Caller, new: NewRender, on_step: Callable[[RenderStep], None]
     ) -> AsyncIterator[Rendered]:
         noted: dict[str, Any] = {"version": new.version or self.policy.version, "bytes_in": new.size}
-        since, outcome = time.monotonic(), "abandoned"
+        since, outcome, sandbox_id = time.monotonic(), "abandoned", ""
         self.active += 1
         try:
             async with self._places.one() as place:
+                sandbox_id = place.handle.sandbox_id
                 with _timed(self.policy.timeout_s):
                     rendered = await conduct(place, new, self.policy, on_step)
                 noted |= {"slides": rendered.slides, "bytes_out": rendered.content.length}
@@ -246,7 +254,7 @@ class Renders:
             self.active -= 1
             self._count(outcome, time.monotonic() - since)
             noted["duration_ms"] = round((time.monotonic() - since) * 1000)
-            self._audit.note(caller, "render.create", outcome=outcome, **noted)
+            self._audit.note(caller, "render.create", outcome=outcome, sandbox_id=sandbox_id, **noted)
             await self._audit.settle()
 
     def _count(self, outcome: str, seconds: float) -> None:
@@ -262,7 +270,10 @@ class Renders:
                     render = dataclasses.replace(render, status=RenderStatus.RUNNING)
                     await self._store.keep_render(render)
                     render = await self._finish(caller, new, render, following)
-                await self._store.keep_render(render)
+                with anyio.CancelScope(shield=True):
+                    is_kept = await self._store.keep_render(render)
+                    if render.file_id is not None and (following.is_unwanted or not is_kept):
+                        await self._drop(caller, render.file_id)
         except Exception as error:  # noqa: BLE001 - it runs beside everything else
             _log.error("render.failed", extra={"render_id": render.id, "error": type(error).__name__})
         finally:
@@ -275,7 +286,7 @@ class Renders:
         following.announce()
 
     async def _finish(self, caller: Caller, new: NewRender, render: Render, following: _Following) -> Render:
-        keep_s = self.policy.keep_s
+        keep_s, file = self.policy.keep_s, None
         try:
             async with self._rendered(caller, new, following.note) as made:
                 # Timed as well: what comes is up to a program that a deck may have taken over.
@@ -287,16 +298,47 @@ class Renders:
                     status=RenderStatus.DONE,
                     slides=made.slides,
                     degraded=tuple((each.slide, each.why) for each in made.degraded),
+                    missing=made.findings.missing,
+                    script_errors=made.findings.script_errors,
                     file_id=file.id,
                     finished_at=time.time(),
                     expires_at=file.expires_at,
                 )
-        except Error as error:
-            return _failed(render, error.reason if isinstance(error, RenderFailed) else error.code, str(error))
+        except BaseException as error:
+            if file is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._drop(caller, file.id)
+            if not isinstance(error, Error):
+                raise
+            reason = error.reason if isinstance(error, RenderFailed) else error.code
+            return _failed(
+                render, reason, str(error), error.findings if isinstance(error, DeckFailed) else _NO_FINDINGS
+            )
+
+    async def _drop(self, caller: Caller, file_id: str) -> None:
+        with contextlib.suppress(NotFound):
+            await self._stored_files.delete(caller, file_id)
+
+    async def _give_up(self) -> None:
+        """Say of renders which nobody makes that they have failed: a service ended, or could not write down how."""
+        # In this order: one that begins or ends while they are read is not taken for one of those.
+        known, began = frozenset(self._following), time.time()
+        for render in await self._store.unfinished_renders():
+            if render.id not in known and render.created_at < began:
+                why = "the service ended while it was rendered: try again"
+                await self._store.keep_render(_failed(render, "lost", why))
 
 
-def _failed(render: Render, reason: str, error: str) -> Render:
-    return dataclasses.replace(render, status=RenderStatus.FAILED, reason=reason, error=error, finished_at=time.time())
+def _failed(render: Render, reason: str, error: str, findings: Findings = _NO_FINDINGS) -> Render:
+    return dataclasses.replace(
+        render,
+        status=RenderStatus.FAILED,
+        reason=reason,
+        error=error,
+        missing=findings.missing,
+        script_errors=findings.script_errors,
+        finished_at=time.time(),
+    )
 
 
 @contextlib.contextmanager
@@ -310,8 +352,3 @@ def _timed(seconds: float) -> Any:
 
 def _bucket(owner: Owner) -> str:
     return f"renders\0{owner.tenant}\0{owner.subject}"
-
-
-def _check_may(caller: Caller, scope: Scope) -> None:
-    if not caller.principal.may(scope):
-        raise Forbidden(f"this key has the scope {caller.principal.scope}, and this needs {scope}")

@@ -76,7 +76,7 @@ from warren.sdk.values import (
     Usage,
 )
 from warren.sdk.values_packages import InstalledPackages, Package
-from warren.sdk.values_renders import DegradedSlide, Rendered, RenderInfo, RenderStep
+from warren.sdk.values_renders import DegradedSlide, MissingFile, Rendered, RenderInfo, RenderStep
 
 __all__ = [
     "AsyncClient",
@@ -124,6 +124,7 @@ __all__ = [
     "Link",
     "Listing",
     "Match",
+    "MissingFile",
     "NotFound",
     "NotUnderstood",
     "OneShotResult",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003 - a field's type, read where the page about the library is made
 
-from warren.sdk.values import TIME, Owner, build_all, build_one
+from warren.sdk.values import TIME, TUPLE, Owner, build_all, build_one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +15,16 @@ class DegradedSlide:
     slide: int
     """Its number, from 1."""
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingFile:
+    """What a page asked for and did not get."""
+
+    url: str
+    """On the web, or as the page names its own files."""
+    count: int
+    """How often it asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +39,10 @@ class RenderInfo:
     name: str
     slides: int
     degraded: tuple[DegradedSlide, ...] = field(metadata=build_all(DegradedSlide))
+    missing: tuple[MissingFile, ...] = field(default=(), metadata=build_all(MissingFile))
+    """The first 20: a render has no network, and only the assets that came with it."""
+    script_errors: tuple[str, ...] = field(default=(), metadata=TUPLE)
+    """What scripts of the page threw and nobody caught: the first 10."""
     reason: str | None
     """Why it failed, in a word."""
     error: str | None
@@ -37,6 +51,14 @@ class RenderInfo:
     created_at: datetime = field(metadata=TIME)
     finished_at: datetime | None = field(metadata=TIME)
     expires_at: datetime = field(metadata=TIME)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may be wrong with the slides, a sentence each."""
+        degraded = (f"slide {each.slide} is a picture: {each.why}" for each in self.degraded)
+        missing = (_explain_missing(each.url) for each in self.missing)
+        errors = (f"a script of the page failed: {each}" for each in self.script_errors)
+        return (*degraded, *missing, *errors)
 
     @property
     def is_over(self) -> bool:
@@ -62,3 +84,9 @@ class Rendered:
     archive: bytes = field(repr=False)
     """A zip: the presentation, and a picture of each slide under `slides/`."""
     info: RenderInfo
+
+
+def _explain_missing(url: str) -> str:
+    if "://" in url or url.startswith("//"):
+        return f"the page asked for {url}, which is not there: a render has no network; put the file into its assets"
+    return f"the page asked for {url}, which did not come with it: put the file into its assets, as assets/NAME"

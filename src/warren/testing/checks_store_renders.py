@@ -34,6 +34,7 @@ async def check_a_render_comes_back_as_it_was(subject: StoreSubject) -> None:
     for render in (first, theirs):
         await subject.store.add_render(render)
     second = dataclasses.replace(make_render(created_at=2.5), slides=3, degraded=((2, "canvas \ud800"),))
+    second = dataclasses.replace(second, missing=(("assets/a \ud800.png", 2),), script_errors=("what\n", "\x00"))
     await subject.store.add_render(second)
     done = dataclasses.replace(
         second, status=RenderStatus.DONE, finished_at=3.5, file_id="f", reason="r", error="why\n", expires_at=9.5

@@ -47,7 +47,7 @@ class Renders:
         try:
             info = self.wait(render.id, progress=progress)
             if info.status == "failed":
-                raise RenderFailed(info.error or "rendering failed", reason=info.reason or "failed")
+                raise _failure(info)
             return Rendered(archive=self.result(render.id), info=info)
         finally:
             self.delete(render.id)
@@ -94,3 +94,11 @@ class Renders:
     def delete(self, render_id: str) -> None:
         """End one that is not done, and delete what it made. Raises Error."""
         self._connection.ask(api("DELETE", "renders", encode(render_id)))
+
+
+def _failure(info: RenderInfo) -> RenderFailed:
+    failure = RenderFailed(info.error or "rendering failed", reason=info.reason or "failed")
+    for warning in info.warnings:
+        # Often the reason: a page whose script is not there draws no slides.
+        failure.add_note(warning)
+    return failure

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "id, tenant, subject, status, version, name, created_at, expires_at, finished_at, slides, degraded, file_id, "
-    "reason, error"
+    "reason, error, missing, script_errors"
 )
 
 
 def add(connection: sqlite3.Connection, render: Render) -> None:
     """Insert a render. Raises Conflict."""
-    marks = ", ".join("?" * 14)
+    marks = ", ".join("?" * len(_COLUMNS.split(", ")))
     try:
         connection.execute(f"INSERT INTO renders ({_COLUMNS}) VALUES ({marks})", _dump(render))  # noqa: S608 - our own names
     except sqlite3.IntegrityError as exc:
@@ -74,11 +74,13 @@ def _dump(render: Render) -> tuple[Any, ...]:
         render.file_id,
         render.reason,
         None if render.error is None else dump_text(render.error),
+        dump_json(render.missing),
+        dump_json(render.script_errors),
     )
 
 
 def _load(row: Sequence[Any]) -> Render:
-    *texts, created_at, expires_at, finished_at, slides, degraded, file_id, reason, error = row
+    *texts, created_at, expires_at, finished_at, slides, degraded, file_id, reason, error, missing, script_errors = row
     render_id, tenant, subject, status, version, name = map(load_text, texts)
     return Render(
         id=render_id,
@@ -94,4 +96,6 @@ def _load(row: Sequence[Any]) -> Render:
         file_id=file_id,
         reason=reason,
         error=None if error is None else load_text(error),
+        missing=tuple((address, count) for address, count in load_json(missing)),
+        script_errors=tuple(load_json(script_errors)),
     )

@@ -318,7 +318,12 @@ CREATE INDEX renders_owner ON renders (tenant, subject, created_at, seq);
 CREATE INDEX renders_unfinished ON renders (seq) WHERE finished_at IS NULL;
 """
 
-MIGRATIONS = (_FIRST, _RECORD_BYTES, _AUDIT_START, _CALLBACKS, _FILES, _SKILLS, _EGRESS, _RENDERS)
+_RENDER_FINDINGS = """
+ALTER TABLE renders ADD COLUMN missing TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE renders ADD COLUMN script_errors TEXT NOT NULL DEFAULT '[]';
+"""
+
+MIGRATIONS = (_FIRST, _RECORD_BYTES, _AUDIT_START, _CALLBACKS, _FILES, _SKILLS, _EGRESS, _RENDERS, _RENDER_FINDINGS)
 
 
 def read_version(connection: sqlite3.Connection) -> int:

@@ -50,6 +50,10 @@ async def create_render(call: Call) -> ASGIApp:
         if rendered.degraded:
             listed = ",".join(str(each.slide) for each in rendered.degraded)
             headers.append((b"x-degraded-slides", listed.encode()))
+        if rendered.findings.missing:
+            headers.append((b"x-missing-count", b"%d" % len(rendered.findings.missing)))
+        if rendered.findings.script_errors:
+            headers.append((b"x-script-error-count", b"%d" % len(rendered.findings.script_errors)))
         # WHY within: it holds one of the few places until it is read.
         within_s = call.settings.render.timeout_s
         return Streamed(
@@ -110,6 +114,8 @@ def show(render: Render) -> dict[str, Any]:
         "name": render.name,
         "slides": render.slides,
         "degraded": [{"slide": slide, "why": why} for slide, why in render.degraded],
+        "missing": [{"url": url, "count": count} for url, count in render.missing],
+        "script_errors": list(render.script_errors),
         "reason": render.reason,
         "error": render.error,
         "created_at": render_time(render.created_at),
@@ -162,7 +168,9 @@ OPERATIONS = (
         description="Each element of the class `slide` becomes a slide, as one exact picture or as text, shapes, "
         "tables and pictures that can be edited. It is rendered in a sandbox of its own, without a network; what a "
         "page loads it must bring. A slide that cannot be made editable is a picture, and `X-Degraded-Slides` lists "
-        "it. A client that goes away ends it, unless it is in the background.",
+        "it. `X-Missing-Count` and `X-Script-Error-Count` say that the page asked for what is not there, or that its "
+        "scripts failed; the record of a render in the background says for what, and how. A client that goes away ends "
+        "it, unless it is in the background.",
         body=schemas.CreateRender,
         body_limit=_body_limit,
         example={"html": "<section class='slide'><h1>Hello</h1></section>", "editable": True},

@@ -54,6 +54,13 @@ class DegradedShown(Shown):
     why: str
 
 
+class MissingShown(Shown):
+    """What a page asked for and did not get."""
+
+    url: str = Field(description="Its address: on the web, or as the page names its own files.")
+    count: int = Field(description="How often it asked.")
+
+
 class RenderShown(Shown):
     """A render in the background."""
 
@@ -64,6 +71,8 @@ class RenderShown(Shown):
     name: str
     slides: int = Field(description="How many it has; 0 while it is not done.")
     degraded: list[DegradedShown]
+    missing: list[MissingShown] = Field(description="The first 20 addresses that the page asked for in vain.")
+    script_errors: list[str] = Field(description="The first 10 exceptions of its scripts that nobody caught.")
     reason: str | None = Field(description="Why it failed, in a word.")
     error: str | None = Field(description="Why it failed, in a sentence.")
     created_at: str = Field(json_schema_extra=_TIME)
