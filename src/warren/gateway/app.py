@@ -44,7 +44,7 @@ from warren.gateway.openapi_problems import explain_codes
 from warren.gateway.operations import Reply
 from warren.gateway.page import POLICY, build_page, has_docs
 from warren.gateway.port_hosts import PortHosts
-from warren.gateway.problems import ProblemMiddleware
+from warren.gateway.problem_middleware import ProblemMiddleware
 from warren.gateway.room import Room
 from warren.gateway.tracing import trace_requests
 from warren.gateway.unread import UnreadMiddleware

@@ -17,7 +17,8 @@ from starlette.exceptions import HTTPException
 from warren import errors
 from warren.core.admission import Rate, RateExceeded
 from warren.errors import Error, NotFound, Overloaded, QuotaExceeded, StoreError, Unauthenticated
-from warren.gateway.problems import HTTP_CODES, InvalidFields, ProblemMiddleware, build_problem, respond
+from warren.gateway.problem_middleware import ProblemMiddleware
+from warren.gateway.problems import HTTP_CODES, InvalidFields, build_problem, respond
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

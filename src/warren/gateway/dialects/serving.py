@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warren.gateway.dispatch import Dispatcher
-from warren.gateway.problems import ProblemMiddleware, respond
+from warren.gateway.problem_middleware import ProblemMiddleware
+from warren.gateway.problems import respond
 from warren.records import Principal
 
 if TYPE_CHECKING:
