@@ -207,7 +207,7 @@ def test_what_an_earlier_version_recorded_is_counted_too(tmp_path: Path) -> None
     sandbox = make_sandbox()
     with contextlib.closing(sqlite3.connect(tmp_path / "warren.db", isolation_level=None)) as connection:
         connection.execute("CREATE TABLE schema_version (version INTEGER PRIMARY KEY, made_at REAL)")
-        for statement in schema.statements(schema.MIGRATIONS[0]):
+        for statement in schema.read_statements(schema.list_migrations()[0]):
             connection.execute(statement)
         connection.execute("INSERT INTO schema_version VALUES (1, 0)")
         connection.execute(

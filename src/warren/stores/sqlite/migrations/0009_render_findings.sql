@@ -1,0 +1,2 @@
+ALTER TABLE renders ADD COLUMN missing TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE renders ADD COLUMN script_errors TEXT NOT NULL DEFAULT '[]';
