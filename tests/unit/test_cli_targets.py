@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from warren.cli.targets import build_egress, parse_target, render_egress
-from warren.sdk.values import Egress, EgressRule
+from warren.sdk.values_egress import Egress, EgressRule
 
 
 @pytest.mark.parametrize(

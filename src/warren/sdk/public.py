@@ -51,32 +51,15 @@ from warren.sdk.events import Event, Output, Started
 from warren.sdk.failures import ExecutionFailed, NotUnderstood, ServiceUnreachable
 from warren.sdk.results import Display, FileChange, OneShotResult, OutputFile, Picture, Raised, Result
 from warren.sdk.retries import Retries
-from warren.sdk.values import (
-    AuditRow,
-    Build,
-    Egress,
-    EgressRule,
-    Entry,
-    FileInfo,
-    Found,
-    Grant,
-    Health,
-    Image,
-    InstalledSkills,
-    Kernel,
-    Link,
-    Listing,
-    Match,
-    Owner,
-    Page,
-    SandboxInfo,
-    Secret,
-    SkillInfo,
-    TerminalInfo,
-    Usage,
-)
+from warren.sdk.values import Owner, Page
+from warren.sdk.values_egress import Egress, EgressRule, Grant, Secret
+from warren.sdk.values_files import Entry, FileInfo, Found, Listing, Match
+from warren.sdk.values_images import Build, Image
 from warren.sdk.values_packages import InstalledPackages, Package
 from warren.sdk.values_renders import DegradedSlide, MissingFile, Rendered, RenderInfo, RenderStep
+from warren.sdk.values_sandboxes import Kernel, Link, SandboxInfo, TerminalInfo, Usage
+from warren.sdk.values_service import AuditRow, Health
+from warren.sdk.values_skills import InstalledSkills, SkillInfo
 
 __all__ = [
     "AsyncClient",

@@ -9,7 +9,8 @@ import pytest
 import warren
 from warren import Display, Result
 from warren.sdk.results import build_result
-from warren.sdk.values import SandboxInfo, build
+from warren.sdk.values import build
+from warren.sdk.values_sandboxes import SandboxInfo
 
 RAW: dict[str, Any] = {
     "execution_id": "exe_1",

@@ -17,7 +17,9 @@ from warren.sdk.options import AuditOptions, OneShotOptions, build_body, input_f
 from warren.sdk.request import Request, api
 from warren.sdk.results import build_one_shot
 from warren.sdk.retries import Retries
-from warren.sdk.values import AuditRow, Health, Image, build, build_page
+from warren.sdk.values import build, build_page
+from warren.sdk.values_images import Image
+from warren.sdk.values_service import AuditRow, Health
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from warren.sdk.content import Uploadable
     from warren.sdk.options import SandboxOptions
     from warren.sdk.results import OneShotResult
-    from warren.sdk.values import Build, Page
+    from warren.sdk.values import Page
+    from warren.sdk.values_images import Build
 
 
 class AsyncClient:

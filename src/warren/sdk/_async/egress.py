@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from warren.sdk.address import encode
 from warren.sdk.request import api
-from warren.sdk.values import Grant, Secret, build
+from warren.sdk.values import build
+from warren.sdk.values_egress import Grant, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from warren.sdk.address import encode
 from warren.sdk.request import api
-from warren.sdk.values import Kernel, build
+from warren.sdk.values import build
+from warren.sdk.values_sandboxes import Kernel
 
 if TYPE_CHECKING:
     from warren.sdk._async.connection import AsyncConnection

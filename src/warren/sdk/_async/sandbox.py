@@ -16,7 +16,9 @@ from warren.sdk.address import encode
 from warren.sdk.options import ChangeOptions, ExecOptions, build_body, read_timeout, what_to_run
 from warren.sdk.request import api, once
 from warren.sdk.results import build_result
-from warren.sdk.values import InstalledSkills, Link, SandboxInfo, TerminalInfo, Usage, build, build_page
+from warren.sdk.values import build, build_page
+from warren.sdk.values_sandboxes import Link, SandboxInfo, TerminalInfo, Usage
+from warren.sdk.values_skills import InstalledSkills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

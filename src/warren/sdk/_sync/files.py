@@ -14,7 +14,8 @@ from warren.sdk.address import encode_path
 from warren.sdk.content import PIECE, Content, build_form
 from warren.sdk.io_sync import in_thread
 from warren.sdk.request import api
-from warren.sdk.values import Entry, FileInfo, Found, Listing, build
+from warren.sdk.values import build
+from warren.sdk.values_files import Entry, FileInfo, Found, Listing
 
 if TYPE_CHECKING:
     import os

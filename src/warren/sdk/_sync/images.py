@@ -9,7 +9,8 @@ from warren.errors import BuildFailed
 from warren.sdk.address import encode
 from warren.sdk.io_sync import sleep
 from warren.sdk.request import api
-from warren.sdk.values import Build, Image, build
+from warren.sdk.values import build
+from warren.sdk.values_images import Build, Image
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,8 @@ from warren.sdk._sync.sandbox import Sandbox
 from warren.sdk.address import encode
 from warren.sdk.options import ListOptions, SandboxOptions, build_body
 from warren.sdk.request import api, once
-from warren.sdk.values import SandboxInfo, build, build_page
+from warren.sdk.values import build, build_page
+from warren.sdk.values_sandboxes import SandboxInfo
 
 if TYPE_CHECKING:
     from collections.abc import Generator

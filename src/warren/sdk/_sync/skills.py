@@ -11,7 +11,8 @@ from warren.sdk.content import build_form
 from warren.sdk.io_sync import in_thread
 from warren.sdk.options import SkillOptions, build_body
 from warren.sdk.request import api
-from warren.sdk.values import SkillInfo, build, build_page
+from warren.sdk.values import build, build_page
+from warren.sdk.values_skills import SkillInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
