@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import time
+import uuid
 from typing import TYPE_CHECKING
 
 import httpx
@@ -77,10 +78,14 @@ plt.plot([4]); plt.savefig("/tmp/output/own.png")
 def test_a_page_is_shown_to_people_and_json_to_programs(served: Served) -> None:
     with connect(served, "nobody") as client:
         page = client.get("/", headers={"Accept": "text/html,*/*;q=0.8"})
-        plain = client.get("/")
+        plain = client.get("/", headers={"X-Request-ID": "mine"})
+        refused = client.get("/containers/c", headers={"Authorization": ""})
 
     assert (page.status_code, page.headers["location"]) == (307, "/docs")
     assert plain.json()["message"] == "Code Execution Gateway"
+    assert plain.headers["x-request-id"] == "mine"
+    assert uuid.UUID(refused.headers["x-request-id"]).version == 4
+    assert refused.headers["x-code-execution-version-tag"] == f"v{refused.headers['x-code-execution-version']}"
 
 
 def test_a_body_may_be_as_large_as_it_says_and_no_larger(make_settings: Callable[..., Settings]) -> None:
@@ -99,6 +104,9 @@ def test_a_body_may_be_as_large_as_it_says_and_no_larger(make_settings: Callable
 
         assert (announced.status_code, announced.json()) == (413, wanted)
         assert (found_out.status_code, found_out.json()) == (413, wanted)
+        assert "x-code-execution-version" not in announced.headers
+        assert "x-code-execution-version" in found_out.headers
+        assert uuid.UUID(announced.headers["x-request-id"]).version == 4
         assert fits.json()["error"] is None
 
 

@@ -42,6 +42,10 @@ class BodyTooLarge(TooLarge):
         self.limit = limit
 
 
+class BodyAnnouncedTooLarge(BodyTooLarge):
+    """The same, known before any of it was read."""
+
+
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """Return the whole body. Raises TooLarge, before it is read where its length is said, and ClientLeft."""
     check_length(scope, limit)
@@ -65,7 +69,7 @@ def check_length(scope: Scope, limit: int) -> None:
     """Raise TooLarge when the length that the client announces is over the limit."""
     for name, value in scope["headers"]:
         if name == b"content-length" and (len(value) > 18 or int(value) > limit):
-            raise BodyTooLarge(limit)
+            raise BodyAnnouncedTooLarge(limit)
 
 
 def count_large(scope: Scope, limit: int) -> int:

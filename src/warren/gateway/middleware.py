@@ -6,7 +6,7 @@ import logging
 import re
 import secrets
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -16,7 +16,7 @@ from warren.gateway.problems import respond
 from warren.gateway.shared_links import is_foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -45,7 +45,7 @@ _NOTHING_ACTIVE = (b"content-security-policy", b"default-src 'none'; frame-ances
 
 
 class RequestMiddleware:
-    """The outermost layer. Puts the request's id into `scope["state"]["request_id"]`."""
+    """The outermost layer. Puts the request's id into `scope["state"]["request_id"]`; layers below may change it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -56,34 +56,36 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         begun = time.perf_counter()
-        request_id = find_request_id(scope)
-        scope.setdefault("state", {})["request_id"] = request_id
+        state = scope.setdefault("state", {})
+        name_request(scope["headers"], state)
         status = 0
 
         async def finish_head(message: Message) -> None:
             nonlocal status
             if message["type"] in _HEADS:
                 status = message.get("status", 101)
-                is_ours = not scope["state"].get("is_foreign")
-                message["headers"] = _finish(message.get("headers", ()), request_id, is_ours=is_ours)
+                is_ours = not state.get("is_foreign")
+                message["headers"] = _finish(message.get("headers", ()), state["request_id"], is_ours=is_ours)
             await send(message)
 
         try:
             refusal = refuse_head(scope)
             if refusal is not None:
-                await respond(refusal, request_id)(scope, receive, finish_head)
+                await respond(refusal, state["request_id"])(scope, receive, finish_head)
             else:
                 await self._app(scope, receive, finish_head)
         finally:
-            _write_line(scope, request_id, status, time.perf_counter() - begun)
+            _write_line(scope, state["request_id"], status, time.perf_counter() - begun)
 
 
-def find_request_id(scope: Scope) -> str:
-    """Return the id that the client gave, if it is sane, or a new one."""
-    for name, value in scope["headers"]:
+def name_request(headers: Iterable[tuple[bytes, bytes]], state: dict[str, Any]) -> None:
+    """Note the id that the client gave, if it is sane, or a new one, and then that it is ours."""
+    for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return str(value.decode())
-    return f"req_{secrets.token_hex(12)}"
+            state["request_id"] = value.decode()
+            return
+    state["request_id"] = f"req_{secrets.token_hex(12)}"
+    state["has_own_id"] = True
 
 
 def refuse_head(scope: Scope) -> HTTPException | None:

@@ -55,6 +55,10 @@ class Dialect:
     """Builds the answer to a request that ended in an exception; the request's id is the second argument."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """What every answer has."""
+    refused_early: tuple[type[BaseException], ...] = ()
+    """What is refused without them, as the original does before it has begun."""
+    new_request_id: Callable[[], str] | None = None
+    """Makes the id of a request that came without one, where clients know another kind than ours."""
     shared_paths: frozenset[str] = frozenset()
     """Addresses of the service itself that its clients use too: their answers have these headers as well."""
     own_paths: frozenset[str] = frozenset()

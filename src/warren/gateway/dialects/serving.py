@@ -10,8 +10,9 @@ from warren.gateway.problems import respond
 from warren.records import Principal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from warren.core.service import Service
@@ -51,13 +52,13 @@ class Dialects:
                 parse_body=dialect.parse_body,
                 parse_query=dialect.parse_query,
             )
-            app: ASGIApp = ProblemMiddleware(dispatcher, dialect.respond)
+            app: ASGIApp = ProblemMiddleware(_dress(dispatcher, dialect), _say(dialect))
             for path in dialect.shared_paths:
                 # Refusals too: said outside of this, they would lack the headers.
                 said = dialect.respond if path in dialect.own_paths else respond
                 known = self._shared.get(path) or ProblemMiddleware(otherwise, said)
-                self._shared[path] = _with_headers(known, dialect.headers)
-            self._served.append((dispatcher, _with_headers(app, dialect.headers) if dialect.headers else app))
+                self._shared[path] = _dress(known, dialect)
+            self._served.append((dispatcher, app))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the dialect answer that knows the address."""
@@ -71,16 +72,35 @@ class Dialects:
         await self._otherwise(scope, receive, send)
 
 
-def _with_headers(app: ASGIApp, headers: Iterable[tuple[bytes, bytes]]) -> ASGIApp:
+def _dress(app: ASGIApp, dialect: Dialect) -> ASGIApp:
+    """Give requests the ids, and answers the headers, of a dialect."""
+    if not dialect.headers and dialect.new_request_id is None:
+        return app
+
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if dialect.new_request_id is not None and scope["state"].pop("has_own_id", False):
+            scope["state"]["request_id"] = dialect.new_request_id()
+
         async def add(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *headers]
+                message["headers"] = [*message.get("headers", ()), *dialect.headers]
             await send(message)
 
         await app(scope, receive, add)
 
     return serve
+
+
+def _say(dialect: Dialect) -> Callable[[BaseException, str], Response]:
+    """Say what goes wrong in the words of a dialect, and with its headers."""
+
+    def respond(exc: BaseException, request_id: str) -> Response:
+        answer = dialect.respond(exc, request_id)
+        if not isinstance(exc, dialect.refused_early):
+            answer.raw_headers.extend(dialect.headers)
+        return answer
+
+    return respond
 
 
 def choose(dialects: Iterable[Dialect], settings: Settings) -> list[Dialect]:

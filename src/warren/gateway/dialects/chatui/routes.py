@@ -6,6 +6,7 @@ import contextlib
 import logging
 import secrets
 import time
+import uuid
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,6 +16,7 @@ from warren.core.sandboxes import NewSandbox
 from warren.domain import Storage
 from warren.egress import Egress, EgressMode
 from warren.errors import Error, NotFound, Overloaded, QuotaExceeded
+from warren.gateway.bodies import BodyAnnouncedTooLarge
 from warren.gateway.dialects import details
 from warren.gateway.dialects.chatui import (
     containers,
@@ -210,6 +212,8 @@ DIALECT = Dialect(
     parse_query=details.parse_query,
     respond=words.respond,
     headers=words.HEADERS,
+    refused_early=(BodyAnnouncedTooLarge,),
+    new_request_id=lambda: str(uuid.uuid4()),
     shared_paths=words.SHARED,
     own_paths=frozenset({"/health/details"}),
     report=report.ChatuiReport,
