@@ -48,11 +48,11 @@ def _record_hash(text: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
-def build_tarball(name: str, version: str) -> bytes:
+def build_tarball(name: str, version: str, requires: tuple[str, ...] = ()) -> bytes:
     """Build a package of npm whose module is its version."""
     out = io.BytesIO()
     files = {
-        "package/package.json": json.dumps({"name": name, "version": version, "main": "index.js"}),
+        "package/package.json": json.dumps({"name": name, "version": version, "main": "index.js", **_needs(requires)}),
         "package/index.js": f"module.exports = {version!r};\n",
     }
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
@@ -61,6 +61,10 @@ def build_tarball(name: str, version: str) -> bytes:
             member.size = len(text)
             tar.addfile(member, io.BytesIO(text.encode()))
     return out.getvalue()
+
+
+def _needs(requires: tuple[str, ...]) -> dict[str, Any]:
+    return {"dependencies": dict.fromkeys(requires, "*")} if requires else {}
 
 
 class Shelf:
@@ -117,9 +121,9 @@ class Shelf:
         self.pages.setdefault(name, []).append(entry)
         return path
 
-    def put_npm(self, name: str, version: str, *, with_integrity: bool = True) -> str:
+    def put_npm(self, name: str, version: str, *, with_integrity: bool = True, requires: tuple[str, ...] = ()) -> str:
         """Put a package of npm on the shelf; returns its path."""
-        content = build_tarball(name, version)
+        content = build_tarball(name, version, requires)
         file = f"{name.rpartition('/')[2]}-{version}.tgz"
         path = f"/npm/{name}/-/{file}"
         self.files[path] = content
@@ -128,7 +132,7 @@ class Shelf:
             dist["integrity"] = f"sha512-{base64.b64encode(hashlib.sha512(content).digest()).decode()}"
         said = self.packuments.setdefault(name, {"name": name, "dist-tags": {}, "versions": {}})
         said["dist-tags"]["latest"] = version
-        said["versions"][version] = {"name": name, "version": version, "dist": dist}
+        said["versions"][version] = {"name": name, "version": version, "dist": dist, **_needs(requires)}
         return path
 
     def render(self, project: str) -> tuple[str, bytes]:

@@ -134,6 +134,16 @@ class Audit:
             )
 
     @property
+    def noted(self) -> int:
+        """The number of the last entry that was put in line."""
+        return self._noted
+
+    @property
+    def written(self) -> int:
+        """The number of the last entry that is on disk."""
+        return self._written
+
+    @property
     def backlog(self) -> int:
         """How many entries are not on disk yet."""
         return len(self._backlog)

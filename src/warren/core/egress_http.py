@@ -7,6 +7,7 @@ answer to the last waits its turn.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,11 @@ from warren.core.egress_broker import Broker
 from warren.core.egress_connect import run_switched, run_tunnel
 from warren.core.egress_dial import Unreached
 from warren.core.egress_exchange import Broken, Exchange
-from warren.core.egress_inner import InnerRequest
+from warren.core.egress_inner import InnerFailed, InnerRequest
 from warren.core.egress_message import MAX_HEAD, BadRequest, read_authority, read_target, reason, wants_upgrade
 from warren.core.egress_passage import Asked
 from warren.core.egress_session import Limited, Refused
+from warren.errors import Error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -34,6 +36,7 @@ HEAD_S = 60.0
 _INNER_BODY = 1 << 20
 _KEPT_S = 4.0
 """For the next request; servers close what is idle for longer, often without a word."""
+_log = logging.getLogger(__name__)
 _REPEATED = (b"GET", b"HEAD", b"OPTIONS")
 """Asking for these once more does no harm, and they have no body that would be lost."""
 
@@ -102,6 +105,7 @@ class HttpSession:
         except Unreached as error:
             await self._answer(504 if error.is_late else 502, str(error), "unreachable")
         except Broken as error:
+            self._session.around.policies.note_failed(self._session.sandbox_id, str(error))
             await self._let_go()
             await self._answer(error.status, str(error), "unreachable")
         if self._can_go_on():
@@ -179,7 +183,15 @@ class HttpSession:
             headers={name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers},
         )
         await self._skip_body()
-        await self._send_inner(await session.around.inner[target.host](asked), opened)
+        answer = await session.around.inner[target.host](asked)
+        try:
+            await self._send_inner(answer, opened)
+        except InnerFailed as failed:
+            # The answer has no end, and so the program knows that it is not all.
+            opened.passage.fail(failed.outcome)
+            session.around.policies.note_failed(session.sandbox_id, f"{failed}.")
+            fields = {"sandbox_id": session.sandbox_id, "host": target.host, "outcome": failed.outcome}
+            _log.warning("egress.unfinished", extra={**fields, "reason": str(failed)})
         if self._can_go_on():
             return True
         await session.inside.finish()
@@ -208,7 +220,10 @@ class HttpSession:
             headers.append((b"content-length", str(len(answer.body)).encode()))
         phrase = b""
         if answer.status >= 400 and isinstance(answer.body, bytes):
-            phrase = reason(answer.body.decode().strip())
+            sentence = answer.body.decode().strip()
+            phrase = reason(sentence)
+            if answer.status >= 500:
+                self._session.around.policies.note_failed(self._session.sandbox_id, sentence)
         try:
             await self._send(h11.Response(status_code=answer.status, headers=headers, reason=phrase))
             async for piece in _pieces(answer.body):
@@ -263,6 +278,9 @@ class HttpSession:
         ]
         if is_last:
             headers.append(("Connection", "close"))
+        if word == "limited":
+            # Installers wait and try again only if they are told for how long.
+            headers.append(("Retry-After", "1"))
         await self._send(h11.Response(status_code=status, headers=headers, reason=reason(sentence)))
         await self._send(h11.Data(data=body))
         await self._send(h11.EndOfMessage())
@@ -285,5 +303,8 @@ async def _pieces(body: bytes | AsyncIterator[bytes]) -> AsyncGenerator[bytes, N
     if isinstance(body, bytes):
         yield body
         return
-    async for piece in body:
-        yield piece
+    try:
+        async for piece in body:
+            yield piece
+    except Error as error:
+        raise InnerFailed(str(error)) from error

@@ -33,4 +33,11 @@ class InnerAnswer:
     """An iterator is closed by whoever sends it, also when the program goes away."""
 
 
+class InnerFailed(Exception):
+    """A body that cannot be sent to its end; the sentence is for the program."""
+
+    outcome = "broken"
+    """What is written down of the connection."""
+
+
 InnerHost = Callable[[InnerRequest], Awaitable[InnerAnswer]]

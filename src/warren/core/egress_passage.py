@@ -1,23 +1,24 @@
 """What passes between sandboxes and the outside: each connection counted, bounded, and written down.
 
 A connection has one `egress.connect` in the audit record, at its end; one that lasts has an `egress.open` first, so
-that nothing is unknown that goes on. Refusals of one kind in a minute are one entry with their count.
+that nothing is unknown that goes on. Refusals of one kind in a minute are one entry with their count. What is not in
+the record yet is in the journal: see `core/egress_journal.py`.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from warren.records import Caller, Principal
+from warren.domain import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from anyio import CancelScope
 
-    from warren.core.audit import Audit
+    from warren.core.egress_record import EgressRecord
     from warren.core.observer import Observer
     from warren.egress import Verdict
     from warren.records import Owner
@@ -62,23 +63,14 @@ class Passage:
     """One connection to the outside, as it is counted and written down."""
 
     __slots__ = (
-        *(
-            "_hour",
-            "_scope",
-            "address",
-            "asked",
-            "began",
-            "cut_by",
-            "is_noted",
-            "moved_at",
-            "outcome",
-            "owner",
-            "received",
-        ),
-        *("requests", "rule", "sandbox_id", "secrets", "sent", "server_name"),
+        *("_hour", "_scope", "address", "asked", "began", "cut_by", "id", "is_noted", "moved_at", "outcome", "owner"),
+        *("received", "requests", "rule", "sandbox_id", "secrets", "sent", "server_name", "slot"),
     )
 
     def __init__(self, sandbox_id: str, owner: Owner, asked: Asked, hour: Hour, scope: CancelScope) -> None:
+        self.id = new_id("con")
+        self.slot: int | None = None
+        """Where it is in the journal."""
         self.sandbox_id = sandbox_id
         self.owner = owner
         self.asked = asked
@@ -177,12 +169,13 @@ class _Refusals:
 class Traffic:
     """All that passes now. Somebody calls `collect` now and then, and `collect(now=True)` at the end."""
 
-    def __init__(self, audit: Audit, observer: Observer, limits: EgressLimits) -> None:
+    def __init__(self, record: EgressRecord, observer: Observer, limits: EgressLimits) -> None:
         self.limits = limits
         self.live: dict[str, set[Passage]] = {}
         """By sandbox."""
-        self._audit = audit
+        self.record = record
         self._observer = observer
+        self._looked_at = 0.0
         self._hours: dict[str, Hour] = {}
         self._refusals: dict[tuple[str, str, int, str], _Refusals] = {}
 
@@ -208,7 +201,8 @@ class Traffic:
     def end(self, passage: Passage) -> None:
         """Write down a connection that is over."""
         self._forget(passage)
-        self._note(passage, "egress.connect", allowed=True)
+        self.record.note(passage, "egress.connect", allowed=True)
+        self.record.let_go(passage)
 
     def refuse(self, passage: Passage, verdict: Verdict) -> None:
         """Write down that something was refused; the same again within a minute is counted."""
@@ -219,11 +213,14 @@ class Traffic:
         known = self._refusals.get(key)
         if known is not None:
             known.count += 1
+            self.record.renew(known.passage, allowed=False, count=known.count)
+            self.record.let_go(passage)
             return
         if len(self._refusals) >= _MOST_REFUSALS:
             self.collect(now=True)
         self._refusals[key] = _Refusals(passage)
-        self._note(passage, "egress.connect", allowed=False)
+        self.record.renew(passage, allowed=False)
+        self.record.note(passage, "egress.connect", allowed=False)
 
     def all(self) -> Iterable[Passage]:
         """Return what is open now."""
@@ -235,14 +232,19 @@ class Traffic:
         for passage in self.all():
             if not passage.is_noted and at - passage.began >= OPEN_S and passage.address:
                 passage.is_noted = True
-                self._note(passage, "egress.open", allowed=True)
+                self.record.note(passage, "egress.open", allowed=True)
+            if passage.slot is not None and passage.moved_at >= self._looked_at:
+                self.record.renew(passage)
             if at - passage.moved_at > self.limits.idle_s:
                 passage.cut("idle", f"nothing passed for {self.limits.idle_s:g} s")
         for key, refusals in list(self._refusals.items()):
             if now or at >= refusals.until:
                 del self._refusals[key]
                 if refusals.count:
-                    self._note(refusals.passage, "egress.connect", allowed=False, count=refusals.count)
+                    self.record.note(refusals.passage, "egress.connect", allowed=False, count=refusals.count)
+                self.record.let_go(refusals.passage)
+        self.record.settle()
+        self._looked_at = at
         self._hours = {key: hour for key, hour in self._hours.items() if key in self.live or not hour.is_over}
 
     def _forget(self, passage: Passage) -> None:
@@ -251,25 +253,3 @@ class Traffic:
             passages.discard(passage)
             if not passages:
                 del self.live[passage.sandbox_id]
-
-    def _note(self, passage: Passage, action: str, *, allowed: bool, **more: Any) -> None:
-        asked = passage.asked
-        details: dict[str, Any] = {
-            "host": asked.host[:255],
-            "port": asked.port,
-            "kind": asked.kind,
-            "verdict": "allowed" if allowed else "refused",
-            "rule": passage.rule,
-        }
-        if allowed:
-            details |= {"address": passage.address, "bytes_out": passage.sent, "bytes_in": passage.received}
-            details["duration_ms"] = round((time.monotonic() - passage.began) * 1000)
-        if passage.requests:
-            details["requests"] = passage.requests
-        if passage.secrets:
-            details["secrets"] = list(passage.secrets)
-        if passage.server_name is not None:
-            details["server_name"] = passage.server_name[:255]
-        caller = Caller(principal=Principal(subject=passage.owner.subject, tenant=passage.owner.tenant), request_id="")
-        outcome = "open" if action == "egress.open" else passage.outcome
-        self._audit.note(caller, action, outcome=outcome, sandbox_id=passage.sandbox_id, **details, **more)

@@ -37,6 +37,7 @@ class EgressPolicies:
         self.is_ours: Callable[[Address], bool] = is_ours
         """Which public addresses are this host's own."""
         self._refused: dict[str, tuple[int, str]] = {}
+        self._failed: dict[str, tuple[int, str]] = {}
 
     def current(self, sandbox_id: str) -> tuple[Egress, Owner]:
         """Return what a sandbox may reach at this moment, grants included, and whose it is; nobody's reach nothing."""
@@ -84,6 +85,15 @@ class EgressPolicies:
         """Return how many connections were refused so far, and why the last was."""
         return self._refused.get(sandbox_id, (0, ""))
 
+    def note_failed(self, sandbox_id: str, why: str) -> None:
+        """Remember that a connection that is allowed was not to be had: what fails meanwhile says so."""
+        count, _ = self._failed.get(sandbox_id, (0, ""))
+        self._failed[sandbox_id] = (count + 1, why)
+
+    def failed(self, sandbox_id: str) -> tuple[int, str]:
+        """Return how many connections could not be had so far, and why the last could not."""
+        return self._failed.get(sandbox_id, (0, ""))
+
     def changed(self, sandbox_id: str) -> None:
         """Tell whoever has connections open that a sandbox may reach something else now."""
         for tell in self.on_change:
@@ -91,5 +101,5 @@ class EgressPolicies:
 
     def forget(self, sandbox_id: str) -> None:
         """Forget a sandbox that is gone, secrets and all."""
-        for table in (self.grants, self.secrets, self._refused):
+        for table in (self.grants, self.secrets, self._refused, self._failed):
             table.pop(sandbox_id, None)

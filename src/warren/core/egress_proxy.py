@@ -15,7 +15,9 @@ import anyio
 
 from warren.core.egress_dial import SystemResolver
 from warren.core.egress_http import HEAD_S, HttpSession
+from warren.core.egress_journal import EgressJournal
 from warren.core.egress_passage import Traffic
+from warren.core.egress_record import EgressRecord
 from warren.core.egress_session import Session, Surroundings
 from warren.core.egress_socks_session import run_socks
 from warren.core.transfers import Transfers
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from warren.core.observer import Observer
     from warren.core.policy import Policy
     from warren.engines.base import Engine
+    from warren.stores.base import Store
 
 LISTENER = "egress"
 WINDOW = 1 << 20
@@ -43,7 +46,7 @@ _WAITING, _WAIT_S = 1024, 15.0
 
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nX-Warren-Egress: limited\r\n"
-    b"Content-Length: %d\r\nConnection: close\r\n\r\n%s\n"
+    b"Retry-After: 1\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n"
 )
 
 _log = logging.getLogger(__name__)
@@ -59,13 +62,16 @@ class EgressProxy:
         observer: Observer,
         policy: Policy,
         engine: Engine,
+        *,
+        journal_path: str,
     ) -> None:
         self.inner: dict[str, InnerHost] = {}
         """Hosts that are answered here, by name."""
         self._policies = policies
         self._engine = engine
         limits = policy.egress_limits
-        self._traffic = Traffic(audit, observer, limits)
+        self._record = EgressRecord(audit, EgressJournal(journal_path))
+        self._traffic = Traffic(self._record, observer, limits)
         self.around = Surroundings(
             policies=policies, traffic=self._traffic, audit=audit, resolve=SystemResolver(observer), inner=self.inner
         )
@@ -80,6 +86,10 @@ class EgressProxy:
             wait_s=_WAIT_S,
         )
         policies.on_change.append(self.look_again)
+
+    async def load(self, store: Store) -> None:
+        """Write down what was under way when the service before this was killed. Raises StoreError."""
+        await self._record.recover(store)
 
     async def attach(self, sandbox_id: str, link: Link) -> None:
         """Serve what programs say on a connection that was just opened; nobody waits for it."""
@@ -130,6 +140,7 @@ class EgressProxy:
                         tunnel.widen(HELD)
                         await _converse(session)
                 except (Overloaded, QuotaExceeded) as error:
+                    self._policies.note_failed(sandbox_id, f"{error}.")
                     sentence = str(error).encode()
                     await session.inside.send(_BUSY % (len(sentence) + 1, sentence))
                     await session.inside.finish()

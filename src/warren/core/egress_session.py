@@ -143,32 +143,39 @@ class Session:
     async def open(self, asked: Asked, *, tls: ssl.SSLContext | None = None) -> Opened:
         """Connect to what was asked for. Raises Refused, Limited and Unreached; whatever happens is written down."""
         traffic = self.around.traffic
-        if asked.host not in self.around.inner:
-            self._check_bounds()
+        self._check_bounds()
         passage = traffic.begin(self.sandbox_id, self.owner, asked, self.scope)
         try:
             verdict = self.decide(asked)
             passage.rule = verdict.rule
             if asked.host in self.around.inner:
                 self._check_plain(asked)
+                traffic.record.hold(passage)
                 return Opened(passage, verdict, None)
             addresses = await self._look_up(asked)
             verdict = self.decide(asked, addresses)
             passage.rule = verdict.rule
+            traffic.record.hold(passage)
             outside = await connect(asked.host, verdict.addresses, asked.port, tls)
         except Refused as refused:
             self.around.policies.note_refused(self.sandbox_id, refused.verdict)
             traffic.refuse(passage, refused.verdict)
             raise
         except Unreached as error:
+            self.around.policies.note_failed(self.sandbox_id, str(error))
             passage.fail("timeout" if error.is_late else "unreachable")
             traffic.end(passage)
             raise
+        except StoreError as error:
+            passage.fail("unrecorded")
+            traffic.end(passage)
+            raise self._limit(str(error)) from error
         except BaseException:
             passage.fail("abandoned")
             traffic.end(passage)
             raise
         passage.address = outside.address
+        traffic.record.renew(passage)
         return Opened(passage, verdict, outside)
 
     def is_plain(self, asked: Asked) -> bool:
@@ -190,12 +197,16 @@ class Session:
         try:
             self.around.audit.check_writable()
         except StoreError as error:
-            raise Limited(str(error)) from error
+            raise self._limit(str(error)) from error
         if not self.around.traffic.may_begin(self.sandbox_id):
             most = self.around.traffic.limits.per_minute
-            raise Limited(
+            raise self._limit(
                 f"this sandbox makes more than {most} connections a minute: wait a moment (egress.per_minute)."
             )
+
+    def _limit(self, why: str) -> Limited:
+        self.around.policies.note_failed(self.sandbox_id, why)
+        return Limited(why)
 
     def decide(self, asked: Asked, addresses: tuple[str, ...] | None = None) -> Verdict:
         """Ask whether something may be reached, before its name is looked up or after. Raises Refused."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.execution_ending import end, find_result
-from warren.core.execution_record import add_refused, build_finished, build_lost, build_refused
+from warren.core.execution_record import add_failed, add_refused, build_finished, build_lost, build_refused
 from warren.core.execution_writer import Finish
 from warren.errors import Error, NotFound, SandboxLost
 
@@ -45,6 +45,7 @@ class Conductor:
         self.running[running.execution.id] = running
         if self._egress is not None:
             running.refused = self._egress.refused(running.execution.sandbox_id)[0]
+            running.failed = self._egress.failed(running.execution.sandbox_id)[0]
         if running.is_kept and not is_recorded:
             running.start = self.writer.start(running.execution)
 
@@ -81,9 +82,7 @@ class Conductor:
     def settle(self, running: Running, result: ExecResult) -> None:
         """Say how an execution ended, to whoever waits for it and to the writer."""
         if self._egress is not None:
-            count, why = self._egress.refused(running.execution.sandbox_id)
-            if count > running.refused:
-                result = add_refused(result, count - running.refused, why)
+            result = self._add_hint(self._egress, running, result)
         execution = running.execution = build_finished(running.execution, result)
         self._observer.execution_finished(execution.kind.value, result.cause.value, result.duration_ms / 1000)
         self.writer.finish(
@@ -102,6 +101,15 @@ class Conductor:
         if running.stdin is not None:
             running.stdin.close()
         running.finished.set()
+
+    def _add_hint(self, egress: EgressPolicies, running: Running, result: ExecResult) -> ExecResult:
+        """Say which connections it could not have meanwhile."""
+        count, why = egress.refused(running.execution.sandbox_id)
+        if count > running.refused:
+            return add_refused(result, count - running.refused, why)
+        count, why = egress.failed(running.execution.sandbox_id)
+        # Only where something went wrong: programs try things, and go on without them.
+        return add_failed(result, why) if count > running.failed and not result.ok else result
 
     async def _result(self, running: Running, wait: Callable[[], Awaitable[ExecResult]]) -> ExecResult:
         try:

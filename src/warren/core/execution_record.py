@@ -90,6 +90,15 @@ def build_refused(execution: Execution, why: str) -> ExecResult:
 def add_refused(result: ExecResult, count: int, why: str) -> ExecResult:
     """Say in a hint that connections were refused meanwhile; what ended the program by force is said first."""
     sentence = f"{'A connection was' if count == 1 else f'{count} connections were'} refused: {why}"
+    return _add_sentence(result, sentence)
+
+
+def add_failed(result: ExecResult, why: str) -> ExecResult:
+    """Say in a hint that a connection could not be had meanwhile."""
+    return _add_sentence(result, f"A connection failed: {why}")
+
+
+def _add_sentence(result: ExecResult, sentence: str) -> ExecResult:
     parts = (sentence, result.hint) if result.cause in {Cause.EXITED, Cause.ERROR} else (result.hint, sentence)
     return replace(result, hint=" ".join(part for part in parts if part))
 

@@ -95,6 +95,8 @@ class Running:
             self.finished.set()
         self.refused = 0
         """Connections that its sandbox had been refused when it began."""
+        self.failed = 0
+        """Connections that its sandbox had not been able to have by then, although it may."""
         self.is_audited = False
         self.is_kept = True
         """Whether there is a record of it; otherwise only an audit entry."""

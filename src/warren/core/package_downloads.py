@@ -51,6 +51,12 @@ class Wanted:
     """A hash that anybody could forge, but which it has to have all the same."""
 
 
+class Mismatched(Unfetched):
+    """A file is not what its index says that it is."""
+
+    outcome = "mismatch"
+
+
 class Download:
     """One file on its way."""
 
@@ -276,7 +282,7 @@ class Downloads:
         else:
             is_good = wanted.weak is None or incoming.hash(wanted.weak[0]) == wanted.weak[1]
         if not is_good:
-            raise Unfetched(f"{wanted.name} does not have the hash that its index names: it was not taken")
+            raise Mismatched(f"{wanted.name} does not have the hash that its index names: it was not taken")
 
     def _too_large(self, download: Download) -> Unfetched:
         return Unfetched(f"{download.wanted.name} has more than the {self._file_bytes} bytes of packages.file_bytes")

@@ -20,6 +20,7 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 from anyio import to_thread
 
+from warren.core.egress_inner import InnerFailed
 from warren.core.outside import is_ours, is_public, plain
 from warren.core.package_sources import origin_of
 
@@ -43,7 +44,7 @@ _GONE = frozenset({404, 410})
 _CODINGS = frozenset({"", "identity", "gzip"})
 
 
-class Unfetched(Exception):
+class Unfetched(InnerFailed):
     """It could not be had; the message says why, in words that hold no secret."""
 
     def __init__(self, message: str, *, is_missing: bool = False, is_down: bool = False) -> None:
@@ -105,7 +106,9 @@ class Fetcher:
                     url = urljoin(url, answer.headers.get("location", ""))
         except httpx.TransportError as exc:
             where = urlsplit(url).hostname
-            raise Unfetched(f"{where} cannot be reached ({type(exc).__name__})", is_down=True) from exc
+            raise Unfetched(
+                f"the package index at {where} cannot be reached ({type(exc).__name__})", is_down=True
+            ) from exc
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as exc:
             raise Unfetched(f"the package index gave what cannot be followed ({type(exc).__name__})") from exc
         raise Unfetched("the package index redirects in circles")
@@ -118,7 +121,9 @@ class Fetcher:
                     return answer, await _read_page(answer)
         except TimeoutError:
             where = urlsplit(url).hostname
-            raise Unfetched(f"{where} took longer than {self.page_s:g} s for a page", is_down=True) from None
+            raise Unfetched(
+                f"the package index at {where} took longer than {self.page_s:g} s for a page", is_down=True
+            ) from None
 
     def _check(self, url: str, source: Source) -> None:
         parts = urlsplit(url)
@@ -204,10 +209,10 @@ def _check_status(status: int, host: str) -> None:
     if status in {200, 304}:
         return
     if status in _GONE:
-        raise Unfetched(f"{host} has no such thing", is_missing=True)
+        raise Unfetched(f"the package index at {host} has no such thing", is_missing=True)
     if status in {401, 403}:
-        raise Unfetched(f"{host} answers {status}: check the credentials of the package index")
-    raise Unfetched(f"{host} answers {status}", is_down=status >= 500)
+        raise Unfetched(f"the package index at {host} answers {status}: the operator may have to give it credentials")
+    raise Unfetched(f"the package index at {host} answers {status}: try again later", is_down=status >= 500)
 
 
 def _check_coding(coding: str) -> None:

@@ -109,7 +109,7 @@ class Service:
             observer=self.observer,
             tracer=self.tracer,
         )
-        self._build_executions()
+        self._build_executions(os.path.join(blobs_dir, "egress.journal"))
         self._build_keeping(blobs_dir, images)
         self._build_uses(signing or SigningKeys())
         self._build_packages(packages or PackageSetup(folder=os.path.join(blobs_dir, "packages")))
@@ -125,11 +125,13 @@ class Service:
         found: T = self._beside[kind]
         return found
 
-    def _build_executions(self) -> None:
+    def _build_executions(self, journal_path: str) -> None:
         """Build what runs in sandboxes, and the way out of them, whose refusals are hints in results."""
         policies = EgressPolicies(self.sandboxes.lives.places, self.policy)
         self.egress = EgressControl(self.sandboxes, self.store, self.audit, policies)
-        self.egress_proxy = EgressProxy(policies, self.audit, self.observer, self.policy, self.engine)
+        self.egress_proxy = EgressProxy(
+            policies, self.audit, self.observer, self.policy, self.engine, journal_path=journal_path
+        )
         self.links.on_open.append(self.egress_proxy.attach)
         self.executions = Executions(
             store=self.store,
@@ -204,7 +206,7 @@ class Service:
             await opening.enter_async_context(self.renders)
             await opening.enter_async_context(self.package_index)
             await self.callbacks.load()
-            await self.egress.load()
+            await self._load_egress()
             counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)
             await self.executions.lose_rest()
             _log.info("service.recovered", extra=counts)
@@ -242,6 +244,10 @@ class Service:
     def at_end(self, end: Callable[[], Awaitable[None]]) -> None:
         """Have something ended before all else is: what was begun while the service was open already."""
         self._open.push_async_callback(end)
+
+    async def _load_egress(self) -> None:
+        await self.egress.load()
+        await self.egress_proxy.load(self.store)
 
     async def _close_audit(self) -> None:
         try:

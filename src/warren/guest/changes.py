@@ -20,6 +20,8 @@ _TICK_NS = 20_000_000
 """The kernel stamps files with a clock that may be this much behind."""
 _PACKAGES = ".packages"
 """The folder of what the sandbox installed: thousands of files that nobody wrote, and that nobody looks for here."""
+_MODULES = "node_modules"
+"""The same of npm, in whatever folder it was run."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _Mark = tuple[int, int, int]
@@ -157,7 +159,7 @@ class _Look:
                 if name in ignored:
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    if name == _PACKAGES and not prefix:
+                    if name == _MODULES or (name == _PACKAGES and not prefix):
                         continue
                     self.found.add(prefix + name)
                     self._queue.append(prefix + name)

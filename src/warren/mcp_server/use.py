@@ -157,8 +157,9 @@ class Use:
         return execution.result
 
     def count_refused(self, sandbox_id: str) -> int:
-        """Return how many connections of a sandbox were refused so far."""
-        return self.service.egress.policies.refused(sandbox_id)[0]
+        """Return how many connections of a sandbox were refused, or could not be had, so far."""
+        policies = self.service.egress.policies
+        return policies.refused(sandbox_id)[0] + policies.failed(sandbox_id)[0]
 
     async def install(self, sandbox_id: str, new: NewInstall) -> Installed:
         """Install packages. Raises Error."""

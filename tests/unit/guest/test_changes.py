@@ -102,6 +102,18 @@ def test_what_is_ignored_or_adopted_is_not_reported(tmp_path: Path) -> None:
     assert said(changes) == [("theirs", "created")]
 
 
+def test_what_installers_put_there_is_not_reported(tmp_path: Path) -> None:
+    changes = Changes(str(tmp_path))
+    for name in (".packages/lib/one.py", "node_modules/two/index.js", "site/node_modules/three.js"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("somebody else's")
+    (tmp_path / "site" / ".packages").mkdir()
+    (tmp_path / "site" / ".packages" / "own.py").write_text("own")
+    (tmp_path / "site" / "node_modules.txt").write_text("own")
+
+    assert [change["path"] for change in changes.scan()[0]] == ["site/.packages/own.py", "site/node_modules.txt"]
+
+
 def test_a_file_that_is_adopted_with_the_folder_it_is_in_is_not_reported(tmp_path: Path) -> None:
     changes = Changes(str(tmp_path))
 
