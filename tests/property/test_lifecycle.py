@@ -35,7 +35,7 @@ from warren.records import Holding
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from warren.domain import Image
     from warren.records import Caller, Sandbox
@@ -69,6 +69,18 @@ class WatchedStore(SqliteStore):
     async def remove(self, sandbox_id: str) -> None:
         await super().remove(sandbox_id)
         assert self.statuses.pop(sandbox_id) is Status.DESTROYING
+
+
+def add_up(sandboxes: Iterable[Sandbox]) -> Holding:
+    """Return what somebody holds who has these."""
+    rows = list(sandboxes)
+    active = [row for row in rows if row.is_active]
+    return Holding(
+        len(rows),
+        len(active),
+        sum(row.limits.memory_bytes for row in active),
+        sum(row.limits.disk_bytes for row in rows),
+    )
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -254,9 +266,7 @@ class Lifecycle(RuleBasedStateMachine):
     def quotas_hold(self) -> None:
         rows = self._call(self.estate.rows)
         for caller in (ANN, BOB):
-            holding = Holding()
-            for row in rows.values():
-                holding = holding.plus(row) if row.owner == caller.principal.owner else holding
+            holding = add_up(row for row in rows.values() if row.owner == caller.principal.owner)
             assert self._call(self.estate.store.holding, caller.principal.owner) == holding
             assert holding.over(QUOTA) is None
 
