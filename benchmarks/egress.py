@@ -1,4 +1,4 @@
-"""The way out against the same requests made directly, and what a large download costs everybody else."""
+"""The way out against the same requests made directly, and what large transfers cost everybody else."""
 
 from __future__ import annotations
 
@@ -63,6 +63,23 @@ print(json.dumps({size} / (time.perf_counter() - began)))
 _TUNNEL = _LOAD.replace(
     'connection.request("GET", "http', 'connection.set_tunnel("127.0.0.1", {port})\n    connection.request("GET", "http'
 ) + _RATE.removeprefix(_LOAD)
+_UPLOAD = """
+import http.client, json, time
+piece = bytes(1_000_000)
+def load(megabytes):
+    connection = http.client.HTTPConnection("127.0.0.1", {via})
+    connection.putrequest("PUT", "http://127.0.0.1:{port}/%d" % megabytes)
+    connection.putheader("Content-Length", str(megabytes * len(piece)))
+    connection.endheaders()
+    for _ in range(megabytes):
+        connection.sock.sendall(piece)
+    assert connection.getresponse().status == 200
+    connection.close()
+""" + _RATE.removeprefix(_LOAD)
+_UPLOAD_TUNNEL = _UPLOAD.replace(
+    'connection.putrequest("PUT", "http',
+    'connection.set_tunnel("127.0.0.1", {port})\n    connection.putrequest("PUT", "http',
+)
 _FOREVER = (
     _LOAD
     + """
@@ -81,6 +98,7 @@ async def measure(bench: Bench) -> None:
         sandbox = client.get("POST", "/api/v1/sandboxes", {"egress": rules})["id"]
         _compare_requests(bench, client, sandbox, port)
         _compare_rates(bench, client, sandbox, port)
+        _compare_uploads(bench, client, sandbox, port)
         _compare_others(bench, client, sandbox, port)
 
 
@@ -116,6 +134,17 @@ def _compare_rates(bench: Bench, client: Client, sandbox: str, port: int) -> Non
     bench.note("yardstick: a large download, directly", median(rates["direct"][1:]), "MB/s")
     bench.at_least("a large download through the way out", median(rates["http"][1:]), 150, "MB/s")
     bench.at_least("the same through a tunnel (CONNECT)", median(rates["tunnel"][1:]), 150, "MB/s")
+
+
+def _compare_uploads(bench: Bench, client: Client, sandbox: str, port: int) -> None:
+    size, rates = bench.times(1000, 300), {"direct": [0.0], "http": [0.0], "tunnel": [0.0]}
+    for _ in range(bench.times(3, 1)):
+        rates["direct"].append(_run_here(_UPLOAD.format(port=port, via=port, size=size)))
+        rates["http"].append(_run_inside(client, sandbox, _UPLOAD.format(port=port, via=3128, size=size)))
+        rates["tunnel"].append(_run_inside(client, sandbox, _UPLOAD_TUNNEL.format(port=port, via=3128, size=size)))
+    bench.note("yardstick: a large upload, directly", median(rates["direct"][1:]), "MB/s")
+    bench.at_least("a large upload through the way out", median(rates["http"][1:]), 150, "MB/s")
+    bench.at_least("the same upload through a tunnel (CONNECT)", median(rates["tunnel"][1:]), 150, "MB/s")
 
 
 def _compare_others(bench: Bench, client: Client, sandbox: str, port: int) -> None:
