@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from warren.core.render_policy import EDITABLE, PICTURES
 from warren.errors import InvalidRequest
 from warren.gateway.dialects.native import schemas_renders as schemas
 from warren.gateway.dialects.native.translate import render_optional_time, render_time
+from warren.gateway.dialects.native.translate_requests import parse_content
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.streaming import EventStream, encode_event, finish_unless_left
 from warren.gateway.transfers import Streamed
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from warren.settings import Settings
 
 _TAG = "Slides"
-_PART = 4 << 18
 _PATH = "/renders/{render_id}"
 _ZIP = "An archive: the presentation, and a picture of each slide under `slides/`."
 _EVENTS = "`progress` (`phase`, `done`, `total`) for each step, then `result` (the render)."
@@ -131,19 +130,11 @@ def _id(call: Call) -> str:
 def _parse(body: schemas.CreateRender) -> NewRender:
     files: dict[str, bytes] = {}
     for asset in body.assets:
-        given = asset.model_fields_set & {"text", "base64"}
-        if len(given) != 1:
-            raise InvalidRequest(f"assets: give {asset.name[:100]!r} exactly one of text and base64")
         if asset.name in files:
             raise InvalidRequest(f"assets: {asset.name[:100]!r} is there twice")
-        files[asset.name] = _decode(asset.base64) if "base64" in given else asset.text.encode("utf-8", "replace")
+        files[asset.name] = parse_content(asset, f"assets: give {asset.name[:100]!r}")
     version = None if body.editable is None else EDITABLE if body.editable else PICTURES
     return NewRender(html=body.html, files=files, version=version, name=body.name)
-
-
-def _decode(text: str) -> bytes:
-    """Decode base64, a part at a time: nobody else gets a turn while one is decoded."""
-    return b"".join(base64.b64decode(text[at : at + _PART]) for at in range(0, len(text), _PART))
 
 
 def _archive_headers(name: str) -> list[tuple[bytes, bytes]]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from warren.domain import Limits
     from warren.gateway.dialects.native.schemas_audit import ListAudit
     from warren.gateway.dialects.native.schemas_executions import RunFields
-    from warren.gateway.dialects.native.schemas_run import Run
+    from warren.gateway.dialects.native.schemas_renders import Asset
+    from warren.gateway.dialects.native.schemas_run import InputFile, Run
     from warren.gateway.dialects.native.schemas_sandboxes import (
         CreateSandbox,
         LimitFields,
@@ -36,6 +37,8 @@ _LIMITS = (
     ("pids", "pids", 1),
     ("checkpoints", "checkpoints", 1),
 )
+_PART = 4 << 18
+"""Of base64: a multiple of four letters, which are three bytes."""
 
 
 def parse_limits(body: LimitFields | Run, base: Limits) -> Limits | None:
@@ -116,12 +119,7 @@ def parse_execution(body: RunFields, idempotency_key: str | None = None, **more:
 
 def parse_one_shot(body: Run, base: Limits) -> OneShot:
     """Build what the core is asked to run in a sandbox of its own. Raises InvalidRequest."""
-    files: dict[str, bytes] = {}
-    for file in body.files:
-        given = file.model_fields_set & {"text", "base64"}
-        if len(given) != 1:
-            raise InvalidRequest(f"files: give {file.path[:100]!r} exactly one of text and base64")
-        files[file.path] = base64.b64decode(file.base64) if "base64" in given else file.text.encode()
+    files = {file.path: parse_content(file, f"files: give {file.path[:100]!r}") for file in body.files}
     return OneShot(
         request=parse_execution(body),
         image=body.image,
@@ -131,6 +129,18 @@ def parse_one_shot(body: Run, base: Limits) -> OneShot:
         max_files=body.max_files,
         max_bytes=body.max_bytes,
     )
+
+
+def parse_content(given: InputFile | Asset, ask: str) -> bytes:
+    """Return a content that is given as text or as base64. Raises InvalidRequest for both or neither: `ask` one."""
+    known = given.model_fields_set & {"text", "base64"}
+    if len(known) != 1:
+        raise InvalidRequest(f"{ask} exactly one of text and base64")
+    if "text" in known:
+        return given.text.encode("utf-8", "replace")
+    # A part at a time: where this is done in a thread, nobody else gets a turn while one is decoded.
+    parts = (given.base64[at : at + _PART] for at in range(0, len(given.base64), _PART))
+    return b"".join(map(base64.b64decode, parts))
 
 
 def _parse_kind(body: RunFields) -> tuple[ExecKind, str]:
