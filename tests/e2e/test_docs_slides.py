@@ -39,14 +39,18 @@ def service(serve: Callable[..., RunningService], office_image: Image) -> Iterat
     service.stop()
 
 
-def follow(service: RunningService, folder: Path, argv: list[str]) -> str:
+def run(service: RunningService, folder: Path, argv: list[str]) -> subprocess.CompletedProcess[str]:
     env = {
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "HOME": str(folder),
         "WARREN_URL": f"http://127.0.0.1:{service.port}",
         "WARREN_API_KEY": service.key,
     }
-    done = subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+
+
+def follow(service: RunningService, folder: Path, argv: list[str]) -> str:
+    done = run(service, folder, argv)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -70,16 +74,39 @@ def test_the_page_on_slides_can_be_followed_to_its_end(service: RunningService, 
     listed = follow(service, tmp_path, ["bash", "-euo", "pipefail", "-c", blocks("bash")[1]])
     assert "slides/slide_001.png" in listed
 
+    (tmp_path / "gaps.html").write_text("<section class=slide><img src=a.png></section><script>nowhere()</script>")
+    (tmp_path / "none.html").write_text("<script src=https://example.com/app.js></script>")
+    gaps, none = (run(service, tmp_path, ["warren", "render", f"{name}.html"]) for name in ("gaps", "none"))
+    assert (gaps.returncode, gaps.stderr.splitlines()) == (
+        0,
+        [
+            "warning: the page asked for a.png, which did not come with it: bring the file, as assets/NAME",
+            "warning: a script of the page failed: ReferenceError: nowhere is not defined (line 1)",
+        ],
+    )
+    warning, failure = none.stderr.splitlines()
+    assert warning.startswith("warning: the page asked for https://example.com/app.js, which is not there: ")
+    assert none.returncode == 1
+    assert failure.startswith("warren: no slide elements found for selector '.slide': mark each slide with the class")
 
-def test_a_render_that_a_kill_interrupts_is_reported_and_leaves_nothing(service: RunningService) -> None:
+
+def test_renders_that_a_kill_interrupts_are_reported_and_leave_nothing(service: RunningService) -> None:
     page = "<section class=slide>x</section><script>for(;;);</script>"
     with service.client() as client:
-        begun = client.post("/renders", json={"html": page, "background": True}).json()
+        running, queued = (
+            client.post("/renders", json={"html": page, "background": True}).json()["id"] for _ in range(2)
+        )
+        with client.stream("GET", f"/renders/{running}/events") as events:
+            next(line for line in events.iter_lines() if line == "event: progress")
+        assert [client.get(f"/renders/{each}").json()["status"] for each in (running, queued)] == ["running", "queued"]
+    assert os.listdir(service.folder / "local" / "sandboxes") != []
     service.kill()
     service.start()
     with service.client() as client:
-        shown = client.get(f"/renders/{begun['id']}").json()
-        assert (shown["status"], shown["reason"]) == ("failed", "lost")
+        for each in (running, queued):
+            shown = client.get(f"/renders/{each}").json()
+            assert (shown["status"], shown["reason"]) == ("failed", "lost")
+        assert os.listdir(service.folder / "local" / "sandboxes") == []
         good = client.post("/renders", json={"html": "<section class=slide><h1>Again</h1></section>"})
         assert good.status_code == 200
         assert "presentation.pptx" in zipfile.ZipFile(io.BytesIO(good.content)).namelist()

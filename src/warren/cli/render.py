@@ -32,8 +32,11 @@ Examples:
   warren render deck.html --url https://sandboxes.example.com
 """
 
+_ASSET = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 _PREVIEW = re.compile(r"slides/slide_[0-9]{3,6}\.png", re.ASCII)
 _MOST_WARNINGS = 20
+_HINTS = {"no_slides": 'mark each slide with the class, as in <section class="slide">'}
+"""What to do, by the reason of a failure whose sentence does not say it."""
 _PHASES = {"load": "loading the page", "slides": "taking slides", "write": "writing the presentation"}
 
 
@@ -70,6 +73,7 @@ def render(
     wanted = output or f"{os.path.splitext(page)[0]}.pptx"
     if not wanted.endswith((".pptx", ".zip")):
         raise typer.BadParameter(f"{wanted} ends neither in .pptx nor in .zip: those are what can be made.")
+    _check_writable(wanted, previews)
     html, files, target = _read_page(page), _read_assets(page, assets), Target(url, data_dir)
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
@@ -78,7 +82,9 @@ def render(
                 made = await client.renders.create(html, assets=files, editable=editable, progress=show)
         except RenderFailed as failure:
             _warn(getattr(failure, "__notes__", ()))
-            raise
+            if failure.reason not in _HINTS:
+                raise
+            raise RenderFailed(f"{failure}: {_HINTS[failure.reason]}", reason=failure.reason) from failure
         _save(made.archive, wanted, previews)
         _tell(made, wanted, as_json=wants_json(as_json))
         return 0
@@ -86,14 +92,27 @@ def render(
     return run_with_client(target, work)
 
 
+def _check_writable(output: str, previews: str | None) -> None:
+    """Raise BadParameter for what could not be written, before anybody waits for it."""
+    folder = os.path.dirname(output) or "."
+    if os.path.isdir(output) or not os.path.isdir(folder):
+        why = "it is a folder" if os.path.isdir(output) else f"there is no folder {folder}"
+        raise typer.BadParameter(f"{output} cannot be written: {why}.")
+    if previews is not None and os.path.exists(previews) and not os.path.isdir(previews):
+        raise typer.BadParameter(f"{previews} is not a folder: name one for the pictures.")
+
+
 def _read_page(path: str) -> str:
     try:
         with open(path, encoding="utf-8-sig") as file:
-            return file.read()
+            text = file.read()
     except OSError as exc:
         raise typer.BadParameter(f"{path} cannot be read: {os.strerror(exc.errno or 0)}.") from exc
     except UnicodeDecodeError as exc:
-        raise typer.BadParameter(f"{path} is not a text file in UTF-8.") from exc
+        raise typer.BadParameter(f"{path} is not a text file in UTF-8: save it as one.") from exc
+    if not text.strip():
+        raise typer.BadParameter(f"{path} is empty.")
+    return text
 
 
 def _read_assets(page: str, folder: str | None) -> dict[str, bytes]:
@@ -105,9 +124,16 @@ def _read_assets(page: str, folder: str | None) -> dict[str, bytes]:
     try:
         with os.scandir(folder or beside) as entries:
             for entry in entries:
-                if entry.is_file():
-                    with open(entry.path, "rb") as file:
-                        found[entry.name] = file.read()
+                # Of files whose names begin with a dot nobody knows that they are there.
+                if not entry.is_file() or entry.name.startswith("."):
+                    continue
+                if not _ASSET.fullmatch(entry.name):
+                    _warn(
+                        [f"{entry.path} is left out: names of assets have letters, digits, dots, dashes, underscores"]
+                    )
+                    continue
+                with open(entry.path, "rb") as file:
+                    found[entry.name] = file.read()
     except OSError as exc:
         raise typer.BadParameter(f"{folder or beside} cannot be read: {os.strerror(exc.errno or 0)}.") from exc
     return found
@@ -171,12 +197,12 @@ def _write(path: str, content: bytes) -> None:
 
 def _tell(made: Rendered, output: str, *, as_json: bool) -> None:
     info = made.info
+    _warn(info.warnings)
     if as_json:
         print_json({"output": output, **as_plain(info)})
         return
-    _warn(info.warnings)
     kind = "editable" if info.version == "v2" else "as pictures"
-    print(f"{output}: {info.slides} slides, {kind}.")
+    print(f"{output}: {info.slides} slide{'' if info.slides == 1 else 's'}, {kind}.")
 
 
 def _warn(warnings: Sequence[str]) -> None:

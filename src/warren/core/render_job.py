@@ -76,7 +76,7 @@ class NewRender:
         if len(self.html) > policy.html_chars:
             raise TooLarge(f"html is too large (>{policy.html_chars} characters)")
         if len(self.files) > policy.files:
-            raise TooLarge(f"too many input_files (max {policy.files})")
+            raise TooLarge(f"a deck may have {policy.files} assets, and these are {len(self.files)}: leave some out")
         for name, content in self.files.items():
             if not _NAME.fullmatch(name) or name in {".", ".."}:
                 raise InvalidRequest(f"a file is called {name[:130]!r}: use letters, digits, dots, dashes, underscores")

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import time
+import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -46,8 +47,6 @@ class _Following:
         self.owner = owner
         self.steps: list[RenderStep] = []
         self.is_over = False
-        self.is_unwanted = False
-        """Whether it was deleted: nothing of it may stay."""
         self.scope = anyio.CancelScope()
         self._changed = anyio.Event()
 
@@ -155,6 +154,7 @@ class Renders:
             name=new.name,
             created_at=now,
             expires_at=now + self.policy.keep_s,
+            file_id=str(uuid.uuid4()),
         )
         # Counted before anything is waited for: whoever sends many at once would get past what is counted later.
         self._following[render.id] = _Following(owner)
@@ -195,7 +195,7 @@ class Renders:
         render = await self.get(caller, render_id)
         if render.status is RenderStatus.FAILED:
             raise RenderFailed(render.error or "rendering failed", reason=render.reason or "failed")
-        if render.file_id is None:
+        if render.file_id is None or render.status is not RenderStatus.DONE:
             raise Conflict(f"render {render_id} is not done: follow its events, or ask again later")
         return await self._stored_files.get(caller, render.file_id)
 
@@ -205,14 +205,11 @@ class Renders:
         render = await self.get(caller, render_id)
         following = self._following.get(render_id)
         if following is not None:
-            following.is_unwanted = True
             following.scope.cancel()
-        elif render.finished_at is None:
-            # It was done while we looked: what is known of it names no file yet.
-            render = await self.get(caller, render_id)
         await self._store.remove_render(render_id)
         if render.file_id is not None:
-            await self._drop(caller, render.file_id)
+            with contextlib.suppress(NotFound):
+                await self._stored_files.delete(caller, render.file_id)
         self._audit.note(caller, "render.delete", render_id=render_id)
         await self._audit.settle()
 
@@ -271,9 +268,8 @@ class Renders:
                     await self._store.keep_render(render)
                     render = await self._finish(caller, new, render, following)
                 with anyio.CancelScope(shield=True):
-                    is_kept = await self._store.keep_render(render)
-                    if render.file_id is not None and (following.is_unwanted or not is_kept):
-                        await self._drop(caller, render.file_id)
+                    if not await self._store.keep_render(render):
+                        await self._discard(render)
         except Exception as error:  # noqa: BLE001 - it runs beside everything else
             _log.error("render.failed", extra={"render_id": render.id, "error": type(error).__name__})
         finally:
@@ -286,12 +282,12 @@ class Renders:
         following.announce()
 
     async def _finish(self, caller: Caller, new: NewRender, render: Render, following: _Following) -> Render:
-        keep_s, file = self.policy.keep_s, None
+        name, keep_s, file_id = f"{new.name}.zip", self.policy.keep_s, render.file_id or ""
         try:
             async with self._rendered(caller, new, following.note) as made:
                 # Timed as well: what comes is up to a program that a deck may have taken over.
                 with _timed(self.policy.timeout_s):
-                    file = await self._stored_files.add(caller, f"{new.name}.zip", made.content, ttl_s=keep_s)
+                    file = await self._stored_files.add(caller, name, made.content, ttl_s=keep_s, file_id=file_id)
                 assert file is not None
                 return dataclasses.replace(
                     render,
@@ -300,14 +296,11 @@ class Renders:
                     degraded=tuple((each.slide, each.why) for each in made.degraded),
                     missing=made.findings.missing,
                     script_errors=made.findings.script_errors,
-                    file_id=file.id,
                     finished_at=time.time(),
                     expires_at=file.expires_at,
                 )
         except BaseException as error:
-            if file is not None:
-                with anyio.CancelScope(shield=True):
-                    await self._drop(caller, file.id)
+            await self._discard(render)
             if not isinstance(error, Error):
                 raise
             reason = error.reason if isinstance(error, RenderFailed) else error.code
@@ -315,9 +308,11 @@ class Renders:
                 render, reason, str(error), error.findings if isinstance(error, DeckFailed) else _NO_FINDINGS
             )
 
-    async def _drop(self, caller: Caller, file_id: str) -> None:
-        with contextlib.suppress(NotFound):
-            await self._stored_files.delete(caller, file_id)
+    async def _discard(self, render: Render) -> None:
+        """Remove what it made, if it came so far."""
+        if render.file_id is not None:
+            with anyio.CancelScope(shield=True):
+                await self._stored_files.discard(render.file_id)
 
     async def _give_up(self) -> None:
         """Say of renders which nobody makes that they have failed: a service ended, or could not write down how."""
@@ -326,6 +321,7 @@ class Renders:
         for render in await self._store.unfinished_renders():
             if render.id not in known and render.created_at < began:
                 why = "the service ended while it was rendered: try again"
+                await self._discard(render)
                 await self._store.keep_render(_failed(render, "lost", why))
 
 

@@ -54,8 +54,9 @@ class StoredFiles:
         ttl_s: float,
         max_bytes: int | None = None,
         unless: str | None = None,
+        file_id: str = "",
     ) -> StoredFile | None:
-        """Keep a content under a new id; None where its SHA-256 is `unless`, and then nothing is kept.
+        """Keep a content under a new id, or the one given; None where its SHA-256 is `unless`: then nothing is kept.
 
         Raises TooLarge when it is larger than `max_bytes`, QuotaExceeded, and StoreError.
         """
@@ -66,7 +67,7 @@ class StoredFiles:
             async with self._audited(caller, "stored_file.create", name=_shorten(name)) as noted:
                 async with self._blobs.write(source, max_bytes=max_bytes) as blob:
                     _check_wanted(blob, unless)
-                    file = _build(caller.principal.owner, name, blob, ttl_s)
+                    file = _build(caller.principal.owner, name, blob, ttl_s, file_id)
                     await self._write_down(file)
                 noted |= {"file_id": file.id, "bytes": file.size}
             return file
@@ -121,6 +122,15 @@ class StoredFiles:
                 if not await self._store.remove_file(file.id):
                     raise NotFound(f"there is no file {file_id[:64]!r}")
                 await self._blobs.remove(file.blob)
+
+    async def discard(self, file_id: str) -> None:
+        """Remove a file, if there is one, whosever it is: the service itself has made it, and nobody was told of it."""
+        file = await self._store.file(file_id)
+        if file is not None:
+            with anyio.CancelScope(shield=True):
+                if await self._store.remove_file(file.id):
+                    await self._blobs.remove(file.blob)
+            self._audit.note(None, "stored_file.delete", name=file.name, file_id=file.id)
 
     async def run(self) -> None:
         """Remove what nobody may have any more, for as long as the service lives."""
@@ -210,10 +220,10 @@ def _check_wanted(blob: Blob, unless: str | None) -> None:
         raise _Unwanted
 
 
-def _build(owner: Owner, name: str, blob: Blob, ttl_s: float) -> StoredFile:
+def _build(owner: Owner, name: str, blob: Blob, ttl_s: float, file_id: str) -> StoredFile:
     now = time.time()
     return StoredFile(
-        id=str(uuid.uuid4()),
+        id=file_id or str(uuid.uuid4()),
         owner=owner,
         name=_shorten(name),
         size=blob.size,

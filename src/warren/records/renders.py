@@ -39,6 +39,6 @@ class Render:
     script_errors: tuple[str, ...] = ()
     """What its scripts threw and nobody caught."""
     file_id: str | None = None
-    """The stored file with its archive."""
+    """The stored file that its archive is in, or will be: known before, so that none is left when something ends it."""
     reason: str | None = None
     error: str | None = None

@@ -51,7 +51,8 @@ class Page:
         self._loader = ""
         self._loaded = asyncio.Event()
         self._requests = 0
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, str] = {}
+        """Addresses of what was asked for and has no answer, by the request's id."""
         self._idle = asyncio.Event()
         self._last_request = 0.0
         self.missing: Counter[str] = Counter()
@@ -75,7 +76,7 @@ class Page:
         session.on("Runtime.exceptionThrown", self._thrown)
         session.on("Network.requestWillBeSent", self._began)
         session.on("Network.loadingFinished", self._ended)
-        session.on("Network.loadingFailed", self._ended)
+        session.on("Network.loadingFailed", self._refused)
         self._connection.on("Fetch.requestPaused", self._asked)
         for method, params in self._preparations():
             session.post(method, params)
@@ -141,18 +142,27 @@ class Page:
             self._connection.post("Fetch.fulfillRequest", _fulfilment(params["requestId"], answer))
 
     def _began(self, params: dict[str, Any]) -> None:
-        if not params["request"]["url"].startswith("data:") and len(self._under_way) < MAX_REQUESTS:
-            self._under_way.add(params["requestId"])
+        url = params["request"]["url"]
+        if not url.startswith("data:") and len(self._under_way) < MAX_REQUESTS:
+            self._under_way[params["requestId"]] = url[: _NOTED_LENGTH * 2]
             self._last_request = time.monotonic()
 
+    def _refused(self, params: dict[str, Any]) -> None:
+        # Files of somebody's disk and what the policy forbids; all else came here to be answered, and was noted then.
+        if params.get("blockedReason") in {"other", "csp"} or params.get("errorText") == "net::ERR_BLOCKED_BY_CSP":
+            self._note_missing(self._under_way.get(params["requestId"], ""))
+        self._ended(params)
+
     def _ended(self, params: dict[str, Any]) -> None:
-        self._under_way.discard(params["requestId"])
+        self._under_way.pop(params["requestId"], None)
         if not self._under_way:
             self._idle.set()
         self._last_request = time.monotonic()
 
     def _note_missing(self, url: str) -> None:
         named = url.removeprefix(decks.URL)
+        if not named:
+            return
         short = named if len(named) <= _NOTED_LENGTH else named[:_NOTED_LENGTH] + "…"
         if short in self.missing or len(self.missing) < _MAX_NOTED:
             self.missing[short] += 1

@@ -87,6 +87,6 @@ class Rendered:
 
 
 def _explain_missing(url: str) -> str:
-    if "://" in url or url.startswith("//"):
-        return f"the page asked for {url}, which is not there: a render has no network; put the file into its assets"
-    return f"the page asked for {url}, which did not come with it: put the file into its assets, as assets/NAME"
+    if url.startswith(("http://", "https://")):
+        return f"the page asked for {url}, which is not there: a render has no network; bring the file, as assets/NAME"
+    return f"the page asked for {url}, which did not come with it: bring the file, as assets/NAME"

@@ -16,7 +16,7 @@ from warren.core.render_places import RenderPlaces
 from warren.core.render_policy import RenderPolicy
 from warren.core.renders import Renders
 from warren.core.stored_files import StoredFiles
-from warren.errors import NotFound, StoreError
+from warren.errors import Conflict, NotFound, StoreError
 from warren.records import AuditQuery, RenderStatus
 from warren.stores.sqlite.store import SqliteStore
 
@@ -80,10 +80,13 @@ class Studio(Estate):
         super().__init__(folder, images_dir, policy, store=store)
         self.pausing = store
         self.blobs = Blobs(os.path.join(folder, "blobs"), is_flushed=False)
-        rendering = RenderPolicy(image="python", warm=0, per_minute=0)
-        files = StoredFiles(store, self.blobs, self.audit, policy)
-        self.places = RenderPlaces(self.engine, self.links, self.images, rendering, _PROGRAM)
-        self.renders = Renders(self.places, store, files, self.audit, rendering)
+        self.rendering = RenderPolicy(image="python", warm=0, per_minute=0)
+        self.files = StoredFiles(store, self.blobs, self.audit, policy)
+        self.places = RenderPlaces(self.engine, self.links, self.images, self.rendering, _PROGRAM)
+        self.renders = self.make_renders()
+
+    def make_renders(self) -> Renders:
+        return Renders(self.places, self.pausing, self.files, self.audit, self.rendering)
 
     async def finish(self, render_id: str) -> None:
         """Wait until nobody makes it any more."""
@@ -151,6 +154,29 @@ def test_a_render_that_is_done_while_its_deletion_looks_leaves_no_file(tell: Cal
             studio.pausing.may_go["read"].set()
 
         await studio.check_nothing_is_left()
+
+    tell(story)
+
+
+@pytest.mark.usefixtures("python_image")
+@pytest.mark.parametrize("moment", ["added", "kept"])
+def test_a_render_that_a_crash_interrupts_while_it_is_stored_is_lost_and_leaves_no_file(
+    tell: Callable[..., None], moment: str
+) -> None:
+    async def story(studio: Studio) -> None:
+        studio.pausing.pause(moment)
+        render = await studio.renders.start(ANN, NewRender(html="x"))
+        await studio.pausing.reached[moment].wait()
+        with pytest.raises(Conflict):
+            await studio.renders.result(ANN, render.id)
+        assert len(await studio.store.files(None)) == 1
+        # What the first would go on to do it never does: the next service finds what is on disk.
+        del studio.pausing.reached[moment]
+        async with studio.make_renders() as later:
+            lost = await later.get(ANN, render.id)
+            assert (lost.status, lost.reason) == (RenderStatus.FAILED, "lost")
+            await studio.check_nothing_is_left()
+        studio.pausing.may_go[moment].set()
 
     tell(story)
 
