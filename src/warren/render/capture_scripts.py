@@ -102,32 +102,83 @@ function(most) {
       const types = new Set(sets.map(one => one.type || chart.config.type));
       if (types.size !== 1) return null;
       const scales = Object.values(options.scales || {});
-      const across = options.indexAxis === 'y' ? 'x' : 'y';
+      const drawn = at => {
+        const own = (chart.getDatasetMeta(at).dataset || {}).options || sets[at];
+        return {shown: chart.isDatasetVisible(at), fill: own.fill, backgroundColor: own.backgroundColor};
+      };
+      const type = [...types][0], across = options.indexAxis === 'y' ? 'x' : type === 'radar' ? 'r' : 'y';
       const axis = Object.values(chart.scales || {}).find(one => one.axis === across) || {};
+      const lying = type === 'scatter' ? Object.values(chart.scales || {}).find(one => one.axis === 'x') : null;
       const ticks = axis.ticks || [], lines = (axis.options && axis.options.grid) || {};
       const part = (chart.getDatasetMeta(0).data || [])[0] || {}, area = chart.chartArea;
       const round = part.outerRadius > 0;
-      const edges = round ? [part.x - part.outerRadius, part.y - part.outerRadius, 2 * part.outerRadius,
+      const edges = type === 'radar' ? [axis.xCenter - axis.drawingArea, axis.yCenter - axis.drawingArea,
+        2 * axis.drawingArea, 2 * axis.drawingArea]
+        : round ? [part.x - part.outerRadius, part.y - part.outerRadius, 2 * part.outerRadius,
         2 * part.outerRadius] : area && [area.left, area.top, area.right - area.left, area.bottom - area.top];
       return {
         low: axis.min, high: axis.max, step: ticks.length > 2 ? ticks[1].value - ticks[0].value : null,
+        ...(lying ? {x_low: lying.min, x_high: lying.max, x_step: lying.ticks.length > 2
+          ? lying.ticks[1].value - lying.ticks[0].value : null} : {}),
+        ticks: !(axis.options && axis.options.ticks && axis.options.ticks.display === false),
         grid: lines.display === false ? '' : paint(lines.color),
         hole: round ? part.innerRadius / part.outerRadius : 0.5,
         plot: edges && edges.map((edge, at) => edge / (at % 2 ? chart.height : chart.width)),
         family: text(options.font && options.font.family),
-        type: [...types][0], labels: (chart.data.labels || []).slice(0, 500).map(text),
+        type, labels: (chart.data.labels || []).slice(0, 500).map(text),
         horizontal: options.indexAxis === 'y', stacked: scales.some(scale => scale && scale.stacked === true),
         legend: plugins.legend && plugins.legend.display !== false ? (plugins.legend.position || 'top') : '',
         title: plugins.title && plugins.title.display ? text(plugins.title.text) : '',
         colour: paint(options.color), size: (options.font && options.font.size) || 12,
-        series: sets.slice(0, 24).filter((one, at) => chart.isDatasetVisible(at)).map(one => ({
+        title_size: (plugins.title && plugins.title.font && plugins.title.font.size) || 12,
+        series: sets.slice(0, 24).map((one, at) => [one, drawn(at)]).filter(pair => pair[1].shown)
+          .map(([one, own]) => ({
           name: text(one.label), values: one.data.slice(0, 500).map(number),
           xs: one.data.slice(0, 500).map(value => value && typeof value === 'object' ? value.x : null),
-          filled: !!one.fill, colour: paint(types.has('line') ? one.borderColor : one.backgroundColor),
-          area: one.fill ? paint(one.backgroundColor) : null, smooth: one.tension > 0,
+          filled: !!own.fill, colour: paint(/line|radar/.test(type) ? one.borderColor : one.backgroundColor),
+          lined: type !== 'scatter' || !!one.showLine, marker: part.options ? 2 * part.options.radius : 6,
+          area: own.fill ? paint(own.backgroundColor) : null, smooth: one.tension > 0,
           edge: round && part.options && part.options.borderWidth > 0 ? paint(part.options.borderColor) : null,
           colours: Array.isArray(one.backgroundColor) ? one.backgroundColor.slice(0, 500).map(paint) : [],
         })),
+      };
+    };
+    const legend = option => {
+      const sign = option.legend && option.legend[0];
+      if (!sign || sign.show === false) return '';
+      if (sign.orient === 'vertical') return sign.left === 'left' ? 'left' : 'right';
+      return sign.bottom !== null && sign.bottom !== undefined && sign.bottom !== 'auto' ? 'bottom' : 'top';
+    };
+    const title = option => {
+      const sign = (option.title && option.title[0]) || {};
+      return {title: text(sign.text), title_left: !/center|middle|right/.test(String(sign.left) + sign.textAlign),
+        title_size: (sign.textStyle && sign.textStyle.fontSize) || 18};
+    };
+    const net = (chart, option, sets, palette) => {
+      const web = chart.getModel().getComponent('radar').coordinateSystem, names = option.radar[0].indicator;
+      const scales = web.getIndicatorAxes().map(one => one.scale);
+      const [low, high] = scales[0].getExtent(), wide = chart.getWidth(), tall = chart.getHeight();
+      // PowerPoint has one scale for all: with others, the same numbers would be another drawing.
+      if (sets.length !== 1 || scales.some(one => String(one.getExtent()) !== String([low, high]))) return null;
+      // It goes round the other way, too.
+      const turned = list => [...list.slice(0, 1), ...list.slice(1).reverse()];
+      const sign = (option.legend && option.legend[0]) || {}, lines = option.radar[0].splitLine || {};
+      return {
+        type: 'radar', low, high, step: scales[0].getInterval(), legend: legend(option), family: 'sans-serif', size: 12,
+        ticks: !!(option.radar[0].axisLabel && option.radar[0].axisLabel.show),
+        plot: [(web.cx - web.r) / wide, (web.cy - web.r) / tall, 2 * web.r / wide, 2 * web.r / tall],
+        ...title(option),
+        colour: paint((sign.textStyle || {}).color), grid: paint((lines.lineStyle || {}).color),
+        labels: turned(names.slice(0, 500).map(one => text(one.name ?? one.text))),
+        series: (sets[0].data || []).slice(0, 24).map((one, at) => {
+          const shade = one.areaStyle || sets[0].areaStyle;
+          return {
+            name: text(one.name), values: turned((one.value || []).slice(0, 500).map(number)), filled: !!shade,
+            colour: paint((one.lineStyle && one.lineStyle.color) || (one.itemStyle && one.itemStyle.color)
+              || palette[at % palette.length]),
+            opacity: (shade && shade.opacity) ?? 0.7, marker: 4, lined: true, colours: [],
+          };
+        }),
       };
     };
     const echarts = () => {
@@ -135,8 +186,9 @@ function(most) {
       if (!chart) return null;
       const option = chart.getOption(), sets = option.series || [], palette = option.color || [];
       const types = new Set(sets.map(one => one.type));
-      if (types.size !== 1 || !/^(bar|line|pie|scatter)$/.test([...types][0])) return null;
+      if (types.size !== 1 || !/^(bar|line|pie|scatter|radar)$/.test([...types][0])) return null;
       const type = [...types][0];
+      if (type === 'radar') return net(chart, option, sets, palette);
       const axis = [...(option.xAxis || []), ...(option.yAxis || [])].find(one => one.type === 'category' || one.data);
       const horizontal = !!axis && (option.yAxis || []).includes(axis);
       const ring = type === 'pie' && Array.isArray(sets[0].radius) && parseFloat(sets[0].radius[0]) > 0;
@@ -155,6 +207,11 @@ function(most) {
           [known.low, known.high] = scale.getExtent();
           known.step = scale.getInterval();
           place = model.getComponent('grid').coordinateSystem.getRect();
+          if (type === 'scatter') {
+            const lying = model.getComponent('xAxis').axis.scale;
+            [known.x_low, known.x_high] = lying.getExtent();
+            known.x_step = lying.getInterval();
+          }
         }
         known.plot = [place.x / wide, place.y / tall, place.width / wide, place.height / tall];
       } catch (error) { /* another version: programs choose for themselves */ }
@@ -167,15 +224,14 @@ function(most) {
               one => text(one && one.value !== undefined ? one.value : one)),
         stacked: sets.some(one => one.stack), size: 12,
         colour: paint((sign.textStyle || {}).color) || paint(((across[0] || {}).axisLabel || {}).color),
-        legend: !option.legend || !option.legend[0] || sign.show === false ? ''
-          : sign.orient === 'vertical' ? (sign.left === 'left' ? 'left' : 'right')
-          : sign.bottom !== null && sign.bottom !== undefined && sign.bottom !== 'auto' ? 'bottom' : 'top',
-        title: option.title && option.title[0] ? text(option.title[0].text) : '',
+        legend: legend(option),
+        ...title(option),
         series: sets.slice(0, 24).map((one, at) => ({
           name: text(one.name),
           values: data(one).map(value => number(type === 'scatter' && Array.isArray(value) ? value[1] : value)),
           xs: data(one).map(value => Array.isArray(value) ? value[0] : null), filled: !!one.areaStyle,
           colour: paint((one.itemStyle && one.itemStyle.color) || palette[at % palette.length]),
+          lined: type !== 'scatter', marker: typeof one.symbolSize === 'number' ? one.symbolSize : 10,
           smooth: !!one.smooth, opacity: (one.areaStyle && one.areaStyle.opacity) ?? 0.7,
           colours: type === 'pie'
             ? data(one).map(

@@ -10,14 +10,22 @@ from lxml import etree
 from pptx.chart.data import CategoryChartData, XyChartData
 from pptx.chart.xlsx import CategoryWorkbookWriter, XyWorkbookWriter
 from pptx.dml.color import RGBColor
-from pptx.enum.chart import XL_CHART_TYPE, XL_LABEL_POSITION, XL_LEGEND_POSITION, XL_TICK_MARK
+from pptx.enum.chart import (
+    XL_AXIS_CROSSES,
+    XL_CHART_TYPE,
+    XL_LABEL_POSITION,
+    XL_LEGEND_POSITION,
+    XL_MARKER_STYLE,
+    XL_TICK_LABEL_POSITION,
+    XL_TICK_MARK,
+)
 from pptx.util import Pt
 from xlsxwriter import Workbook  # type: ignore[import-untyped]
 
 from warren.render.pptx_xml import clamped, finite, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from warren.render.pptx_page import Page
     from warren.render.scene import Chart, Colour, Series
@@ -91,6 +99,8 @@ def add_chart(value: Chart, page: Page) -> None:
     if kind is None or not 0 < numbers <= _MOST_NUMBERS:
         message = f"There is no {value.kind!r} chart of {numbers} numbers."
         raise ValueError(message)
+    if value.kind == "radar" and any(series.line is not None for series in value.series):
+        kind = XL_CHART_TYPE.RADAR_FILLED
     data = _points(value) if value.kind == "scatter" else _categories(value)
     box, scale = value.box, page.scale
     places = (scale.place(box.x), scale.place(box.y), scale.length(box.width), scale.length(box.height))
@@ -133,7 +143,7 @@ def _dress(chart: Any, value: Chart, page: Page) -> None:
         chart.font.name = plain(value.family)[:200]
     chart.has_title = bool(value.title.strip())
     if chart.has_title:
-        chart.chart_title.text_frame.text = plain(value.title)[:500]
+        _title(chart, value, page)
     chart.has_legend = value.legend in _LEGENDS
     if chart.has_legend:
         chart.legend.position = _LEGENDS[value.legend]
@@ -141,14 +151,10 @@ def _dress(chart: Any, value: Chart, page: Page) -> None:
     plot = chart.plots[0]
     plot.vary_by_categories = value.kind in _ROUND
     for drawn, series in zip(plot.series, value.series, strict=False):
-        _paint(drawn, series, value.kind)
-    if value.kind not in _ROUND | {"radar"}:
-        if value.kind in {"bar", "column"}:
-            plot.gap_width, plot.overlap = 60, 100 if value.is_stacked else -5
-        _rule(chart.value_axis, value)
-        chart.category_axis.major_tick_mark = XL_TICK_MARK.NONE
-        _line(chart.category_axis.format.line, value.grid)
-    if value.plot is not None and value.kind != "radar":
+        _paint(drawn, series, value.kind, page)
+    if value.kind not in _ROUND:
+        _axes(chart, value)
+    if value.plot is not None:
         place_plot(chart, value.plot)
     if value.kind == "doughnut":
         for hole in chart.element.iter(f"{_CHARTML}holeSize"):
@@ -157,6 +163,50 @@ def _dress(chart: Any, value: Chart, page: Page) -> None:
         plot.has_data_labels = True
         plot.data_labels.show_category_name, plot.data_labels.show_value = True, False
         plot.data_labels.position = XL_LABEL_POSITION.OUTSIDE_END
+
+
+def _title(chart: Any, value: Chart, page: Page) -> None:
+    chart.chart_title.text_frame.text = plain(value.title)[:500]
+    if value.title_size > 0:
+        size = Pt(clamped(round(page.scale.points(value.title_size), 1), 1, 400))
+        chart.chart_title.text_frame.paragraphs[0].font.size = size
+    if value.title_is_left:
+        layout = chart.chart_title.element.find(f"{_CHARTML}layout")
+        if layout is None:
+            layout = etree.SubElement(chart.chart_title.element, f"{_CHARTML}layout")
+            chart.chart_title.element.find(f"{_CHARTML}tx").addnext(layout)
+        _manual(layout, (("xMode", "edge"), ("yMode", "edge"), ("x", "0.01"), ("y", "0.01")))
+
+
+def _manual(layout: Any, words: Iterable[tuple[str, str]]) -> None:
+    manual = etree.SubElement(layout, f"{_CHARTML}manualLayout")
+    for name, said in words:
+        etree.SubElement(manual, f"{_CHARTML}{name}").set("val", said)
+
+
+def _axes(chart: Any, value: Chart) -> None:
+    if value.kind in {"bar", "column"}:
+        chart.plots[0].gap_width, chart.plots[0].overlap = 60, 100 if value.is_stacked else -5
+    _rule(chart.value_axis, value)
+    if not value.has_ticks:
+        chart.value_axis.tick_label_position = XL_TICK_LABEL_POSITION.NONE
+    if value.kind == "radar":
+        chart.value_axis.major_tick_mark = XL_TICK_MARK.NONE
+        for word in list(chart.element.iter(f"{_CHARTML}smooth")):
+            # python-pptx writes it into nets, where the schema has no place for it.
+            word.getparent().remove(word)
+        return
+    lying = chart.category_axis
+    lying.major_tick_mark = XL_TICK_MARK.NONE
+    _line(lying.format.line, value.grid)
+    if value.kind == "scatter" and value.x_low is not None and value.x_high is not None:
+        chart.value_axis.crosses = lying.crosses = XL_AXIS_CROSSES.MINIMUM
+        lying.minimum_scale, lying.maximum_scale = finite(value.x_low), finite(value.x_high)
+        lying.has_major_gridlines = value.grid is not None
+        if value.grid is not None:
+            _line(lying.major_gridlines.format.line, value.grid)
+        if value.x_step is not None:
+            lying.major_unit = finite(value.x_step, 1.0)
 
 
 def _rule(axis: Any, value: Chart) -> None:
@@ -185,11 +235,9 @@ def place_plot(chart: Any, place: tuple[float, float, float, float]) -> None:
     for old in area.findall(f"{_CHARTML}layout"):
         area.remove(old)
     layout = etree.Element(f"{_CHARTML}layout")
-    manual = etree.SubElement(layout, f"{_CHARTML}manualLayout")
     modes = (("layoutTarget", "inner"), ("xMode", "edge"), ("yMode", "edge"))
     sides = zip("xywh", (str(round(clamped(part, 0, 1), 5)) for part in place), strict=True)
-    for name, said in (*modes, *sides):
-        etree.SubElement(manual, f"{_CHARTML}{name}").set("val", said)
+    _manual(layout, (*modes, *sides))
     area.insert(0, layout)
 
 
@@ -202,15 +250,9 @@ def _fill(fill: Any, value: Colour) -> None:
         etree.SubElement(shade, f"{_DRAWINGML}alpha").set("val", str(round(clamped(value.alpha, 0, 1) * 100_000)))
 
 
-def _paint(drawn: Any, series: Series, kind: str) -> None:
+def _paint(drawn: Any, series: Series, kind: str, page: Page) -> None:
     if kind in _LINES and series.fill:
-        drawn.format.line.color.rgb = _rgb(series.fill)
-        drawn.format.line.width = Pt(2)
-        if kind == "line":
-            drawn.smooth = series.is_smooth
-        drawn.marker.format.fill.solid()
-        drawn.marker.format.fill.fore_color.rgb = _rgb(series.fill)
-        drawn.marker.format.line.fill.background()
+        _trace(drawn, series, kind, page)
     elif series.fill and kind not in _ROUND:
         _fill(drawn.format.fill, series.fill)
         if series.line is not None:
@@ -220,6 +262,36 @@ def _paint(drawn: Any, series: Series, kind: str) -> None:
         _fill(point.fill, colour)
         if kind in _ROUND and series.line is not None:
             point.line.color.rgb, point.line.width = _rgb(series.line), Pt(1)
+
+
+def _trace(drawn: Any, series: Series, kind: str, page: Page) -> None:
+    """Draw a series as a line with its points, or as one of them."""
+    colour = series.line or series.fill
+    if colour is None:
+        return
+    if series.has_line:
+        drawn.format.line.color.rgb, drawn.format.line.width = _rgb(colour), Pt(2)
+    else:
+        drawn.format.line.fill.background()
+    if kind == "line":
+        drawn.smooth = series.is_smooth
+    if kind == "radar":
+        _shade(drawn, series)
+        return
+    marker = drawn.marker
+    if series.marker:
+        marker.style = XL_MARKER_STYLE.CIRCLE
+        marker.size = round(clamped(page.scale.points(series.marker), 2, 72))
+    _fill(marker.format.fill, colour)
+    marker.format.line.fill.background()
+
+
+def _shade(drawn: Any, series: Series) -> None:
+    """Fill what a line goes round, where the page does."""
+    if series.line is not None and series.fill is not None:
+        _fill(drawn.format.fill, series.fill)
+    else:
+        drawn.format.fill.background()
 
 
 def _rgb(value: Colour) -> RGBColor:

@@ -9,6 +9,7 @@ from typing import Any
 from warren.render.pptx_boxes import text_box
 from warren.render.pptx_fill import fill
 from warren.render.pptx_geometry import group
+from warren.render.pptx_gradients import strips
 from warren.render.pptx_notes import write_notes
 from warren.render.pptx_page import Page
 from warren.render.pptx_pictures import picture, readable
@@ -58,6 +59,9 @@ def _write_background(slide: Slide, page: Page) -> None:
         return
     background = element("p:bg", None, element("p:bgPr", None, paint, element("a:effectLst")))
     page.slide.element.cSld.insert(0, background)
+    if slide.background_picture is None:
+        for strip in strips(Shape(box=whole, fill=slide.background, name="background")):
+            page.add(shapes(strip, page)[0])
 
 
 def _write_item(item: Item, page: Page) -> None:

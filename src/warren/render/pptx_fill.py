@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from warren.render.pptx_xml import Scale, clamped, element, finite
@@ -45,17 +46,22 @@ def text_fill(value: Fill, box: Box, alpha: float = 1.0) -> Any:
     if isinstance(value, Colour):
         return solid(value, alpha)
     stops = _ordered(value.stops)
-    if len(stops) == 2:
-        # The middle colour changes nothing in PowerPoint, and is what LibreOffice paints instead of a gradient.
-        first, last = stops
-        value = replace(value, stops=(first, Stop((first.at + last.at) / 2, between(first.colour, last.colour)), last))
+    if len(stops) > 1:
+        # LibreOffice paints letters in the second colour of a gradient. Where the gradient begins, with the first one
+        # again behind it, the colour half way is the second, and changes nothing in PowerPoint.
+        start = Stop(0.0, stops[0].colour)
+        value = replace(value, stops=(start, Stop(0.0, _half_way(stops)), start, *stops))
     return fill(value, box, alpha) if stops else solid(Colour(0, 0, 0), alpha)
 
 
-def between(first: Colour, last: Colour) -> Colour:
-    """Return the colour half way."""
-    red, green, blue = ((a + b) // 2 for a, b in zip(_parts(first), _parts(last), strict=True))
-    return Colour(red, green, blue, (first.alpha + last.alpha) / 2)
+def _half_way(stops: list[Stop]) -> Colour:
+    for one, two in pairwise([Stop(0.0, stops[0].colour), *stops, Stop(1.0, stops[-1].colour)]):
+        if two.at >= 0.5:
+            way = (0.5 - one.at) / (two.at - one.at) if two.at > one.at else 1.0
+            pairs = zip(_parts(one.colour), _parts(two.colour), strict=True)
+            red, green, blue = (round(a + (b - a) * way) for a, b in pairs)
+            return Colour(red, green, blue, one.colour.alpha + (two.colour.alpha - one.colour.alpha) * way)
+    return stops[-1].colour
 
 
 def _parts(value: Colour) -> tuple[int, int, int]:

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from warren.render.pptx_fill import effects, fill, line
-from warren.render.pptx_geometry import Step, frame, moved, outline, polygon, preset, rounded
+from warren.render.pptx_geometry import Step, frame, group, moved, outline, polygon, preset, rounded
+from warren.render.pptx_gradients import strips
 from warren.render.pptx_xml import Scale, element, finite
 from warren.render.scene import Gradient, Stroke
 
@@ -33,7 +34,12 @@ def shapes(value: Shape, page: Page) -> list[Any]:
         made.append(_ring(value, value.shadow, page))
         value = replace(value, shadow=None)
     if value.fill is not None or around is not None or value.shadow is not None:
-        made.append(_body(value, around, page))
+        body = _body(value, around, page)
+        over = [
+            _shape(page, value.name, strip.box, polygon(strip.box, strip.polygon, page.scale), paint=strip.fill)
+            for strip in strips(value, around.width if around else 0.0)
+        ]
+        made.append(group(page.properties(value.name, "Shape"), [body, *over]) if over else body)
         made.extend(_bands(value, page))
     if value.polygon or value.is_ellipse:
         return made

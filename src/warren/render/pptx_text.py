@@ -10,7 +10,7 @@ from warren.render.pptx_fill import colour, effects, text_fill
 from warren.render.pptx_scripts import untied
 from warren.render.pptx_spacing import completed, spread
 from warren.render.pptx_xml import clamped, element, finite, plain
-from warren.render.scene import Box, Colour, Paragraph, Run
+from warren.render.scene import RAISED, Box, Colour, Paragraph, Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,6 @@ _NUMBERS = {
     "I.": "romanUcPeriod",
     "I)": "romanUcParenR",
 }
-_RAISED = 0.62
-"""PowerPoint shrinks raised text to two thirds and LibreOffice to 58 %; the size written is so much the larger."""
 _SERIFS = {"LM Roman 10": 18, "Latin Modern Math": 18}
 """Fonts of formulas, which few have: where they are not there, one with serifs stands in."""
 _DRAWN = {"•", "◦", "▪"}
@@ -109,7 +107,7 @@ def _size(page: Page, px: float) -> int:
 def _run_style(run: Run, page: Page, box: Box, alpha: float, largest: float, *, is_break: bool = False) -> Any:
     size, raised = finite(run.size, 16), None
     if run.baseline:
-        size, small = min(size / _RAISED, max(largest, size)), size
+        size, small = min(size / RAISED, max(largest, size)), size
         raised = round(clamped(run.baseline * small / max(size, 1), -1, 1) * 100_000)
     # A face that the family already names ("Inter Extra Bold") must not be made bold once more.
     is_bold = run.weight >= _BOLD and not _FACE.search(run.family)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+RAISED = 0.62
+"""PowerPoint shrinks raised text to two thirds and LibreOffice to 58 %; the size written is so much the larger."""
+
 
 @dataclass(frozen=True, slots=True)
 class Box:
@@ -134,7 +137,7 @@ class Run:
     spacing: float = 0.0
     """Between characters, CSS pixels: what the page asks for and what locks the width."""
     baseline: float = 0.0
-    """Raised (sup) or lowered (sub), as a part of the size."""
+    """Raised (sup) or lowered (sub), as a part of its own size."""
     link: str = ""
     """http, https, mailto, or `#slide-3` for the third slide of this deck."""
     shadow: Shadow | None = None
@@ -153,7 +156,7 @@ class Paragraph:
     first_baseline: float = 0.0
     """Of its first line, from the top of the text box or cell, CSS pixels; 0 where it is not known."""
     first_size: float = 0.0
-    """The largest size in its first line; 0 lets the writer take it from the runs."""
+    """The largest size that is written in its first line; 0 lets the writer take it from the runs."""
     lines: int = 1
     space_before: float = 0.0
     """Between the line boxes of the paragraph above and its own, each 1.2 x size, or its pitch, high."""
@@ -222,6 +225,10 @@ class Series:
     line: Colour | None = None
     """Along the edge of an area, or between the parts of a pie."""
     is_smooth: bool = False
+    has_line: bool = True
+    """Whether the points of a scatter chart are joined."""
+    marker: float = 0.0
+    """How wide its points are drawn, CSS pixels; 0 lets the program choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +240,9 @@ class Chart:
     categories: tuple[str, ...]
     series: tuple[Series, ...]
     title: str = ""
+    title_size: float = 0.0
+    title_is_left: bool = False
+    """Above the middle, if not at the left."""
     is_stacked: bool = False
     legend: str = ""
     """top, right, bottom, left, or empty for none."""
@@ -246,6 +256,12 @@ class Chart:
     high: float | None = None
     step: float | None = None
     """Where the axis of values begins and ends, and how far its marks are apart, where that is known."""
+    x_low: float | None = None
+    x_high: float | None = None
+    x_step: float | None = None
+    """The same of the other axis of a scatter chart."""
+    has_ticks: bool = True
+    """Whether there are numbers along the axis of values."""
     plot: tuple[float, float, float, float] | None = None
     """Where the values are drawn, without words: left, top, width, height, each 0 to 1 of the box."""
     hole: float = 0.5

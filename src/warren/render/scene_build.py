@@ -133,17 +133,19 @@ def _write_all(canvas: Canvas, root: Node, nodes: list[Node]) -> list[Placed]:
     used: set[int] = set()
     for grid in _grids(canvas, nodes):
         # WHY all of it: a table whose box cuts it off is still one table; it loses no rows that are on the slide.
-        made, taken = table_of(canvas.raw, grid, _in_cells(everything, grid))
+        made, taken, under = table_of(canvas.raw, grid, _in_cells(everything, grid))
         used |= taken
-        found.append(((grid.table.paint, grid.table.order, _TABLE), made, _group(grid.table)))
+        place = (grid.table.paint, grid.table.order, _TABLE)
+        painted: list[Item] = [*under, made]
+        found += [(place, item, _group(grid.table)) for item in painted]
     groups = [group for group in everything if id(group) not in used and _is_seen(group, root)]
     title = _title(groups)
     for group in groups:
         stood_up(group)
         mark = emoji(canvas, group)
         boxes: list[Item] = [mark] if mark is not None else list(boxes_of(canvas.raw, group, is_title=group is title))
-        place = (*group.order, _TEXT)
-        found += [(place, box, _group(group.pieces[0].node)) for box in boxes]
+        order = (*group.order, _TEXT)
+        found += [(order, box, _group(group.pieces[0].node)) for box in boxes]
     found += [((*order, _TEXT), box, -1) for order, box in drawing_texts(canvas.raw, nodes)]
     return found
 

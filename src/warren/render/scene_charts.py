@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warren.render import scene_css as css
@@ -57,26 +58,30 @@ def chart(raw: RawSlide, node: Node, fallback: bytes) -> Chart | None:
     )
     if not series or (kind != "scatter" and not names):
         return None
+    whole = Chart(box=node.box(), kind=kind, categories=names, series=series, fallback=fallback, name="chart")
+    return replace(whole, **_looks(said, node.zoom))
+
+
+def _looks(said: dict[str, Any], zoom: float) -> dict[str, Any]:
+    """Return what a chart has besides its numbers."""
     legend = said.get("legend")
-    return Chart(
-        box=node.box(),
-        kind=kind,
-        categories=names,
-        series=series,
-        title=str(said.get("title") or "")[:_LONGEST],
-        is_stacked=said.get("stacked") is True,
-        legend=legend if legend in {"top", "right", "bottom", "left"} else "",
-        colour=css.colour(_rgb(said.get("colour"))) or Colour(102, 102, 102),
-        size=_size(said.get("size")) * node.zoom,
-        family=_family(said.get("family")),
-        grid=css.colour(_rgb(said.get("grid"))) if said.get("grid") is not None else Colour(217, 217, 217),
+    return {
+        "title": str(said.get("title") or "")[:_LONGEST],
+        "title_size": _size(said.get("title_size")) * zoom,
+        "title_is_left": said.get("title_left") is True,
+        "is_stacked": said.get("stacked") is True,
+        "legend": legend if legend in {"top", "right", "bottom", "left"} else "",
+        "colour": css.colour(_rgb(said.get("colour"))) or Colour(102, 102, 102),
+        "size": _size(said.get("size")) * zoom,
+        "family": _family(said.get("family")),
+        "grid": css.colour(_rgb(said.get("grid"))) if said.get("grid") is not None else Colour(217, 217, 217),
         **_axis(said),
-        plot=_plot(said.get("plot")),
-        hole=min(max(_number(said.get("hole")) or 0.5, 0.1), 0.9),
-        has_labels=said.get("labels_shown") is True,
-        fallback=fallback,
-        name="chart",
-    )
+        **_axis(said, "x_"),
+        "has_ticks": said.get("ticks") is not False,
+        "plot": _plot(said.get("plot")),
+        "hole": min(max(_number(said.get("hole")) or 0.5, 0.1), 0.9),
+        "has_labels": said.get("labels_shown") is True,
+    }
 
 
 def _family(value: Any) -> str:
@@ -86,12 +91,12 @@ def _family(value: Any) -> str:
     return "Arial" if is_usual else first
 
 
-def _axis(said: dict[str, Any]) -> dict[str, float | None]:
-    low, high, step = (_number(said.get(name)) for name in ("low", "high", "step"))
+def _axis(said: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    low, high, step = (_number(said.get(prefix + name)) for name in ("low", "high", "step"))
     if low is None or high is None or high <= low:
         return {}
     is_even = step is not None and 2 <= (high - low) / step <= 50 if step else False
-    return {"low": low, "high": high, "step": step if is_even else None}
+    return {f"{prefix}low": low, f"{prefix}high": high, f"{prefix}step": step if is_even else None}
 
 
 def _plot(value: Any) -> tuple[float, float, float, float] | None:
@@ -143,7 +148,7 @@ def _series(kind: str, said: dict[str, Any], count: int, at: int) -> Series | No
     )
     fill = css.colour(_rgb(said.get("colour"))) or (fills[0] if fills else _PALETTE[at % len(_PALETTE)])
     line = css.colour(_rgb(said.get("edge"))) if kind in {"pie", "doughnut"} else None
-    if kind == "area":
+    if kind == "area" or (kind == "radar" and said.get("filled") is True):
         line, shade = fill, css.colour(_rgb(said.get("area")))
         part = _number(said.get("opacity"))
         fill = shade or css.faded(fill, 0.7 if part is None else min(max(part, 0.0), 1.0))
@@ -155,4 +160,6 @@ def _series(kind: str, said: dict[str, Any], count: int, at: int) -> Series | No
         fills=fills,
         line=line,
         is_smooth=said.get("smooth") is True and kind == "line",
+        has_line=kind != "scatter" or said.get("lined") is True,
+        marker=min(max(_number(said.get("marker")) or 0.0, 0.0), 72.0),
     )

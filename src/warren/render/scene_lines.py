@@ -22,6 +22,8 @@ class TextLine:
     is_hard: bool = False
     baseline: float = 0.0
     size: float = 0.0
+    room: float = 0.0
+    """The largest size that is written in it: raised text is written larger than it is shown."""
 
     @property
     def left(self) -> float:

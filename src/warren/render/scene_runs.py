@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from warren.render import scene_css as css
-from warren.render.scene import Colour, Fill, Run, Shadow
+from warren.render.scene import Colour, Fill, Gradient, Run, Shadow
 from warren.render.scene_fonts import Face, Painted, advance, covers, face_of, office_weight, office_width
-from warren.render.scene_gradients import gradient, layers
+from warren.render.scene_gradients import gradient, layers, linear_part
 from warren.render.scene_scripts import font_key, is_east_asian, kind
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ _NARROWEST, _WIDEST = -0.2, 2.0
 # From this part of the size on, a gap between letters is read as a space between words.
 _WORD_GAP = 0.2
 _MOST_SPACES = 200
+_WORDS = re.compile(r"\S*\s+|\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,28 @@ def runs_of(raw: RawSlide, piece: Piece, *, gap: float = 0.0, is_loose: bool = F
             spacing=spacing,
         )
         made.append(run)
+    made = _shaded(made, piece)
     if gap and made:
         made[-1:] = _with_gap(made[-1], gap, parts[-1].face)
+    return made
+
+
+def _shaded(runs: list[Run], piece: Piece) -> list[Run]:
+    """Give each word its part of a gradient that goes over the whole block: LibreOffice has one colour for a run."""
+    whole = runs[0].fill if runs else None
+    ground = _ground(piece.node) if isinstance(whole, Gradient) and whole.angle is not None else None
+    letters = sum(len(run.text) for run in runs)
+    if ground is None or not isinstance(whole, Gradient) or not letters:
+        return runs
+    made: list[Run] = []
+    at = 0
+    for run in runs:
+        for word in _WORDS.findall(run.text):
+            left = piece.rect.x + piece.rect.width * at / letters - ground.rect.x
+            frame = (left, piece.rect.y - ground.rect.y, piece.rect.width * len(word) / letters, piece.rect.height)
+            part = linear_part(whole, (ground.rect.width, ground.rect.height), frame)
+            made.append(replace(run, text=word, fill=part))
+            at += len(word)
     return made
 
 
@@ -112,9 +135,10 @@ def parts_of(raw: RawSlide, node: Node, text: str) -> list[Part]:
     if len(faces) == 1:
         return [Part(text, *faces[0])]
     made: list[Part] = []
-    for character in text:
+    for character, following in zip_longest(text, text[1:]):
         last = made[-1] if made else None
-        chosen = _chosen(character, faces, last)
+        chosen = _coloured(faces) if following == "\ufe0f" else None
+        chosen = chosen or _chosen(character, faces, last)
         if last and chosen[0] == last.painted:
             made[-1] = Part(last.text + character, *chosen)
         else:
@@ -133,6 +157,11 @@ def _by_wish(painted: tuple[Painted, ...], node: Node) -> list[Painted]:
         return wish, "CJK" in one.family or "Emoji" in one.family
 
     return sorted(painted, key=place)
+
+
+def _coloured(faces: list[tuple[Painted, Face | None]]) -> tuple[Painted, Face | None] | None:
+    """Return the font of emoji, for a sign that is asked for as one."""
+    return next((one for one in faces if "Emoji" in one[0].family), None)
 
 
 def _chosen(character: str, faces: list[tuple[Painted, Face | None]], last: Part | None) -> tuple[Painted, Face | None]:
@@ -222,18 +251,21 @@ def fill_of(node: Node) -> Fill:
     return css.faded(paint, node.opacity)
 
 
+def _ground(node: Node) -> Node | None:
+    """Return the element whose background shines through the text."""
+    return next((owner for owner in [node, *node.ancestors()] if "text" in owner.css("background-clip")), None)
+
+
 def _clipped_to_text(node: Node) -> Fill | None:
-    for owner in [node, *node.ancestors()]:
-        if "text" in owner.css("background-clip"):
-            for layer in layers(owner.css("background-image")):
-                found = gradient(layer, owner.rect.width, owner.rect.height)
-                if found:
-                    stops = tuple(replace(s, colour=css.faded(s.colour, node.opacity)) for s in found.stops)
-                    return replace(found, stops=stops)
-            return css.colour(owner.css("background-color"))
-        if owner.css("display") != "inline" and owner is not node:
-            continue
-    return None
+    owner = _ground(node)
+    if owner is None:
+        return None
+    for layer in layers(owner.css("background-image")):
+        found = gradient(layer, owner.rect.width, owner.rect.height)
+        if found:
+            stops = tuple(replace(s, colour=css.faded(s.colour, node.opacity)) for s in found.stops)
+            return replace(found, stops=stops)
+    return css.colour(owner.css("background-color"))
 
 
 def _shadow(node: Node) -> Shadow | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from warren.render import scene_css as css
-from warren.render.scene import Cell, Colour, Fill, Paragraph, Stroke, Table
+from warren.render.scene import Cell, Colour, Fill, Paragraph, Shape, Stroke, Table
+from warren.render.scene_clip import clips_of, is_inside, radii_of, rounded_by
 from warren.render.scene_formula import is_formula
 from warren.render.scene_lines import lines_of
 from warren.render.scene_paint import SIDES, fills_of, has_paint, strokes_of
@@ -95,11 +97,12 @@ def is_simple(cell: Node) -> bool:
     return True
 
 
-def table_of(raw: RawSlide, grid: Grid, groups: dict[int, list[Group]]) -> tuple[Table, set[int]]:
-    """Return the table, and which groups of text are in it."""
+def table_of(raw: RawSlide, grid: Grid, groups: dict[int, list[Group]]) -> tuple[Table, set[int], list[Shape]]:
+    """Return the table, which groups of text are in it, and what is to be painted under it."""
     columns, rows = len(grid.xs) - 1, len(grid.ys) - 1
     places: list[list[Cell | None]] = [[Cell() for _ in range(columns)] for _ in range(rows)]
     used: set[int] = set()
+    painted: dict[int, Fill | None] = {}
     for node in grid.cells:
         left, right = _index(grid.xs, node.rect.x), _index(grid.xs, node.rect.right)
         top, bottom = _index(grid.ys, node.rect.y), _index(grid.ys, node.rect.bottom)
@@ -107,6 +110,7 @@ def table_of(raw: RawSlide, grid: Grid, groups: dict[int, list[Group]]) -> tuple
             continue
         cell, taken = _cell(raw, node, grid, groups.get(id(node), []))
         used |= taken
+        painted[id(node)] = cell.fill
         for row in range(top, bottom):
             for column in range(left, right):
                 places[row][column] = None
@@ -114,13 +118,62 @@ def table_of(raw: RawSlide, grid: Grid, groups: dict[int, list[Group]]) -> tuple
     widths = tuple(b - a for a, b in zip(grid.xs, grid.xs[1:], strict=False))
     heights = tuple(b - a for a, b in zip(grid.ys, grid.ys[1:], strict=False))
     area = Rect(grid.xs[0], grid.ys[0], grid.xs[-1] - grid.xs[0], grid.ys[-1] - grid.ys[0])
-    return Table(
+    made = Table(
         box=grid.table.box(area),
         column_widths=widths,
         row_heights=heights,
         cells=tuple(tuple(row) for row in places),
         name=grid.table.attributes.get("class", "")[:40] or "table",
-    ), used
+    )
+    under, bare = _rounded(raw, grid, painted)
+    return _without(made, grid, bare), used, under
+
+
+def _rounded(raw: RawSlide, grid: Grid, painted: dict[int, Fill | None]) -> tuple[list[Shape], set[int]]:
+    """Return the paint of cells with round corners, which no cell of a table can have, and the ids of such cells.
+
+    A row of one colour is one shape: between two, some programs would show a hairline.
+    """
+    made: list[Shape] = []
+    bare: set[int] = set()
+    rows: dict[int, list[Node]] = {}
+    for node in grid.cells:
+        if painted.get(id(node)) is not None:
+            rows.setdefault(_index(grid.ys, node.rect.y), []).append(node)
+    for row in rows.values():
+        radii = [_radii(raw, node) for node in row]
+        if max(max(each) for each in radii) <= 1:
+            continue
+        is_even = len({(painted[id(node)], node.rect.height) for node in row}) == 1 and not row[0].turn
+        if is_even and all(abs(b.rect.x - a.rect.right) < 1 for a, b in pairwise(row)):
+            whole = row[0].rect.union(row[-1].rect)
+            corners = (radii[0][0], radii[-1][1], radii[-1][2], radii[0][3])
+            made.append(Shape(box=row[0].box(whole), fill=painted[id(row[0])], radii=corners, name="row"))
+            bare |= {id(node) for node in row}
+            continue
+        for node, corners in zip(row, radii, strict=True):
+            if max(corners) > 1:
+                made.append(Shape(box=node.box(), fill=painted[id(node)], radii=corners, name="cell"))
+                bare.add(id(node))
+    return made, bare
+
+
+def _radii(raw: RawSlide, node: Node) -> tuple[float, float, float, float]:
+    radii = radii_of(node)
+    for clip in clips_of(node, raw.tree()[0]):
+        if any(clip.radii) and is_inside(node.rect, clip.rect):
+            radii = rounded_by(node.rect, radii, clip)
+    return radii
+
+
+def _without(table: Table, grid: Grid, bare: set[int]) -> Table:
+    """Return the table without the paint of these cells."""
+    places = {(_index(grid.ys, node.rect.y), _index(grid.xs, node.rect.x)) for node in grid.cells if id(node) in bare}
+    rows = tuple(
+        tuple(replace(cell, fill=None) if cell and (y, x) in places else cell for x, cell in enumerate(row))
+        for y, row in enumerate(table.cells)
+    )
+    return replace(table, cells=rows)
 
 
 def _index(edges: list[float], value: float) -> int:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from warren.render.scene import Paragraph, Run, TextBox
+from warren.render.scene import RAISED, Paragraph, Run, TextBox
 from warren.render.scene_lines import TextLine, columns_of, lines_of, soft_width
 from warren.render.scene_runs import blank, runs_of
 from warren.render.scene_scripts import shorthand
@@ -93,6 +93,10 @@ def laid_out(
     if mark is not None:
         rect = rect.union(Rect(mark.rect.x, rect.y, mark.rect.width, rect.height))
     made: list[Paragraph] = []
+    if width is not None:
+        # WHY: what wraps by itself has one pitch, whatever is raised in it; programs then show that smaller.
+        for line in lines:
+            line.room = line.size
     for part in _paragraphs(lines):
         above = made[-1] if made else None
         made.append(_paragraph(raw, group, part, rect, align, is_soft=width is not None, above=above))
@@ -123,6 +127,15 @@ def measure(raw: RawSlide, line: TextLine) -> None:
     largest = max(line.pieces, key=lambda piece: (bool(piece.text.strip()), piece.node.px("font-size")))
     line.size = largest.node.px("font-size")
     line.baseline = baseline_of(raw, largest)
+    raised = [piece.node.px("font-size") / RAISED for piece in line.pieces if _rise(raw, line, piece)]
+    line.room = max(line.size, *raised, 0.0)
+
+
+def _rise(raw: RawSlide, line: TextLine, piece: Piece) -> float:
+    """How far a piece is raised above its line, as a part of its own size."""
+    rise, size = line.baseline - baseline_of(raw, piece), piece.node.px("font-size")
+    is_raised = not piece.is_room and piece.text.strip() and size and abs(rise) > 0.12 * line.size
+    return rise / size if is_raised else 0.0
 
 
 def baseline_of(raw: RawSlide, piece: Piece) -> float:
@@ -139,7 +152,7 @@ def _paragraphs(lines: list[TextLine]) -> list[list[TextLine]]:
     for line in lines[1:]:
         current = made[-1]
         step = line.baseline - current[-1].baseline
-        same_size = abs(line.size - current[-1].size) < 0.5
+        same_size = abs(line.size - current[-1].size) < 0.5 and abs(line.room - current[-1].room) < 0.5
         pitch = current[-1].baseline - current[-2].baseline if len(current) > 1 else step
         if same_size and abs(step - pitch) <= _SAME and 0 < step < 4 * line.size:
             current.append(line)
@@ -179,7 +192,7 @@ def _paragraph(
         is_rtl=group.block.css("direction") == "rtl",
         pitch=pitch,
         first_baseline=first,
-        first_size=lines[0].size,
+        first_size=lines[0].room,
         lines=len(lines),
     )
     return replace(made, space_before=_space(above, made)) if above else made
@@ -200,8 +213,7 @@ def _line_runs(raw: RawSlide, line: TextLine, *, is_loose: bool = False) -> list
         following = line.pieces[at + 1] if at + 1 < len(line.pieces) else None
         gap = following.rect.x - piece.rect.right if following and is_left else 0.0
         gap = gap if abs(gap) > 0.6 and -0.5 * line.size < gap < 12 * line.size else 0.0
-        rise = line.baseline - baseline_of(raw, piece)
-        raised = rise / line.size if line.size and abs(rise) > 0.12 * line.size else 0.0
+        raised = _rise(raw, line, piece)
         # WHY: a gap before a space widens that space; it must not become one more.
         goes_on = bool(following and following.text.startswith(" ") and not piece.text.endswith(" "))
         runs = runs_of(raw, piece, gap=0.0 if goes_on else gap, is_loose=is_loose)
@@ -251,8 +263,21 @@ def _bulleted(raw: RawSlide, paragraph: Paragraph, mark: Piece, indent: float) -
         kind = "a" if word.islower() else "A"
         start = ord(word.lower()[0]) - ord("a") + 1
     return replace(
-        paragraph, bullet=kind + end, bullet_start=max(1, min(start, 32767)), bullet_fill=fill, indent=max(0.0, indent)
+        paragraph,
+        runs=_numbered(paragraph.runs, runs),
+        bullet=kind + end,
+        bullet_start=max(1, min(start, 32767)),
+        bullet_fill=fill,
+        indent=max(0.0, indent),
     )
+
+
+def _numbered(runs: tuple[Run, ...], mark: list[Run]) -> tuple[Run, ...]:
+    """Return the runs, behind an invisible one where the number has another style: programs take that of the first."""
+    first, number = (runs[0] if runs else None), (mark[0] if mark else None)
+    if first is None or number is None or (first.weight, first.italic) == (number.weight, number.italic):
+        return runs
+    return (replace(number, text="\u200b", size=first.size, spacing=0.0, link=""), *runs)
 
 
 def _roman(word: str) -> int:

@@ -135,14 +135,40 @@ def test_a_chart_has_the_range_lines_place_and_shade_of_the_page(kind: str) -> N
     )
     (shape,) = opened(scenes.deck([drawn])).slides[0].shapes
     xml = shape.chart.element
-    assert xml.xpath(".//c:plotArea/c:layout/c:manualLayout/c:w/@val") == ([] if kind == "radar" else ["0.85"])
-    assert "25000" in xml.xpath(".//c:spPr//a:alpha/@val") or kind == "radar"
-    if kind not in {"pie", "doughnut", "radar"}:
+    assert xml.xpath(".//c:plotArea/c:layout/c:manualLayout/c:w/@val") == ["0.85"]
+    assert "25000" in xml.xpath(".//c:spPr//a:alpha/@val")
+    if kind not in {"pie", "doughnut"}:
         axis = shape.chart.value_axis
         assert (axis.minimum_scale, axis.maximum_scale, axis.major_unit) == (0, 9, 3)
     assert xml.xpath(".//c:holeSize/@val") == (["60"] if kind == "doughnut" else [])
     bare = opened(scenes.deck([replace(drawn, grid=None)])).slides[0].shapes[0].chart.element
-    assert not bare.xpath(".//c:valAx/c:majorGridlines") or kind == "radar"
+    assert not bare.xpath(".//c:valAx/c:majorGridlines")
+
+
+def test_points_are_joined_only_where_the_page_joins_them_and_both_axes_are_its_own() -> None:
+    series = tuple(replace(each, xs=(-1, 2, 3), has_line=False, marker=14) for each in scenes.chart().series)
+    drawn = scenes.chart("scatter", series=series, low=0.0, high=9.0, x_low=-3.0, x_high=6.0, x_step=3.0)
+    chart = opened(scenes.deck([drawn])).slides[0].shapes[0].chart
+    assert len(chart.element.xpath(".//c:ser/c:spPr/a:ln/a:noFill")) == 2
+    assert chart.element.xpath(".//c:ser/c:marker/c:size/@val") == ["7", "7"]
+    axis = chart.category_axis
+    assert (axis.minimum_scale, axis.maximum_scale, axis.major_unit) == (-3, 6, 3)
+    assert set(chart.element.xpath(".//c:crosses/@val")) == {"min"}
+
+
+def test_a_net_is_filled_where_the_page_fills_it_and_a_title_lies_where_it_has_it() -> None:
+    first, second = scenes.chart().series
+    filled = (replace(first, line=scenes.BLUE), second)
+    drawn = scenes.chart("radar", series=filled, title="T", title_size=36, title_is_left=True, has_ticks=False)
+    chart = opened(scenes.deck([drawn])).slides[0].shapes[0].chart
+    assert chart.element.xpath(".//c:radarStyle/@val") == ["filled"]
+    assert [len(each.xpath("c:spPr/a:solidFill")) for each in chart.element.xpath(".//c:ser")] == [1, 0]
+    assert chart.element.xpath(".//c:title/c:layout//c:x/@val") == ["0.01"]
+    assert chart.element.xpath(".//c:title//a:defRPr/@sz") == ["1800"]
+    assert chart.element.xpath(".//c:valAx/c:tickLblPos/@val") == ["none"]
+    lines = opened(scenes.deck([scenes.chart("radar")])).slides[0].shapes[0].chart
+    assert lines.element.xpath(".//c:radarStyle/@val") != ["filled"]
+    assert not lines.element.xpath(".//c:smooth"), "the schema has none in nets"
 
 
 def test_a_chart_that_cannot_be_written_is_its_picture() -> None:

@@ -93,6 +93,43 @@ def test_a_gradient_without_transition_is_cut_into_bands() -> None:
     assert (second.top, second.height) == (20 * 6_350, 60 * 6_350)
 
 
+@pytest.mark.parametrize(
+    ("stops", "angle", "strips"),
+    [
+        (((0, scenes.RED), (1, scenes.BLUE)), 135, 0),
+        (((0, scenes.RED), (0.4, scenes.BLUE), (1, scenes.WHITE)), 135, 2),
+        (((0, scenes.RED), (0.3, scenes.BLUE), (0.6, scenes.WHITE), (1, scenes.RED)), 135, 2),
+        (((0, scenes.RED), (0.3, scenes.BLUE), (0.6, scenes.WHITE), (1, scenes.RED)), 90, 3),
+        (((0, scenes.RED), (0.5, scenes.BLUE), (1, scenes.RED)), 90, 0),
+        (((0, scenes.RED), (0.5, scenes.RED), (1, scenes.BLUE)), 90, 0),
+        (((0, scenes.RED), (0.5, scenes.GREY), (1, scenes.BLUE)), 90, 0),
+    ],
+)
+def test_a_gradient_of_more_than_two_colours_has_strips_of_two_over_it(
+    stops: tuple[tuple[float, Colour], ...], angle: float, strips: int
+) -> None:
+    fade = Gradient(tuple(Stop(at, colour) for at, colour in stops), angle)
+    (made,) = drawn(Shape(box=Box(100, 100, 200, 100), fill=fade, radii=(20, 20, 20, 20), strokes=(LINE,) * 4))
+    if not strips:
+        assert name(made) == "p:sp"
+        return
+    whole, *parts = [each for each in made if name(each) == "p:sp"]
+    assert len(parts) == strips
+    assert len([each for each in whole.iter() if name(each) == "gs"]) == len(stops)
+    for part in parts:
+        colours = {each[0].get("val") for each in part.iter() if name(each) == "gs"}
+        assert len(colours) == 2
+        off, size = found(part, "off"), found(part, "ext")
+        assert int(off.get("x")) >= (100 + LINE.width) * 6_350, "within the line"
+        assert int(off.get("x")) + int(size.get("cx")) <= (300 - LINE.width) * 6_350
+
+
+def test_a_background_of_three_colours_has_strips_over_it_too() -> None:
+    fade = Gradient((Stop(0, scenes.RED), Stop(0.5, scenes.BLUE), Stop(1, scenes.WHITE)), 135)
+    slide = opened(scenes.deck([], background=fade)).slides[0]
+    assert [shape.name for shape in slide.shapes] == ["background", "background"]
+
+
 def test_a_shadow_needs_a_filled_shape() -> None:
     shade = Shadow(3, 4, 10, 0, Colour(0, 0, 0, 0.5))
     filled, empty = drawn(

@@ -128,10 +128,10 @@ def test_addresses_are_written_as_powerpoint_can_read_them() -> None:
     assert web_address("HTTPS://EXAMPLE.COM/%20") == "HTTPS://EXAMPLE.COM/%20"
 
 
-def test_a_text_gradient_has_the_middle_colour_that_libreoffice_takes() -> None:
+def test_the_second_colour_of_a_text_gradient_is_the_middle_one_for_libreoffice_takes_that() -> None:
     (paragraph,) = written(scenes.text(scenes.run("x", fill=scenes.FADE)))
     stops = [(each.get("pos"), each[0].get("val")) for each in found(paragraph, "gs")]
-    assert stops == [("0", "DC1E28"), ("50000", "782D78"), ("100000", "143CC8")]
+    assert stops == [("0", "DC1E28"), ("0", "782D78"), ("0", "DC1E28"), ("0", "DC1E28"), ("100000", "143CC8")]
     empty = scenes.text(
         scenes.run("x", fill=Gradient((), 90)), scenes.run("y", fill=Gradient((Stop(0, scenes.RED),), 90))
     )

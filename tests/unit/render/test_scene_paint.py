@@ -159,6 +159,31 @@ def test_a_table_is_a_table_with_its_cells_and_what_spans_them() -> None:
     assert (last.fill, last.paragraphs[0].runs[0].text) == (Colour(255, 0, 0), "Right")
 
 
+def test_cells_in_round_corners_are_painted_by_a_shape_under_the_table() -> None:
+    def row(y: float, *fills: str) -> Element:
+        made = [
+            box(100 * at, y, 100, 30, text(100 * at + 5, y + 3, "x"), display="table-cell", background_color=fill)
+            for at, fill in enumerate(fills)
+        ]
+        return box(0, y, 100 * len(fills), 30, *made, display="table-row")
+
+    corners = {f"border_{corner}_radius": "12px" for corner in ("top_left", "top_right", "bottom_right", "bottom_left")}
+    table = box(0, 0, 200, 90, row(0, BLUE, BLUE), row(30, RED, BLUE), row(60, RED, BLUE), display="table")
+    holder = box(0, 0, 200, 90, table, overflow_x="hidden", overflow_y="hidden", **corners)
+    head, left, right, made = built(holder).items
+    assert isinstance(head, Shape)
+    assert (head.box.width, head.fill, head.radii) == (200, Colour(0, 0, 255), (12, 12, 0, 0))
+    assert isinstance(left, Shape)
+    assert isinstance(right, Shape)
+    assert (left.radii, left.fill, right.radii) == ((0, 0, 0, 12), Colour(255, 0, 0), (0, 0, 12, 0))
+    assert isinstance(made, Table)
+    assert [[cell is not None and cell.fill is None for cell in cells] for cells in made.cells] == [
+        [True, True],
+        [False, False],
+        [True, True],
+    ]
+
+
 def test_a_cell_with_more_than_text_has_its_content_over_the_table() -> None:
     chip = span(5, 3, 40, 24, text(10, 3, "chip"), background_color=RED)
     row = box(0, 0, 100, 30, box(0, 0, 100, 30, chip, display="table-cell"), display="table-row")
@@ -215,6 +240,22 @@ def test_a_chart_has_the_range_lines_place_and_shade_that_the_page_gave_it() -> 
     odd = build_slide(raw).items[0]
     assert isinstance(odd, Chart)
     assert (odd.low, odd.high, odd.step, odd.plot, odd.grid, odd.family) == (None, None, None, None, None, "Arial")
+
+
+def test_a_net_and_points_have_the_axes_and_the_paint_of_the_page() -> None:
+    raw = raw_of(Element("canvas", (0, 0, 300, 200)))
+    filled = {"name": "n", "values": [1, 2, 3], "filled": True, "colour": "#0000ff", "opacity": 0.3}
+    raw.charts[2] = {"type": "radar", "labels": ["a", "b", "c"], "series": [filled], "ticks": False, "title_left": True}
+    net = build_slide(raw).items[0]
+    assert isinstance(net, Chart)
+    assert (net.kind, net.has_ticks, net.title_is_left) == ("radar", False, True)
+    assert (net.series[0].fill, net.series[0].line) == (Colour(0, 0, 255, 0.3), Colour(0, 0, 255))
+    points = {"values": [1, 2], "xs": [-1, 4], "lined": False, "marker": 1e9}
+    raw.charts[2] = {"type": "scatter", "series": [points], "x_low": -2, "x_high": 4, "x_step": 2}
+    cloud = build_slide(raw).items[0]
+    assert isinstance(cloud, Chart)
+    assert (cloud.x_low, cloud.x_high, cloud.x_step, cloud.low) == (-2, 4, 2, None)
+    assert (cloud.series[0].has_line, cloud.series[0].marker) == (False, 72)
 
 
 def test_a_chart_library_that_draws_in_a_container_has_its_canvas_replaced() -> None:

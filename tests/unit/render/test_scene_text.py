@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from unit.render.snapshots import Element, box, built, lines, raw_of, span, text
-from warren.render.scene import Colour, Gradient, Paragraph, Slide, TextBox
+from warren.render.scene import RAISED, Colour, Gradient, Paragraph, Slide, TextBox
 from warren.render.scene_build import build_slide
 from warren.render.scene_fonts import Painted
+from warren.render.scene_scripts import kinds
 
 
 def boxes(slide: Slide) -> list[TextBox]:
@@ -107,6 +110,63 @@ def test_text_that_a_gradient_shines_through_has_the_gradient() -> None:
     (one,) = slide.items
     assert isinstance(one, TextBox)
     assert isinstance(one.paragraphs[0].runs[0].fill, Gradient)
+
+
+def test_each_word_has_its_part_of_the_gradient() -> None:
+    heading = box(
+        0,
+        0,
+        200,
+        50,
+        text(0, 10, "left right", width=200),
+        background_image="linear-gradient(90deg, rgb(200, 0, 0), rgb(0, 0, 200))",
+        background_clip="text",
+        **_ink("rgba(0, 0, 0, 0)"),
+    )
+    first, second = boxes(built(heading))[0].paragraphs[0].runs
+    assert (first.text, second.text) == ("left ", "right")
+    assert isinstance(first.fill, Gradient)
+    assert isinstance(second.fill, Gradient)
+    assert first.fill.stops[0].colour == Colour(200, 0, 0)
+    assert first.fill.stops[-1].colour == second.fill.stops[0].colour == Colour(100, 0, 100)
+
+
+def test_a_number_has_its_own_weight_and_not_that_of_the_text() -> None:
+    def item(y: float, mark: str, number: str, words: str) -> Element:
+        sign = Element("::marker", (0, y, 20, 24), [text(0, y, mark)], {"display": "inline-block"}, pseudo="marker")
+        sign.style["font-weight"] = number
+        point = span(30, y, 50, 24, text(30, y, "point"), font_weight=words)
+        return box(30, y, 300, 24, sign, point, display="list-item")
+
+    found = [one.paragraphs[0] for one in boxes(built(item(0, "1. ", "700", "400"), item(30, "2. ", "700", "700")))]
+    assert [[(run.text, run.weight) for run in one.runs] for one in found] == [
+        [("\u200b", 700), ("point", 400)],
+        [("point", 700)],
+    ]
+
+
+def test_raised_text_keeps_its_size_for_which_the_line_has_room() -> None:
+    small = span(50, 4, 10, 16, lines("2", (50, 4, 10, 16, "2")), font_size="16px")
+    (one,) = boxes(built(box(0, 10, 300, 24, text(0, 10, "E=mc", width=50), small)))
+    (line,) = one.paragraphs
+    plain, raised = line.runs
+    assert (plain.baseline, raised.size) == (0, 16)
+    assert 0.3 < raised.baseline < 0.9
+    assert line.first_size == pytest.approx(16 / RAISED)
+    # What wraps by itself has one pitch, whatever is raised in it.
+    small = span(130, 4, 10, 16, lines("2", (130, 4, 10, 16, "2")), font_size="16px")
+    above, below = text(0, 10, "one two three"), lines(" four", (0, 40, 40, 24, "four"))
+    (soft,) = boxes(built(box(0, 10, 150, 60, above, small, below)))
+    assert (soft.wraps, [paragraph.first_size for paragraph in soft.paragraphs]) == (True, [20])
+
+
+def test_a_sign_that_is_asked_for_as_an_emoji_is_painted_as_one() -> None:
+    raw = raw_of(box(0, 0, 300, 24, text(0, 0, "a \u26a0\ufe0f b")))
+    fonts = (Painted("Test Sans", "TestSans"), Painted("Noto Color Emoji", "NotoColorEmoji"))
+    for key in [("Test Sans", "400", "normal", kinds("a \u26a0\ufe0f b"))]:
+        raw.fonts[key] = fonts
+    runs = boxes(build_slide(raw))[0].paragraphs[0].runs
+    assert [run.text for run in runs if "Emoji" in run.family] == ["\u26a0\ufe0f"]
 
 
 def test_turned_text_is_measured_upright_and_turned_back() -> None:
