@@ -17,8 +17,9 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import JSONRPCResponse
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from sse_starlette.sse import AppStatus
 
-from warren.errors import Error, NotFound, QuotaExceeded, StoreError
+from warren.errors import Error, NotFound, Overloaded, QuotaExceeded, StoreError
 from warren.mcp_server.server import Answers
 from warren.mcp_server.unread import UNREAD, Unread, in_pieces
 from warren.mcp_server.use import CALLER, session_key
@@ -56,6 +57,9 @@ class Transports:
         )
         self._sse = SseServerTransport(MESSAGES, max_request_body_size=most)
         self._unread = Unread()
+        # WHY: it would cut streams of events, and answers that are one, as soon as the server is told to stop. Those
+        # that do not end by themselves are ended by `_watch`.
+        AppStatus.enable_automatic_graceful_drain = False
 
     async def open(self) -> None:
         """Be ready for requests, until the service ends."""
@@ -107,6 +111,8 @@ class Transports:
     async def take_message(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a message of somebody who has such a stream."""
         _introduce(caller, scope)
+        if self._service.is_draining:
+            raise Overloaded("the service is stopping: try again when it is back", retry_after_s=_AGAIN_S)
         # It has been answered by then: a stream that ended meanwhile takes nothing any more.
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._sse.handle_post_message(scope, receive, send)
@@ -136,12 +142,13 @@ class Transports:
 
     async def _while_allowed(self, app: Any, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve what lasts until its client leaves, may no longer ask, or the service is about to end."""
+        stream = _Stream(send)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch, scope["state"].get("ask_again"), tasks.cancel_scope)
-            await app(scope, receive, send)
+            tasks.start_soon(self._watch, scope["state"].get("ask_again"), stream, tasks.cancel_scope)
+            await app(scope, receive, stream.send)
             tasks.cancel_scope.cancel()
 
-    async def _watch(self, ask_again: Any, scope: anyio.CancelScope) -> None:
+    async def _watch(self, ask_again: Any, stream: _Stream, scope: anyio.CancelScope) -> None:
         ask_at = anyio.current_time() + _ASK_AGAIN_S
         while not self._service.is_draining:
             await anyio.sleep(_LOOK_S)
@@ -152,10 +159,34 @@ class Transports:
                         await ask_again()
                 except Error:
                     break
-        # It would never end by itself; but what is under way may be answered on it.
-        while self._service.is_draining and self._answers.under_way:  # noqa: ASYNC110 - as rarely as services end
+        # It would never end by itself; but what has come, is under way, or is being sent, is answered on it.
+        stream.moved_at = anyio.current_time()
+        while self._service.is_draining and (self._answers.under_way or not stream.is_quiet):  # noqa: ASYNC110 - as rarely as services end
             await anyio.sleep(_LOOK_S)
         scope.cancel()
+
+
+class _Stream:
+    """What is sent on a stream: whether something is on its way."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._sending = 0
+        self.moved_at = anyio.current_time()
+
+    async def send(self, message: Message) -> None:
+        """Send, and wait until there is room for more."""
+        self._sending += 1
+        try:
+            await self._send(message)
+        finally:
+            self._sending -= 1
+            self.moved_at = anyio.current_time()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was sent for a moment, in which any answer that was ready would have begun."""
+        return not self._sending and anyio.current_time() - self.moved_at >= _LOOK_S
 
 
 class _Counted:

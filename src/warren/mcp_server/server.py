@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from warren.mcp_server.unread import UNREAD, WHY
 from warren.mcp_server.use import Use
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mcp.server.context import ServerRequestContext
     from mcp_types import (
         CallToolRequestParams,
@@ -64,7 +67,7 @@ class Answers:
         self._settings = settings
         self._tools = choose_tools(settings)
         self.under_way = 0
-        """Calls of tools that are not done yet."""
+        """What was asked for and is not done yet."""
         self._listed = [tool.render() for tool in self._tools.values()]
         self._schemas = {tool.name: tool.input_schema for tool in self._listed}
 
@@ -99,9 +102,9 @@ class Answers:
             asked = tool.arguments.model_validate(params.arguments or {})
         except ValidationError as exc:
             return refuse(_explain_arguments(tool, exc))
-        self.under_way += 1
         try:
-            done = await tool.run(Use(self._service, self._settings, context), asked)
+            with self._counted():
+                done = await tool.run(Use(self._service, self._settings, context), asked)
             return done if _fits(context, done) else refuse(WHY)
         except Failed as failed:
             return refuse(str(failed))
@@ -110,12 +113,11 @@ class Answers:
         except Exception as exc:  # noqa: BLE001 - nothing of our inside belongs into an answer
             _log.error("mcp.failed", extra={"tool": tool.name, "error": type(exc).__name__}, exc_info=exc)
             return refuse("Something went wrong inside the service: try again, and tell its operator if it stays so.")
-        finally:
-            self.under_way -= 1
 
     async def list_resources(self, context: Context, _params: PaginatedRequestParams | None) -> ListResourcesResult:
         """List files."""
-        return await resources.list_resources(Use(self._service, self._settings, context))
+        with self._counted():
+            return await resources.list_resources(Use(self._service, self._settings, context))
 
     async def list_templates(
         self, _context: Context, _params: PaginatedRequestParams | None
@@ -125,10 +127,19 @@ class Answers:
 
     async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         """Read a file."""
-        read = await resources.read_resource(Use(self._service, self._settings, context), str(params.uri))
+        with self._counted():
+            read = await resources.read_resource(Use(self._service, self._settings, context), str(params.uri))
         if not _fits(context, read):
             raise MCPError(INTERNAL_ERROR, WHY)
         return read
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
 
 
 def _fits(context: Context, answer: Any) -> bool:
