@@ -205,7 +205,9 @@ def _build_table(operations: Iterable[Operation], prefix: str) -> list[tuple[re.
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
     # WHY: the name of a file may hold a line feed, which a dot does not match otherwise.
-    return [(re.compile(compile_path(prefix + path)[0].pattern, re.DOTALL), m) for path, m in by_path.items()]
+    return [
+        (re.compile(compile_path(prefix + path)[0].pattern, re.DOTALL), methods) for path, methods in by_path.items()
+    ]
 
 
 def _choose(methods: dict[str, Operation], method: str) -> Operation:

@@ -1,4 +1,4 @@
-"""What the native API is made of: each operation as a value, from which its route and its documentation are made.
+"""What the APIs are made of: each operation as a value, from which its route and its documentation are made.
 
 Not a framework's routes (ADR 19): who asks, and how much, is known here before a body is parsed, and of an unknown
 parameter it is said which one was meant. A routes module has a tuple `OPERATIONS`; `app.py` serves them.

@@ -20,7 +20,6 @@ from warren.gateway.auth import CHALLENGE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pydantic import ValidationError
     from starlette.types import Send
 
     from warren.core.admission import Rate
@@ -30,7 +29,6 @@ TYPE = "/docs#"
 """Where codes are explained: a row of the page that the service itself shows."""
 
 _log = logging.getLogger(__name__)
-_FIELDS_SHOWN = 20
 _UNEXPECTED = "something went wrong inside the service; its log has more under this request's id"
 _STORE = (
     "the service cannot write down now what it must, perhaps because its disk is full: see whether this was done, "
@@ -76,15 +74,6 @@ class InvalidFields(InvalidRequest):
     def __init__(self, message: str, errors: Sequence[Mapping[str, str]]) -> None:
         super().__init__(message)
         self.errors = errors
-
-    @classmethod
-    def build(cls, exc: ValidationError) -> InvalidFields:
-        """Build one sentence, and a list, from what pydantic found."""
-        found = exc.errors(include_url=False, include_input=False)
-        errors = [{"where": _where(each["loc"]), "message": _sentence(each["msg"])} for each in found[:_FIELDS_SHOWN]]
-        named = [f"{each['where']}: {each['message']}" if each["where"] else each["message"] for each in errors[:3]]
-        more = [f"and {len(found) - 3} more"] if len(found) > 3 else []
-        return cls("; ".join([*named, *more]), errors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +168,11 @@ def rate_headers(rate: Rate) -> dict[str, str]:
     }
 
 
+def retry_after(seconds: float | None) -> dict[str, str]:
+    """Say when to come back: in whole seconds, never too early, and at the soonest in one."""
+    return {"Retry-After": str(max(1, math.ceil(seconds or 1)))}
+
+
 async def close_websocket(exc: BaseException, send: Send) -> None:
     """Close a WebSocket because of an exception: its code is 4000 and the status, its reason the sentence."""
     problem = build_problem(exc)
@@ -192,7 +186,7 @@ def _of_error(exc: Error) -> Problem:
     if isinstance(exc, Unauthenticated):
         headers |= CHALLENGE
     if exc.status in {429, 503} and exc.retryable:
-        headers["Retry-After"] = str(max(1, math.ceil(exc.retry_after_s or 1.0)))
+        headers |= retry_after(exc.retry_after_s)
     if isinstance(exc, RateExceeded):
         headers |= rate_headers(exc.rate)
     detail = _STORE if isinstance(exc, StoreError) else str(exc)
@@ -219,19 +213,6 @@ _HTTP_DETAILS = {
     405: "this address does not know that method: `Allow` has those that it knows",
     426: "this address is a WebSocket: connect to it as one",
 }
-
-
-def _where(parts: Sequence[object]) -> str:
-    return _printable(".".join(str(part) for part in parts))
-
-
-def _sentence(message: str) -> str:
-    text = message.removeprefix("Value error, ")
-    return _printable(text[:1].lower() + text[1:])
-
-
-def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else "?" for each in text[:300])
 
 
 def _unwrap(exc: BaseException) -> BaseException:

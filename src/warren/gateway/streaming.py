@@ -17,7 +17,6 @@ from warren.gateway.problems import STOPPED, build_problem, log_failure
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-    from anyio.abc import TaskGroup
     from starlette.types import Receive, Scope, Send
 
     from warren.gateway.problems import Problem
@@ -87,9 +86,7 @@ class _Lookout:
     async def _watch(self) -> None:
         if self._once is not None:
             await self._once.wait()
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._scope.cancel()
+        await cancel_when_left(self._receive, self._scope)
 
 
 def _say(problem: Problem, request_id: str) -> bytes:
@@ -127,7 +124,7 @@ class EventStream:
             await send({"type": "http.response.start", "status": 200, "headers": [*self._headers]})
             try:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(_watch, receive, tasks)
+                    tasks.start_soon(cancel_when_left, receive, tasks.cancel_scope)
                     tasks.start_soon(self._beat, scope["state"], send, tasks.cancel_scope)
                     await self._send_all(str(scope["state"]["request_id"]), send)
                     tasks.cancel_scope.cancel()
@@ -175,7 +172,8 @@ class EventStream:
                 await send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
 
 
-async def _watch(receive: Receive, tasks: TaskGroup) -> None:
+async def cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
+    """Cancel what is done for a client once it closes the connection; what it still sends is thrown away."""
     while (await receive())["type"] != "http.disconnect":
         pass
-    tasks.cancel_scope.cancel()
+    scope.cancel()

@@ -9,7 +9,7 @@ import anyio
 
 from warren.errors import Error, TooLarge
 from warren.gateway.bodies import ClientLeft, check_length
-from warren.gateway.streaming import finish_unless_left
+from warren.gateway.streaming import cancel_when_left, finish_unless_left
 
 if TYPE_CHECKING:
     import contextlib
@@ -94,7 +94,7 @@ class Streamed:
         async with anyio.create_task_group() as tasks:
             if self._within_s is not None:
                 tasks.cancel_scope.deadline = anyio.current_time() + self._within_s
-            tasks.start_soon(_watch, receive, tasks.cancel_scope)
+            tasks.start_soon(cancel_when_left, receive, tasks.cancel_scope)
             await self._send(send)
             tasks.cancel_scope.cancel()
 
@@ -108,9 +108,3 @@ class Streamed:
             _log.warning("response.cut_off", extra={"code": error.code})
             return
         await send({"type": "http.response.body", "body": b""})
-
-
-async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        """A request that has a body although it needs none."""
-    scope.cancel()

@@ -7,7 +7,8 @@ import json
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from warren.gateway.dialects.details import Refused, parse_body, reply, retry_after
+from warren.gateway.dialects.details import Refused, parse_body, reply
+from warren.gateway.problems import retry_after
 
 LARGE = "x" * (4 << 20)
 

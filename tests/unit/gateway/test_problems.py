@@ -11,12 +11,13 @@ import anyio
 import httpx
 import orjson
 import pytest
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from warren import errors
 from warren.core.admission import Rate, RateExceeded
 from warren.errors import Error, NotFound, Overloaded, QuotaExceeded, StoreError, Unauthenticated
+from warren.gateway.bodies import parse_body
 from warren.gateway.problem_middleware import ProblemMiddleware
 from warren.gateway.problems import HTTP_CODES, InvalidFields, build_problem, respond
 
@@ -161,9 +162,9 @@ def test_fields_are_named_each() -> None:
         limits: Limits
         name: str
 
-    with pytest.raises(ValidationError) as caught:
-        Request.model_validate({"limits": {"cpus": -1}, "name": 5})
-    body = body_of(InvalidFields.build(caught.value))
+    with pytest.raises(InvalidFields) as caught:
+        parse_body(Request, b'{"limits": {"cpus": -1}, "name": 5}')
+    body = body_of(caught.value)
 
     assert (body["status"], body["code"]) == (422, "invalid_fields")
     assert [each["where"] for each in body["errors"]] == ["limits.cpus", "name"]

@@ -1,8 +1,7 @@
-"""How four of the dialects say what went wrong: `{"detail": …}`, a sentence, or a list that names each field."""
+"""How the dialects say what went wrong: `{"detail": …}`, a sentence, or a list that names each field."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -106,11 +105,6 @@ def respond(exc: BaseException, request_id: str) -> Response:
         log_failure(exc, request_id)
     status = 422 if isinstance(exc, Error) and problem.status == 400 else problem.status
     return reply(status, problem.detail, problem.headers)
-
-
-def retry_after(seconds: float | None) -> dict[str, str]:
-    """Say when to come back: in whole seconds, never too early, and at the soonest in one."""
-    return {"Retry-After": str(max(1, math.ceil(seconds or 1)))}
 
 
 def reply(status: int, detail: object, headers: Mapping[str, str] | None = None) -> Response:

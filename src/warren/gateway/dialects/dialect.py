@@ -1,7 +1,7 @@
 """What makes a dialect: its operations, how it reads a request, and how it says what went wrong.
 
-A dialect is a folder of three files over the same use cases: `routes.py` (parse, one use case, render), `schemas.py`
-(the foreign words) and `translate.py` (pure). Where its programs behave differently it passes a value to the use case.
+A dialect is a folder over the same use cases: `routes…` (parse, one use case, render), `schemas…` (the foreign words)
+and `translate…` (pure). Where its programs behave differently it passes a value to the use case.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from warren.gateway.bodies import BodyTooLarge
 from warren.gateway.dialects import details
 from warren.gateway.dialects.chatui.translate import RELEASE
 from warren.gateway.dialects.details import Refused, reply
-from warren.gateway.problems import build_problem
+from warren.gateway.problems import build_problem, retry_after
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -52,7 +52,7 @@ def respond(exc: BaseException, request_id: str) -> Response:
 
 def retry(error: QuotaExceeded | Overloaded) -> dict[str, str]:
     """Say when to come back."""
-    return details.retry_after(error.retry_after_s)
+    return retry_after(error.retry_after_s)
 
 
 def decode_file(name: str, text: str) -> bytes:
@@ -77,4 +77,4 @@ async def check_rate(call: Call, what: str, most: int, sentence: str) -> None:
     bucket = f"chatui.{what}\0{owner.tenant}\0{owner.subject}"
     taken = await call.service.store.take(bucket, capacity=most, per_s=most / _WINDOW_S)
     if not taken.allowed:
-        raise Refused(429, sentence, details.retry_after(taken.retry_after_s))
+        raise Refused(429, sentence, retry_after(taken.retry_after_s))

@@ -6,12 +6,13 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from warren.errors import NotFound, QuotaExceeded, TooLarge
-from warren.gateway.dialects.details import Refused, retry_after
+from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import schemas, translate
 from warren.gateway.dialects.onyx.uploads import open_upload
 from warren.gateway.large import answer_with
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.problems import retry_after
 from warren.gateway.transfers import Streamed
 from warren.records import Scope
 
