@@ -179,7 +179,7 @@ class ToolCallbacks:
         async def watch() -> None:
             try:
                 while await tunnel.receive():
-                    """Nothing more is expected."""
+                    pass  # Nothing more is expected.
             except Error:
                 pass
             has_left.set()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from warren.core.creation import IDEMPOTENCY_S
 from warren.core.execution_request import build_fingerprint
 from warren.domain import new_id
 from warren.errors import Error, StoreError
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from warren.core.execution_running import Running
     from warren.records import Caller
     from warren.stores.base import Store
-
-_REMEMBERED_S = 86_400.0
 
 
 class Once:
@@ -44,7 +43,7 @@ class Once:
             # WHY: before the store is asked, so that whoever is told of ours finds it here.
             done = self._under_way[ours] = anyio.Event()
             try:
-                first = await self._store.remember(owner, key, fingerprint, ours, ttl_s=_REMEMBERED_S)
+                first = await self._store.remember(owner, key, fingerprint, ours, ttl_s=IDEMPOTENCY_S)
                 if first == ours:
                     return await self._act(caller, key, act, ours)
             finally:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import tarfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
 
+from warren.core.archives import pack_files
 from warren.domain import MIB
 from warren.errors import Error, InvalidRequest, NotFound
 
@@ -112,15 +111,11 @@ class Jobs:
                 await place.link.write(path, content)
 
     async def _pack(self, caller: Caller, place: Place, inputs: Mapping[str, StoredFile]) -> bytes:
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            for path, file in inputs.items():
-                async with self._stored_files.read(caller, file, sandbox_id=place.id) as content:
-                    data = b"".join([piece async for piece in content])
-                member = tarfile.TarInfo(path)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-        return archive.getvalue()
+        files: dict[str, bytes] = {}
+        for path, file in inputs.items():
+            async with self._stored_files.read(caller, file, sandbox_id=place.id) as content:
+                files[path] = b"".join([piece async for piece in content])
+        return pack_files(files)
 
     async def _collect(self, caller: Caller, link: Link, job: Job, execution: Execution) -> JobResult:
         result = execution.result

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import logging
-import tarfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import anyio
 
+from warren.core.archives import pack_files
 from warren.core.executions import NewExecution
 from warren.core.sandboxes import NewSandbox
 from warren.domain import MIB, Storage
@@ -154,7 +153,7 @@ class OneShots:
             try:
                 await self._sandboxes.delete(caller, sandbox_id)
             except NotFound:
-                """It was lost, and is gone already."""
+                pass  # It was lost, and is gone already.
             except Error as error:
                 _log.warning("oneshot.unremoved", extra={"sandbox_id": sandbox_id, "reason": error.code})
 
@@ -164,13 +163,7 @@ async def _put_files(link: Link, files: Mapping[str, bytes]) -> None:
         for path, content in files.items():
             await link.write(path, content)
         return
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path, content in files.items():
-            member = tarfile.TarInfo(path)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    await link.unpack(".", archive.getvalue())
+    await link.unpack(".", pack_files(files))
 
 
 async def _get_outputs(link: Link, shot: OneShot) -> tuple[tuple[OutputFile, ...], bool]:
@@ -183,8 +176,7 @@ async def _get_outputs(link: Link, shot: OneShot) -> tuple[tuple[OutputFile, ...
             complete = False
             continue
         except Error:
-            """It was not made, or is no file."""
-            continue
+            continue  # It was not made, or is no file.
         room -= len(content)
         found.append(OutputFile(path, "created", content))
     return tuple(found), complete

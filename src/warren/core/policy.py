@@ -67,11 +67,12 @@ class Policy:
     kept_executions: int = 1000
     link_max_s: float = 7 * 86_400
     egress: Egress = field(default_factory=Egress)
+    """What a sandbox may reach when the caller does not say, within what its tenant may."""
     egress_limits: EgressLimits = field(default_factory=EgressLimits)
     """What may pass on the way out."""
     egress_ca_file: str = ""
+    egress_upstream: str = field(default="", repr=False)
     """Whom to believe over TLS, besides whom this host does."""
-    """What a sandbox may reach when the caller does not say, within what its tenant may."""
     callback_hosts: tuple[str, ...] = ()
     """Where programs' calls may go besides public addresses."""
     own_skills: int = 200

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 KEY_BYTES = 32
-MAX_TOKEN = 8192
 _CONTEXT = b"warren link 1\0"
 """So that no other signature made with the key is ever one of a link."""
 _TOKEN = re.compile(r"([A-Za-z0-9_-]{1,8000})\.([A-Za-z0-9_-]{43})")

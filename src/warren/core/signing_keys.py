@@ -67,7 +67,7 @@ class SigningKeys:
                 # WHY: another process may be making it too; whose name is first there is both's.
                 os.link(temporary, self._path)
             except FileExistsError:
-                """It was faster."""
+                pass  # It was faster.
             finally:
                 os.unlink(temporary)
         except OSError as exc:

@@ -213,5 +213,5 @@ def _read_all(archive: zipfile.ZipFile, files: Sequence[zipfile.ZipInfo], wanted
             if each.filename == wanted:
                 found = content.read(MAX_TEXT + 1)
             while content.read(MIB):
-                """Its checksum is compared at the end, and no more comes than the archive says."""
+                pass  # Its checksum is compared at the end, and no more comes than the archive says.
     return found

@@ -75,7 +75,7 @@ class Form:
         if self._opened:
             return self._opened.popleft()
         async for _ in self._source:
-            """What follows a form means nothing, but a connection can only be used again once it is read."""
+            pass  # What follows a form means nothing, but a connection can only be used again once it is read.
         return None
 
     async def next_piece(self) -> bytes | None:

@@ -50,7 +50,7 @@ def _open_form(call: Call, upload: Upload) -> Form:
 
 async def _skip(part: Part) -> None:
     async for _ in part:
-        """It means nothing here."""
+        pass  # It means nothing here.
 
 
 def _missing() -> Refused:
