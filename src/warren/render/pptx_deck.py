@@ -60,7 +60,7 @@ def _write_background(slide: Slide, page: Page) -> None:
     background = element("p:bg", None, element("p:bgPr", None, paint, element("a:effectLst")))
     page.slide.element.cSld.insert(0, background)
     if slide.background_picture is None:
-        for strip in strips(Shape(box=whole, fill=slide.background, name="background")):
+        for strip in strips(Shape(box=whole, fill=slide.background, name="background"), -1.0):
             page.add(shapes(strip, page)[0])
 
 

@@ -61,8 +61,7 @@ def _is_shown(stops: list[Stop]) -> bool:
     if len(stops) < 3 or any(b.at - a.at <= _EDGE for a, b in pairwise(stops)):
         return True
     is_even = all(
-        abs(a.at + b.at - 1) < 0.02 and _apart(a.colour, b.colour) < _SEEN
-        for a, b in zip(stops, reversed(stops), strict=True)
+        abs(a.at + b.at - 1) < 0.02 and a.colour == b.colour for a, b in zip(stops, reversed(stops), strict=True)
     )
     if len(stops) == 3 and (stops[0].colour == stops[1].colour or stops[1].colour == stops[2].colour or is_even):
         return True

@@ -103,16 +103,33 @@ def _walk(block: Node, node: Node, found: list[Group]) -> None:
 
 def _settle_room(group: Group) -> None:
     """Make the rooms of formulas as high as the text beside them; one without any beside it needs none."""
-    words = [piece.rect for piece in group.pieces if not piece.is_room and piece.text.strip()]
-    for piece in list(group.pieces):
-        if not piece.is_room:
-            continue
-        middle = piece.rect.y + piece.rect.height / 2
-        beside = min(words, key=lambda rect: abs(rect.y + rect.height / 2 - middle))
-        if beside.y < piece.rect.bottom and piece.rect.y < beside.bottom:
-            piece.rect = Rect(piece.rect.x, beside.y, piece.rect.width, beside.height)
-        else:
-            group.pieces.remove(piece)
+    if not any(piece.is_room for piece in group.pieces):
+        return
+    before = _nearest_words(group.pieces)
+    after = reversed(_nearest_words(group.pieces[::-1]))
+    kept: list[Piece] = []
+    for piece, sides in zip(group.pieces, zip(before, after, strict=True), strict=True):
+        if piece.is_room:
+            rect = piece.rect
+            beside = [side for side in sides if side and side.y < rect.bottom and rect.y < side.bottom]
+            if not beside:
+                continue
+            middle = rect.y + rect.height / 2
+            line = min(beside, key=lambda side: abs(side.y + side.height / 2 - middle))
+            piece.rect = Rect(rect.x, line.y, rect.width, line.height)
+        kept.append(piece)
+    group.pieces = kept
+
+
+def _nearest_words(pieces: list[Piece]) -> list[Rect | None]:
+    """Return, for each piece, where the words are that came last before it."""
+    found: list[Rect | None] = []
+    last: Rect | None = None
+    for piece in pieces:
+        found.append(last)
+        if not piece.is_room and piece.text.strip():
+            last = piece.rect
+    return found
 
 
 def _note_part(group: Group, inner: list[Group]) -> None:

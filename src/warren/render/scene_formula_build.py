@@ -22,7 +22,8 @@ from warren.render.scene_text import baseline_of
 if TYPE_CHECKING:
     from warren.render.scene_raw import RawSlide
 
-_MOST = 4000
+_MOST = 2000
+"""Parts of one formula."""
 _BOLD = 600
 _ALIKE = 0.08
 """How much larger or smaller ink may be, as a part of it, before another letter is taken."""
@@ -38,7 +39,8 @@ def formula(canvas: Canvas, root: Node) -> Formula | None:
     found: list[tuple[tuple[int, int], list[Part]]] = []
     words: list[str] = []
     stack = [root]
-    while stack and len(found) < _MOST:
+    count = 0
+    while stack and count < _MOST:
         node = stack.pop()
         if is_hidden(node):
             continue
@@ -53,6 +55,7 @@ def formula(canvas: Canvas, root: Node) -> Formula | None:
             parts = [*paint(canvas, node), *_rules(node)]
             stack.extend(reversed(node.children))
         found.append(((node.paint, node.order), parts))
+        count += len(parts)
     found.sort(key=lambda one: one[0])
     items = tuple(part for _, parts in found for part in parts)
     if not items:

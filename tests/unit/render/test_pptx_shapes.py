@@ -101,6 +101,7 @@ def test_a_gradient_without_transition_is_cut_into_bands() -> None:
         (((0, scenes.RED), (0.3, scenes.BLUE), (0.6, scenes.WHITE), (1, scenes.RED)), 135, 2),
         (((0, scenes.RED), (0.3, scenes.BLUE), (0.6, scenes.WHITE), (1, scenes.RED)), 90, 3),
         (((0, scenes.RED), (0.5, scenes.BLUE), (1, scenes.RED)), 90, 0),
+        (((0, scenes.RED), (0.5, scenes.BLUE), (1, Colour(210, 30, 40))), 90, 2),
         (((0, scenes.RED), (0.5, scenes.RED), (1, scenes.BLUE)), 90, 0),
         (((0, scenes.RED), (0.5, scenes.GREY), (1, scenes.BLUE)), 90, 0),
     ],
