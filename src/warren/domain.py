@@ -130,7 +130,12 @@ class SandboxSpec:
     image: Image
     limits: Limits = field(default_factory=Limits)
     storage: Storage = Storage.EPHEMERAL
+    common_env: Mapping[str, str] = field(default_factory=dict)
+    """Of its environment, what all sandboxes of this image have: no secret, and known before there is any."""
     env: Mapping[str, str] = field(default_factory=dict)
+    """What is its own; it wins."""
+    single_use: bool = False
+    """Whether one execution is all that will be asked of it: then nothing is kept ready for another."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):

@@ -60,6 +60,8 @@ class NewSandbox:
     max_lifetime_s: float | None = None
     idempotency_key: str | None = None
     use_pool: bool = True
+    single_use: bool = False
+    """Whether one execution is all that will be asked of it."""
 
     def __post_init__(self) -> None:
         check_env(self.env)
@@ -196,7 +198,8 @@ class Creation:
                     await self._engine.destroy(place.handle)
                 with explained():
                     # Connected to when it is first used: until then it is one process instead of three.
-                    await self._engine.create(build_spec(self._engine, sandbox, image))
+                    spec = build_spec(self._engine, sandbox, image, single_use=new.single_use)
+                    await self._engine.create(spec)
             if sandbox.status is Status.CREATING:
                 await self._lives.become(place, Status.RUNNING)
         except BaseException:

@@ -8,8 +8,6 @@ from warren.core.package_env import build_package_env
 from warren.egress import PROXY_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from warren.domain import Image
     from warren.engines.base import Engine
 
@@ -27,8 +25,8 @@ _ENV = {
 }
 
 
-def build_env(engine: Engine, image: Image, own: Mapping[str, str]) -> dict[str, str]:
-    """Build the environment of a sandbox: what its caller says, what its image says, and else where the way out is."""
+def build_common_env(engine: Engine, image: Image) -> dict[str, str]:
+    """Build what all sandboxes of an image have in their environment: where the way out is, if it does not say."""
     if not engine.has_own_network:
-        return dict(own)
-    return {**{name: value for name, value in _ENV.items() if name not in image.env}, **own}
+        return {}
+    return {name: value for name, value in _ENV.items() if name not in image.env}

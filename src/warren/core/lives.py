@@ -14,7 +14,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from warren.core.egress_env import build_env
+from warren.core.egress_env import build_common_env
 from warren.core.places import Place
 from warren.domain import Image, SandboxSpec, Storage
 from warren.errors import Conflict, Error, SandboxLost, StartFailed, StoreError
@@ -240,12 +240,14 @@ def explained() -> Iterator[None]:
         raise
 
 
-def build_spec(engine: Engine, sandbox: Sandbox, image: Image) -> SandboxSpec:
+def build_spec(engine: Engine, sandbox: Sandbox, image: Image, *, single_use: bool = False) -> SandboxSpec:
     """Build what an engine needs to know of a sandbox."""
     return SandboxSpec(
         id=sandbox.id,
         image=image,
         limits=sandbox.limits,
         storage=sandbox.storage,
-        env=build_env(engine, image, sandbox.env),
+        common_env=build_common_env(engine, image),
+        env=sandbox.env,
+        single_use=single_use,
     )

@@ -108,7 +108,10 @@ class OneShots:
             raise InvalidRequest("a one-shot keeps nothing: it has neither a background nor an idempotency key")
         if len(shot.files) > MAX_FILES_IN:
             raise TooLarge(f"a one-shot takes at most {MAX_FILES_IN} files: pack them into an archive")
-        async with self.fresh(caller, image=shot.image, limits=shot.limits, env=shot.env, egress=shot.egress) as place:
+        fresh = self.fresh(
+            caller, image=shot.image, limits=shot.limits, env=shot.env, egress=shot.egress, single_use=True
+        )
+        async with fresh as place:
             await _put_files(place.link, shot.files)
             # Nothing runs after it, so there is nothing to save its variables for.
             request = dataclasses.replace(shot.request, checkpoint=False)
@@ -129,6 +132,7 @@ class OneShots:
         limits: Limits | None,
         env: Mapping[str, str] | None = None,
         egress: Egress | None = None,
+        single_use: bool = False,
     ) -> AsyncIterator[Place]:
         """Have a sandbox that is there for the body alone, and in use all that time."""
         new = NewSandbox(
@@ -138,6 +142,7 @@ class OneShots:
             env=env or {},
             egress=egress,
             idle_timeout_s=ORPHAN_S,
+            single_use=single_use,
         )
         sandbox, _ = await self._sandboxes.create(caller, new)
         try:

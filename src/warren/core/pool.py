@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.egress_env import build_env
+from warren.core.egress_env import build_common_env
 from warren.core.lives import explained
 from warren.domain import Handle, SandboxSpec, Storage, new_id
 from warren.errors import Conflict, Error, NotFound, SandboxLost, Unsupported
@@ -198,7 +198,7 @@ class Pool:
             image=image,
             limits=self._policy.limits,
             storage=storage,
-            env=build_env(self._engine, image, {}),
+            common_env=build_common_env(self._engine, image),
         )
         handle = Handle(self._engine.name, spec.id)
         with anyio.CancelScope(shield=True):

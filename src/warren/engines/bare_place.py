@@ -152,6 +152,7 @@ def _boot(place: Place, spec: SandboxSpec, env: dict[str, str], listener_fd: int
         limits=dataclasses.asdict(spec.limits),
         contained=False,
         preload=spec.image.preload,
+        single_use=spec.single_use,
     )
 
 
@@ -162,6 +163,7 @@ def _environment(place: Place, spec: SandboxSpec, python: str) -> dict[str, str]
         "TMPDIR": place.temporary,
         "LANG": "C.UTF-8",
         **spec.image.env,
+        **spec.common_env,
         **spec.env,
         _MARK: spec.id,
     }

@@ -172,7 +172,7 @@ def main(boot: Boot) -> NoReturn:
     _get_ready(boot.workspace)
     first = _await_connection(boot)
     # Before all that is not needed for it: what was written before the fork, and is written again, is there twice.
-    agent = Agent(boot, _start_nursery(boot.workspace))
+    agent = Agent(boot, _start_nursery(boot))
     agent.connect(first)
     agent.run_forever()
 
@@ -222,9 +222,9 @@ def _greeting(boot: Boot, executions: list[dict[str, Any]], kernels: list[dict[s
     return {"t": "hello", **about, "executions": executions, "kernels": kernels}
 
 
-def _start_nursery(workspace: str) -> tuple[socket.socket, int] | None:
+def _start_nursery(boot: Boot) -> tuple[socket.socket, int] | None:
     try:
-        return nursery.start(workspace)
+        return nursery.start(boot.workspace, is_last=boot.single_use)
     except OSError:
         return None  # There is no room for a process now; the first request tries again.
 

@@ -23,6 +23,8 @@ class Boot:
     """Read-only descriptors of the kernel's own counters, by name: see guest/facts.py. May be empty."""
     contained: bool = True
     """False on the bare engine: there, process 1 is not us and nothing outside the session may be killed."""
+    single_use: bool = False
+    """Whether one execution is all that will be asked for: then no process waits for a second."""
     preload: tuple[str, ...] = ()
     """Modules the starting process has imported already; named so that a shadowed one can be found."""
 

@@ -2,7 +2,8 @@
 
 Rules for whoever changes this file:
 1. Whoever reads a request becomes what it asks for, and has forked a successor before: nothing from outside is ever in
-   the memory of a nursery, and thus in the memory of a later kernel.
+   the memory of a nursery, and thus in the memory of a later kernel. In a sandbox for a single execution there is no
+   successor: what is asked for all the same comes from a nursery that the agent forks then.
 2. A successor is a child of the agent's (CLONE_PARENT), as its predecessor is.
 3. It runs as the user of the sandbox, who may kill or stop it; the agent sees the first as end of file on its socket.
 """
@@ -30,8 +31,11 @@ _TAKEN = b"\n"
 """What a predecessor says when it has read its request; one that dies before leaves it to its successor."""
 
 
-def start(workspace: str) -> tuple[socket.socket, int]:
-    """Fork the nursery; returns the agent's end of its socket, and its pid. Call it before anything is read."""
+def start(workspace: str, *, is_last: bool = False) -> tuple[socket.socket, int]:
+    """Fork the nursery; returns the agent's end of its socket, and its pid. Call it before anything is read.
+
+    One that `is_last` becomes what is asked of it first, and leaves no successor.
+    """
     kernel.prepare()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     sys.stdout.flush()
@@ -41,14 +45,14 @@ def start(workspace: str) -> tuple[socket.socket, int]:
         theirs.close()
         return ours, pid
     try:
-        _serve(theirs, workspace)
+        _serve(theirs, workspace, is_last=is_last)
     except OSError:
         os._exit(0)  # The agent is gone.
     finally:
         os._exit(1)
 
 
-def _serve(sock: socket.socket, workspace: str) -> NoReturn:
+def _serve(sock: socket.socket, workspace: str, *, is_last: bool) -> NoReturn:
     signal.set_wakeup_fd(-1)
     # Held back until it becomes something else, and then forgotten.
     signal.pthread_sigmask(signal.SIG_SETMASK, _ALL_SIGNALS)
@@ -56,6 +60,8 @@ def _serve(sock: socket.socket, workspace: str) -> NoReturn:
     forking.set_dumpable(False)
     # What is imported never becomes garbage: a collection in a kernel must not write to its pages.
     gc.freeze()
+    if is_last:
+        _be_born(sock, None, workspace)
     # Nobody has asked yet, but whoever connected will: the first does what it can before its request is there.
     _pass_on(sock, workspace)
     while True:
@@ -95,8 +101,7 @@ def _pass_on(sock: socket.socket, workspace: str) -> str | None:
     os.close(read)
     if said:
         note = said.removeprefix(_TAKEN).decode("utf-8", "replace")
-        answer = {"t": "spawned", "pid": predecessor, "nursery": os.getpid()}
-        _send(sock, {**answer, **({"note": note} if note else {})})
+        _send(sock, _spawned(predecessor, os.getpid(), note))
     return None
 
 
@@ -110,12 +115,19 @@ def _refuse(sock: socket.socket, why: str) -> None:
     _send(sock, {"t": "failed", "why": f"no process could be made: {why}"})
 
 
+def _spawned(pid: int, nursery: int, note: str) -> Header:
+    return {"t": "spawned", "pid": pid, "nursery": nursery, **({"note": note} if note else {})}
+
+
 def _send(sock: socket.socket, header: Header) -> None:
     sock.sendall(b"".join(encode(header)))
 
 
-def _be_born(sock: socket.socket, write: int, workspace: str) -> NoReturn:
-    """Read the request and become what it asks for; what does not depend on it is done first."""
+def _be_born(sock: socket.socket, write: int | None, workspace: str) -> NoReturn:
+    """Read the request and become what it asks for; what does not depend on it is done first.
+
+    `write` leads to the successor, who answers; without one the answer is ours.
+    """
     birth.prepare()
     control = Control(sock.detach())
     frame = control.receive()
@@ -123,11 +135,15 @@ def _be_born(sock: socket.socket, write: int, workspace: str) -> NoReturn:
         os._exit(0)  # The agent is gone.
     header, payload = frame
     live, *standard = control.take_fds(4)
-    control.detach()
     env = {str(name): str(value) for name, value in header.get("env", {}).items()}
     cold_because = cold.find_reason(env)
-    os.write(write, (_TAKEN + (f"Started cold: {cold_because}.".encode() if cold_because else b""))[:_NOTE_BYTES])
-    os.close(write)
+    note = f"Started cold: {cold_because}." if cold_because else ""
+    if write is None:
+        control.send(_spawned(os.getpid(), os.getpid(), note))
+    else:
+        os.write(write, (_TAKEN + note.encode())[:_NOTE_BYTES])
+        os.close(write)
+    control.detach()
     cwd = os.path.join(workspace, str(header.get("cwd") or "."))
     if header.get("mode") == "script":
         birth.become(env, cwd, [*standard, live])

@@ -100,12 +100,25 @@ async def check_a_missing_program_says_so(subject: Subject) -> None:
 
 async def check_environment_and_folder_are_as_asked(subject: Subject) -> None:
     """Variables of the spec and of the call are seen, the call's winning; `cwd` is below the workspace."""
-    async with subject.linked_sandbox(env={"FROM_SPEC": "spec", "BOTH": "spec"}) as link:
+    common = {"FROM_ALL": "all", "FROM_SPEC": "all", "BOTH": "all"}
+    async with subject.linked_sandbox(common_env=common, env={"FROM_SPEC": "spec", "BOTH": "spec"}) as link:
         await link.mkdir("sub")
-        result = await run(link, 'echo "$FROM_SPEC $BOTH ${PWD##*/}"', ExecKind.SHELL, env={"BOTH": "call"}, cwd="sub")
+        echo = 'echo "$FROM_ALL $FROM_SPEC $BOTH ${PWD##*/}"'
+        result = await run(link, echo, ExecKind.SHELL, env={"BOTH": "call"}, cwd="sub")
 
-        assert result.stdout == b"spec call sub\n"
+        assert result.stdout == b"all spec call sub\n"
         assert await printed(link, "import os; print(os.environ['BOTH'])") == "spec"
+
+
+async def check_a_sandbox_for_a_single_use_runs_what_is_asked(subject: Subject) -> None:
+    """It keeps nothing ready for a second execution, and runs that all the same."""
+    async with subject.linked_sandbox(single_use=True) as link:
+        assert await printed(link, "x = 6 * 7; print(x)") == "42"
+        assert await printed(link, "print(x)") == "42"
+        assert (await run(link, "print('x' in globals())", ExecKind.SCRIPT)).stdout == b"False\n"
+        ended = await run(link, "import os; os._exit(3)")
+        assert ended.exit_code == 3
+        assert await printed(link, "print('up again')") == "up again"
 
 
 async def check_output_is_streamed_as_it_is_written(subject: Subject) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from unit.guest.agent_client import running_agent
 from warren.guest.wire import encode
 
 if TYPE_CHECKING:
@@ -161,3 +162,12 @@ def test_a_peer_that_never_reads_holds_up_nobody(agent: RunningAgent, client: Cl
 
     assert client.call("kernels")["t"] == "ok"
     deaf.close()
+
+
+def test_for_a_single_use_it_has_one_process_beside_itself_which_runs_the_code() -> None:
+    with running_agent(single_use=True) as agent, contextlib.closing(agent.connect()) as client:
+        ran = client.run("import os; print(os.getpid())", kind="cell", checkpoint=False)
+        with open(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children") as file:
+            children = file.read().split()
+
+    assert children == [ran["stdout"].strip()]

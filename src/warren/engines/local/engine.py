@@ -210,5 +210,7 @@ def _spec_params(spec: SandboxSpec) -> dict[str, Any]:
         "image": {**asdict(spec.image), "env": dict(spec.image.env)},
         "limits": asdict(spec.limits),
         "storage": spec.storage.value,
+        "common_env": dict(spec.common_env),
         "env": dict(spec.env),
+        "single_use": spec.single_use,
     }

@@ -12,7 +12,7 @@ _ARENA_BYTES = 1 << 20
 _OBJECT_BYTES = 512
 _LARGE_BYTES = 4 << 20
 
-_anchors: list[bytes] = []
+_anchors: list[bytes | None] = []
 
 
 def reserve_heap() -> None:
@@ -20,14 +20,17 @@ def reserve_heap() -> None:
 
     Libraries are mapped while modules are imported, and would lie between one piece of memory and the next.
     """
-    filled = [bytes(_OBJECT_BYTES - 48) for _ in range(_RESERVED_BYTES // _OBJECT_BYTES)]
-    # One object in each arena keeps it; the others' room is what imports will fill.
-    _anchors.extend(filled[:: _ARENA_BYTES // _OBJECT_BYTES - 64])
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     # WHY: the C library maps a large block apart, until one has been freed; from then on it has those that are smaller
     # on its heap.
     libc.free(ctypes.c_void_p(libc.malloc(ctypes.c_size_t(_LARGE_BYTES))))
+    # WHY at once: a list that grows is moved, and what it leaves lies between one piece and the next.
+    filled: list[bytes | None] = [None] * (_RESERVED_BYTES // _OBJECT_BYTES)
+    for index in range(len(filled)):
+        filled[index] = bytes(_OBJECT_BYTES - 48)
+    # One object in each arena keeps it; the others' room is what imports will fill.
+    _anchors.extend(filled[:: _ARENA_BYTES // _OBJECT_BYTES - 64])
 
 
 def collapse_heap() -> int:

@@ -32,6 +32,8 @@ class Launch:
 
     image: dict[str, Any]
     """`domain.Image` as plain JSON."""
+    env: dict[str, str]
+    """What all sandboxes that come from it have in their environment, beside the image's."""
     guest_path: str
     version: str
     base_uid: int | None
@@ -134,7 +136,7 @@ def _map_ids(pid: int, entered: int, tell: int, ids: str, *, deny_groups: bool) 
 
 
 def _run_interpreter(launch: Launch) -> NoReturn:
-    inside = plan.build_environment(launch.image["env"], {})
+    inside = plan.build_environment(launch.image["env"], launch.env)
     args = f"{LISTENER_FD}, {list(launch.image['preload'])!r}, {launch.version!r}, {inside!r}"
     env = {
         "PATH": "/opt/image/bin:/usr/local/bin:/usr/bin:/bin",

@@ -227,7 +227,7 @@ class Sandboxes:
 
     async def _boot(self, record: Record, params: Header, limits: Limits) -> None:
         """Have a process made, tell it how to contain itself and who it is, and wait until it says that it is ready."""
-        zygote = await self._zygote(params["image"])
+        zygote = await self._zygote(params["image"], params["common_env"])
         birth = Birth(record, limits, zygote)
         with contextlib.closing(birth), births.explained(zygote):
             await self._births.begin(birth, limits)
@@ -266,8 +266,8 @@ class Sandboxes:
         record.layers = sorted(self._layers)
         record.save(state=records.RUNNING)
 
-    async def _zygote(self, image: dict[str, Any]) -> Zygote:
-        """Return the zygote of that image, starting one if there is none."""
+    async def _zygote(self, image: dict[str, Any], env: dict[str, str]) -> Zygote:
+        """Return the zygote of that image, starting one if there is none, with what all its sandboxes have in `env`."""
         key = image["digest"]
         async with self._opening.setdefault(key, asyncio.Lock()):
             zygote = self._zygotes.get(key)
@@ -279,6 +279,7 @@ class Sandboxes:
                 await zygote.start(
                     Launch(
                         image=image,
+                        env=env,
                         guest_path=self._guest_path,
                         version=self._version,
                         base_uid=self._base_uid,
@@ -422,7 +423,8 @@ def _identity(record: Record, params: Header) -> Header:
     return {
         "sandbox_id": record.id,
         "workspace": plan.WORKSPACE,
-        "env": plan.build_environment(params["image"]["env"], params["env"]),
+        "env": plan.build_environment(params["image"]["env"], {**params["common_env"], **params["env"]}),
         "limits": params["limits"],
         "preload": params["image"]["preload"],
+        "single_use": params["single_use"],
     }
