@@ -16,6 +16,9 @@ from warren.sdk.values import build
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+QUIET_S = 45.0
+"""A stream says every 15 seconds that it lives: one that is silent for three times as long is broken."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:

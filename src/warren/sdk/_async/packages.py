@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from warren.sdk.events import EventParser
+from warren.sdk.events import QUIET_S, EventParser
 from warren.sdk.failures import ServiceUnreachable, build_stream_error, explain_unread
 from warren.sdk.request import api
 from warren.sdk.values import build
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warren.sdk._async.connection import AsyncConnection
-
-_QUIET_S = 45.0
 
 
 async def install(
@@ -28,7 +26,7 @@ async def install(
         request = api("POST", *parts, json=body, read_timeout_s=None)
         return build(InstalledPackages, await connection.ask_json(request))
     headers = {"Accept": "text/event-stream"}
-    request = api("POST", *parts, json=body, headers=headers, read_timeout_s=_QUIET_S)
+    request = api("POST", *parts, json=body, headers=headers, read_timeout_s=QUIET_S)
     parser = EventParser()
     async with connection.open(request) as answer:
         async for data in answer.aiter_bytes():

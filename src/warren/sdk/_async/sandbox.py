@@ -13,6 +13,7 @@ from warren.sdk._async.packages import install
 from warren.sdk._async.ports import AsyncPorts
 from warren.sdk._async.terminal import open_terminal
 from warren.sdk.address import encode
+from warren.sdk.events import QUIET_S
 from warren.sdk.options import ChangeOptions, ExecOptions, build_body, read_timeout, what_to_run
 from warren.sdk.request import api, once
 from warren.sdk.results import build_result
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from warren.sdk.values import Page
     from warren.sdk.values_packages import InstalledPackages
 
-_QUIET_S = 45.0
 _PATIENCE_S = 120.0
 """What ends or starts processes may take longer than other requests."""
 
@@ -93,7 +93,7 @@ class AsyncSandbox:
             json=body,
             headers=once({"Accept": "text/event-stream"}, options.get("idempotency_key")),
             repeatable=True,
-            read_timeout_s=_QUIET_S,
+            read_timeout_s=QUIET_S,
         )
         return AsyncStream(self._connection, self.id, begin, ends_with_us=True)
 

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from warren.errors import Error, Overloaded
-from warren.sdk.events import EventParser, EventReader, must_name
+from warren.sdk.events import QUIET_S, EventParser, EventReader, must_name
 from warren.sdk.failures import NotUnderstood, ServiceUnreachable
 from warren.sdk.io_sync import shielded, sleep
 from warren.sdk.request import Request, api
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from warren.sdk._sync.connection import Connection
     from warren.sdk.events import Event
 
-_QUIET_S = 45.0
-"""A stream says every 15 seconds that it lives: one that is silent for three times as long is broken."""
 _AGAIN_S = 0.2
 _KILL_S = 10.0
 
@@ -200,5 +198,5 @@ def follow(sandbox_id: str, execution_id: str, after: int) -> Request:
         "events",
         params={"encoding": "base64"},
         headers={"Accept": "text/event-stream", "Last-Event-ID": str(after)},
-        read_timeout_s=_QUIET_S,
+        read_timeout_s=QUIET_S,
     )
