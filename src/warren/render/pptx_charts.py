@@ -22,6 +22,7 @@ from pptx.enum.chart import (
 from pptx.util import Pt
 from xlsxwriter import Workbook  # type: ignore[import-untyped]
 
+from warren.render.pptx_chart_edges import edge
 from warren.render.pptx_xml import clamped, finite, plain
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ def _dress(chart: Any, value: Chart, page: Page) -> None:
         _paint(drawn, series, value.kind, page)
     if value.kind not in _ROUND:
         _axes(chart, value)
+    if value.kind == "area":
+        edge(chart, value.series)
     if value.plot is not None:
         place_plot(chart, value.plot)
     if value.kind == "doughnut":
@@ -255,8 +258,6 @@ def _paint(drawn: Any, series: Series, kind: str, page: Page) -> None:
         _trace(drawn, series, kind, page)
     elif series.fill and kind not in _ROUND:
         _fill(drawn.format.fill, series.fill)
-        if series.line is not None:
-            drawn.format.line.color.rgb, drawn.format.line.width = _rgb(series.line), Pt(2)
     for index, colour in enumerate(series.fills[: len(series.values)]):
         point = drawn.points[index].format
         _fill(point.fill, colour)

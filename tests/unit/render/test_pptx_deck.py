@@ -145,6 +145,19 @@ def test_a_chart_has_the_range_lines_place_and_shade_of_the_page(kind: str) -> N
     assert not bare.xpath(".//c:valAx/c:majorGridlines")
 
 
+def test_the_line_on_an_area_is_a_line_of_the_same_numbers_without_a_name_in_the_legend() -> None:
+    series = tuple(replace(each, line=scenes.RED) for each in scenes.chart().series)
+    chart = opened(scenes.deck([scenes.chart("area", series=series, legend="top")])).slides[0].shapes[0].chart
+    area, lines = chart.plots
+    assert [each.values for each in area.series] == [each.values for each in lines.series]
+    assert chart.element.xpath(".//c:ser/c:idx/@val") == ["0", "1", "2", "3"]
+    assert chart.element.xpath(".//c:legendEntry/c:idx/@val") == ["2", "3"]
+    assert not chart.element.xpath(".//c:areaChart/c:ser/c:spPr/a:ln"), "an area has no border"
+    assert set(chart.element.xpath(".//c:lineChart//a:ln//a:srgbClr/@val")) == {"DC1E28"}
+    plain = opened(scenes.deck([scenes.chart("area")])).slides[0].shapes[0].chart
+    assert len(list(plain.plots)) == 1
+
+
 def test_points_are_joined_only_where_the_page_joins_them_and_both_axes_are_its_own() -> None:
     series = tuple(replace(each, xs=(-1, 2, 3), has_line=False, marker=14) for each in scenes.chart().series)
     drawn = scenes.chart("scatter", series=series, low=0.0, high=9.0, x_low=-3.0, x_high=6.0, x_step=3.0)

@@ -1,0 +1,72 @@
+"""The line along the top of an area. The border of an area goes round all of it, so the line is a chart beside it."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from lxml import etree
+
+from warren.render.pptx_fill import colour
+from warren.render.pptx_xml import element
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warren.render.scene import Series
+
+_C = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
+_WIDTH = 25_400
+"""EMU: two points."""
+
+
+def edge(chart: Any, series: Sequence[Series]) -> None:
+    """Add a line chart with the same numbers to an area chart; its lines have no names in the legend."""
+    area = chart.element.find(f".//{_C}areaChart")
+    drawn = [] if area is None else list(area.findall(f"{_C}ser"))
+    pairs = [(old, each.line) for old, each in zip(drawn, series, strict=False) if each.line is not None]
+    if not pairs:
+        return
+    lines = etree.Element(f"{_C}lineChart")
+    lines.append(copy.deepcopy(area.find(f"{_C}grouping")))
+    _word(lines, "varyColors", "0")
+    for old, paint in pairs:
+        lines.append(_line(old, paint, len(drawn)))
+    _word(lines, "marker", "1")
+    lines.extend(copy.deepcopy(number) for number in area.findall(f"{_C}axId"))
+    area.addnext(lines)
+    legend = chart.element.find(f".//{_C}legend")
+    if legend is not None:
+        _hide(legend, [int(old.find(f"{_C}idx").get("val")) + len(drawn) for old, _ in pairs])
+
+
+def _line(area: Any, paint: Any, count: int) -> Any:
+    """Return the series of an area as that of a line."""
+    made = etree.Element(f"{_C}ser")
+    for name in ("idx", "order"):
+        _word(made, name, str(int(area.find(f"{_C}{name}").get("val")) + count))
+    made.extend(copy.deepcopy(part) for part in area.findall(f"{_C}tx"))
+    stroke = element(
+        "a:ln", {"w": _WIDTH, "cap": "rnd"}, element("a:solidFill", None, colour(paint)), element("a:round")
+    )
+    etree.SubElement(made, f"{_C}spPr").append(stroke)
+    _word(etree.SubElement(made, f"{_C}marker"), "symbol", "none")
+    made.extend(copy.deepcopy(part) for part in (*area.findall(f"{_C}cat"), *area.findall(f"{_C}val")))
+    _word(made, "smooth", "0")
+    return made
+
+
+def _hide(legend: Any, numbers: list[int]) -> None:
+    place = legend.find(f"{_C}legendPos")
+    for number in reversed(numbers):
+        entry = etree.Element(f"{_C}legendEntry")
+        _word(entry, "idx", str(number))
+        _word(entry, "delete", "1")
+        if place is None:
+            legend.insert(0, entry)
+        else:
+            place.addnext(entry)
+
+
+def _word(parent: Any, name: str, value: str) -> None:
+    etree.SubElement(parent, f"{_C}{name}").set("val", value)
