@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock"
-TOOLS := mkfs.ext4 bwrap curl vi top
-PACKAGES := e2fsprogs bubblewrap curl vim-tiny procps
+TOOLS := mkfs.ext4 bwrap curl vi top tinyproxy
+PACKAGES := e2fsprogs bubblewrap curl vim-tiny procps tinyproxy-bin
 # What slides and documents are tested with: Chromium, LaTeX, the fonts of the image `office`, and LibreOffice to read back.
 OFFICE_TOOLS := chromium-headless-shell pdflatex pdftotext soffice
 OFFICE_PACKAGES := chromium-headless-shell fontconfig texlive-latex-base texlive-latex-recommended texlive-fonts-recommended lmodern \

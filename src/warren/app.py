@@ -114,6 +114,7 @@ def build_policy(settings: Settings) -> Policy:
         egress=Egress(mode=EgressMode(settings.egress.default)),
         egress_limits=EgressLimits(**{one.name: getattr(settings.egress, one.name) for one in fields(EgressLimits)}),
         egress_ca_file=settings.egress.ca_file,
+        egress_upstream=_upstream(settings),
         own=_holding(quota),
         tenant=_ceiling(settings.tenant),
         tenants={name: _ceiling(each, settings.tenant) for name, each in settings.tenants.items()},
@@ -148,6 +149,11 @@ def _check_policy(policy: Policy) -> None:
             raise ConfigError(f"{f'tenants.{name}' if name else 'tenant'}: no sandbox could be made: {exc}") from exc
 
 
+def _upstream(settings: Settings) -> str:
+    chosen = settings.egress.upstream_proxy
+    return chosen.get_secret_value() if chosen is not None else ""
+
+
 def build_package_setup(settings: Settings) -> PackageSetup:
     """Say where packages come from and go to; nothing is read before one is asked for."""
     from warren.core.package_setup import PackageSetup
@@ -155,7 +161,7 @@ def build_package_setup(settings: Settings) -> PackageSetup:
     def load() -> PackageSources:
         from warren.package_sources import build_sources
 
-        return build_sources(settings.packages, settings.read_tools())
+        return build_sources(settings.packages, settings.read_tools(), _upstream(settings))
 
     folder = os.path.join(settings.data_dir, "packages")
     return PackageSetup(load=load, folder=folder, timeout_s=settings.packages.timeout_s)

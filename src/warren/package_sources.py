@@ -21,15 +21,15 @@ _PYTHON_INDEX = "https://{}.org/simple/".format("pypi")
 _NPM_REGISTRY = "https://registry.{}.org/".format("npmjs")
 
 
-def build_sources(settings: PackageSettings, tools: Tools) -> PackageSources:
-    """Build what is asked."""
+def build_sources(settings: PackageSettings, tools: Tools, upstream: str = "") -> PackageSources:
+    """Build what is asked. `upstream` is the proxy that all else goes through."""
     return PackageSources(
         python=tuple(_python(settings, tools)),
         is_merged=_find_strategy(settings, tools) == "merge",
         npm=_npm(settings, tools),
         hosts=frozenset(host.lower() for host in settings.hosts),
         ca_files=tuple(filter(None, (settings.ca_file, *tools.ca_files))),
-        proxy=settings.proxy or tools.proxy,
+        proxy=settings.proxy or tools.proxy or upstream,
         cache_bytes=settings.cache_bytes,
         file_bytes=settings.file_bytes,
         page_s=settings.page_s,

@@ -150,6 +150,21 @@ def test_what_is_no_index_is_said_when_the_service_starts(tmp_path: Path, value:
         build(tmp_path, WARREN_PACKAGES_PYTHON_INDEX=value)
 
 
+def test_packages_come_through_the_proxy_that_all_else_goes_through_unless_they_have_their_own(tmp_path: Path) -> None:
+    environ = {"WARREN_EGRESS_UPSTREAM_PROXY": "http://ann:hush@proxy.example.com:3128"}
+    settings = Settings.load(environ, folder=str(tmp_path))
+    assert settings.egress.upstream_proxy is not None
+    upstream = settings.egress.upstream_proxy.get_secret_value()
+    plain = build_sources(settings.packages, read_tools({}, etc=str(tmp_path)), upstream)
+    own = build_sources(settings.packages, read_tools({"PIP_PROXY": "http://pips.example.com"}), upstream)
+
+    assert (plain.proxy, own.proxy) == (upstream, "http://pips.example.com")
+    assert "hush" not in repr(settings)
+    for wrong in ("proxy.example.com:3128", "https://proxy.example.com", "http://", "http://x/path", "http://x:y"):
+        with pytest.raises(ConfigError, match="WARREN_EGRESS_UPSTREAM_PROXY"):
+            Settings.load({"WARREN_EGRESS_UPSTREAM_PROXY": wrong}, folder=str(tmp_path))
+
+
 def test_secrets_are_shown_nowhere(tmp_path: Path) -> None:
     settings = Settings.load(
         {"WARREN_PACKAGES_PYTHON_CREDENTIALS": "ann:hush", "WARREN_PACKAGES_NPM_TOKEN": "hush"}, folder=str(tmp_path)

@@ -82,7 +82,12 @@ class PlainOutside:
     def __init__(self, sock: socket.socket, address: str) -> None:
         self.address = address
         self._socket = sock
+        self._early = b""
         self._since_yield = 0
+
+    def put_back(self, data: bytes) -> None:
+        """Have `receive` return these first."""
+        self._early = data
 
     async def send(self, data: bytes) -> None:
         """Send all of it. Raises OSError."""
@@ -90,6 +95,9 @@ class PlainOutside:
 
     async def receive(self) -> bytes:
         """Return the next bytes, or b"" when no more follow. Raises OSError."""
+        if self._early:
+            data, self._early = self._early, b""
+            return data
         data = await asyncio.get_running_loop().sock_recv(self._socket, RECEIVE_BYTES)
         self._since_yield += len(data)
         if self._since_yield >= _FAIR_SHARE:
@@ -209,17 +217,15 @@ async def connect(name: str, addresses: Sequence[str], port: int, tls: ssl.SSLCo
     """Connect to one of these addresses, and to nothing else; `name` is for words and for TLS. Raises Unreached."""
     try:
         with anyio.fail_after(CONNECT_S):
-            sock, address = await _race(addresses, port)
-            if tls is None:
-                return PlainOutside(sock, address)
-            return await _secure(sock, address, name, tls)
+            plain = PlainOutside(*await race(addresses, port))
+            return plain if tls is None else await secure(plain, name, tls)
     except TimeoutError:
         raise Unreached(f"{name}:{port} did not answer in {CONNECT_S:g} s: try again.", is_late=True) from None
     except OSError as error:
         raise Unreached(f"{name}:{port} cannot be reached: {_explain(error)}.") from None
 
 
-async def _race(addresses: Sequence[str], port: int) -> tuple[socket.socket, str]:
+async def race(addresses: Sequence[str], port: int) -> tuple[socket.socket, str]:
     """Try one after the other, without waiting long for any; the first that answers is it. Raises OSError."""
     if len(addresses) == 1:
         return await _connect_one(addresses[0], port), addresses[0]
@@ -262,26 +268,26 @@ async def _connect_one(address: str, port: int) -> socket.socket:
     return sock
 
 
-async def _secure(sock: socket.socket, address: str, name: str, context: ssl.SSLContext) -> Outside:
+async def secure(plain: PlainOutside, name: str, context: ssl.SSLContext) -> Outside:
+    """Speak TLS over a connection, which is closed if that fails. Raises Unreached."""
     import ssl
 
     from anyio.streams.tls import TLSStream
 
-    plain = PlainOutside(sock, address)
     try:
-        secure = await TLSStream.wrap(
+        secured = await TLSStream.wrap(
             _Carrier(plain), server_side=False, hostname=name, ssl_context=context, standard_compatible=False
         )
     except (ssl.SSLError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
-        sock.close()
+        await plain.aclose()
         unproven = getattr(error, "verify_message", "")
         reason = unproven or getattr(error, "reason", "") or "the connection broke"
         remedy = " The operator can have its certificate believed with egress.ca_file." if unproven else ""
         raise Unreached(f"{name} cannot be spoken to over TLS: {reason}.{remedy}") from None
     except BaseException:
-        sock.close()
+        await plain.aclose()
         raise
-    return SecureOutside(secure, plain)
+    return SecureOutside(secured, plain)
 
 
 class _Carrier(ByteStream):

@@ -18,6 +18,12 @@ _GLOB_LABEL = re.compile(r"[a-z0-9_*-]{1,63}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
+_PRIVATE_ENDS = frozenset(
+    {"local", "localhost", "localdomain", "internal", "intranet", "private", "corp", "home", "lan", "arpa", "invalid"}
+)
+"""Last labels that are in nobody's public directory, or lead into networks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """A host that somebody wants to reach: a name or an address."""
@@ -52,6 +58,12 @@ class Pattern:
             is_named = self.network.num_addresses == 1 or is_inside(self.network)
             return address in self.network and (is_outside or is_named)
         return self.matches_name(host) and (self.name is not None or is_outside)
+
+
+def is_public_name(text: str) -> bool:
+    """Whether a name is one that the whole world could look up, as far as names tell."""
+    labels = text.rstrip(".").lower().split(".")
+    return len(labels) > 1 and labels[-1] not in _PRIVATE_ENDS
 
 
 @functools.lru_cache(maxsize=4096)

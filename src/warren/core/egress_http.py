@@ -147,7 +147,7 @@ class HttpSession:
             (host, port), opened = self._kept
             is_same = (host, port) == (asked.host, asked.port) and opened.passage.secrets == broker.names
             is_fresh = time.monotonic() - opened.passage.moved_at < _KEPT_S
-            if is_same and is_fresh and not opened.outside.has_news and self._may_still(asked, opened):
+            if is_same and is_fresh and not opened.outside.has_news and self._session.may_still(asked, opened.passage):
                 return opened, False
             await self._let_go()
         context = await broker.trust(self._session.around) if broker else None
@@ -155,15 +155,6 @@ class HttpSession:
         opened.passage.secrets = broker.names
         self._kept = ((asked.host, asked.port), opened)
         return opened, True
-
-    def _may_still(self, asked: Asked, opened: Opened) -> bool:
-        """Ask again for a connection that is kept: the next request is a decision of its own."""
-        session = self._session
-        verdict = session.around.policies.decide(
-            session.sandbox_id, asked.host, asked.port, method=asked.method, addresses=(opened.outside.address,)
-        )
-        opened.passage.asked = asked
-        return verdict.allowed
 
     async def _let_go(self) -> None:
         if self._kept is not None:

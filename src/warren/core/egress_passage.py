@@ -64,7 +64,7 @@ class Passage:
 
     __slots__ = (
         *("_hour", "_scope", "address", "asked", "began", "cut_by", "id", "is_noted", "moved_at", "outcome", "owner"),
-        *("received", "requests", "rule", "sandbox_id", "secrets", "sent", "server_name", "slot"),
+        *("received", "requests", "rule", "sandbox_id", "secrets", "sent", "server_name", "slot", "via"),
     )
 
     def __init__(self, sandbox_id: str, owner: Owner, asked: Asked, hour: Hour, scope: CancelScope) -> None:
@@ -75,6 +75,8 @@ class Passage:
         self.owner = owner
         self.asked = asked
         self.address = ""
+        self.via = ""
+        """What it goes through, where that is not ours."""
         self.rule = ""
         self.outcome = "ok"
         self.server_name: str | None = None
@@ -98,6 +100,13 @@ class Passage:
         self.moved_at = time.monotonic()
         if not self._hour.take(sent + received):
             self.cut("limit", "this sandbox has moved as many bytes as it may in an hour (egress.bytes_per_hour)")
+
+    @property
+    def addresses(self) -> tuple[str, ...] | None:
+        """Where it goes, as it is decided again: nothing is known of it, or it is not made yet."""
+        if self.address:
+            return (self.address,)
+        return () if self.via else None
 
     def cut(self, outcome: str, why: str) -> None:
         """End it."""

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from warren.core.egress_hosts import parse_host
-from warren.core.egress_rules import decide
+from warren.core.egress_rules import decide, decide_by_name
 from warren.core.outside import is_ours
 from warren.egress import Egress, Verdict
 from warren.records import Owner
@@ -36,6 +36,8 @@ class EgressPolicies:
         self.policy = policy
         self.is_ours: Callable[[Address], bool] = is_ours
         """Which public addresses are this host's own."""
+        self.has_upstream = False
+        """Whether somebody else looks names up: of those that cannot be looked up here, there are no addresses."""
         self._refused: dict[str, tuple[int, str]] = {}
         self._failed: dict[str, tuple[int, str]] = {}
 
@@ -63,6 +65,8 @@ class EgressPolicies:
         """Decide about a connection of a sandbox, as `egress_rules.decide` does."""
         egress, owner = self.current(sandbox_id)
         ceiling = self.policy.ceiling_of(owner.tenant).egress
+        if self.has_upstream and addresses is not None and not addresses:
+            return decide_by_name(egress, ceiling, host, port, method=method)
         return decide(egress, ceiling, host, port, method=method, addresses=addresses, is_ours=self.is_ours)
 
     def secrets_for(self, sandbox_id: str, host: str) -> tuple[Brokered, ...]:

@@ -20,6 +20,7 @@ from warren.core.egress_passage import Traffic
 from warren.core.egress_record import EgressRecord
 from warren.core.egress_session import Session, Surroundings
 from warren.core.egress_socks_session import run_socks
+from warren.core.egress_upstream import parse_upstream
 from warren.core.transfers import Transfers
 from warren.egress import PROXY_PORT
 from warren.errors import Error, Overloaded, QuotaExceeded
@@ -76,6 +77,8 @@ class EgressProxy:
             policies=policies, traffic=self._traffic, audit=audit, resolve=SystemResolver(observer), inner=self.inner
         )
         self.around.ca_file = policy.egress_ca_file
+        self.around.upstream = parse_upstream(policy.egress_upstream)
+        policies.has_upstream = self.around.upstream is not None
         self._places = Transfers(
             observer,
             "connections to the outside",
@@ -118,11 +121,10 @@ class EgressProxy:
         """End what a sandbox has open and may not have any more."""
         for passage in list(self._traffic.live.get(sandbox_id, ())):
             asked = passage.asked
-            if not passage.address and asked.host not in self.inner:
+            if passage.addresses is None and asked.host not in self.inner:
                 continue  # It is not made yet, and will be decided by what holds then.
-            addresses = (passage.address,) if passage.address else None
             verdict = self._policies.decide(
-                sandbox_id, asked.host, asked.port, method=asked.method, addresses=addresses
+                sandbox_id, asked.host, asked.port, method=asked.method, addresses=passage.addresses
             )
             if not verdict.allowed:
                 passage.cut("cut", verdict.why)

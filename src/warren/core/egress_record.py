@@ -23,7 +23,7 @@ _BEFORE_S = 10.0
 _PAGE = 500
 _KEPT = (
     *("host", "port", "kind", "verdict", "rule", "address", "bytes_out", "bytes_in", "duration_ms", "requests"),
-    *("secrets", "server_name"),
+    *("secrets", "server_name", "via"),
 )
 
 _log = logging.getLogger(__name__)
@@ -116,6 +116,8 @@ def _describe(passage: Passage, *, allowed: bool) -> dict[str, Any]:
     if allowed:
         details |= {"address": passage.address, "bytes_out": passage.sent, "bytes_in": passage.received}
         details["duration_ms"] = round((time.monotonic() - passage.began) * 1000)
+    if passage.via:
+        details["via"] = passage.via
     if passage.requests:
         details["requests"] = passage.requests
     if passage.secrets:

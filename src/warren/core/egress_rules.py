@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from warren.core.egress_hosts import Host, parse_host, parse_pattern
+from warren.core.egress_hosts import Host, is_public_name, parse_host, parse_pattern
 from warren.core.outside import is_inside, is_public, parse_address
 from warren.egress import PACKAGES_HOST, Egress, EgressMode, EgressRule, Verdict
 from warren.errors import Forbidden, InvalidRequest
@@ -132,6 +132,23 @@ def decide(
         return _decide_name(egress, ceiling, asked)
     outside = [(each, is_public(each) and not (is_ours and is_ours(each))) for each in found]
     return _decide_address(egress, ceiling, asked, outside)
+
+
+def decide_by_name(egress: Egress, ceiling: Egress, host: str, port: int, *, method: str | None = None) -> Verdict:
+    """Decide about a host whose addresses only somebody else can find: networks say nothing of it.
+
+    A name that is no public one has to be in a rule as it is: `open` and globs are for what is public.
+    """
+    is_public = is_public_name(host)
+
+    def narrow(policy: Egress) -> Egress:
+        patterns = [(rule, parse_pattern(rule.host)) for rule in policy.rules]
+        rules = tuple(rule for rule, each in patterns if each.name or (is_public and each.glob))
+        return Egress(
+            mode=policy.mode if is_public or policy.mode is not EgressMode.OPEN else EgressMode.RULES, rules=rules
+        )
+
+    return decide(narrow(egress), narrow(ceiling), host, port, method=method)
 
 
 def _decide_inner(egress: Egress, ceiling: Egress) -> Verdict:

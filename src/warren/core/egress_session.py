@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import anyio
 
 from warren.core.egress_dial import Unreached, connect
 from warren.core.egress_hosts import parse_host
+from warren.core.egress_upstream import LOOK_S, connect_through
 from warren.egress import PACKAGES_HOST, Verdict
 from warren.errors import Error, StoreError
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from warren.core.egress_inner import InnerHost
     from warren.core.egress_passage import Asked, Passage, Traffic
     from warren.core.egress_policies import EgressPolicies
+    from warren.core.egress_upstream import Upstream
     from warren.core.link import TunnelStream
     from warren.records import Owner
 
@@ -61,6 +64,7 @@ class Surroundings:
         self.trust: ssl.SSLContext | None = None
         """Whom we believe over TLS, where we speak it; made when it is first wanted."""
         self.ca_file = ""
+        self.upstream: Upstream | None = None
 
 
 class Inside:
@@ -155,8 +159,10 @@ class Session:
             addresses = await self._look_up(asked)
             verdict = self.decide(asked, addresses)
             passage.rule = verdict.rule
+            if self.around.upstream is not None:
+                passage.via, passage.address = "upstream_proxy", (*verdict.addresses, "")[0]
             traffic.record.hold(passage)
-            outside = await connect(asked.host, verdict.addresses, asked.port, tls)
+            outside = await self._connect(asked, verdict, tls)
         except Refused as refused:
             self.around.policies.note_refused(self.sandbox_id, refused.verdict)
             traffic.refuse(passage, refused.verdict)
@@ -174,7 +180,7 @@ class Session:
             passage.fail("abandoned")
             traffic.end(passage)
             raise
-        passage.address = outside.address
+        passage.address = outside.address or passage.address
         traffic.record.renew(passage)
         return Opened(passage, verdict, outside)
 
@@ -228,4 +234,25 @@ class Session:
         host = parse_host(asked.host)
         if host.address is not None:
             return (str(host.address),)
-        return await self.around.resolve(self.owner, host.text)
+        if self.around.upstream is None:
+            return await self.around.resolve(self.owner, host.text)
+        # What is known here counts, and else what its name says.
+        with contextlib.suppress(Unreached), anyio.move_on_after(LOOK_S):
+            return await self.around.resolve(self.owner, host.text)
+        return ()
+
+    async def _connect(self, asked: Asked, verdict: Verdict, tls: ssl.SSLContext | None) -> Outside:
+        upstream = self.around.upstream
+        if upstream is None:
+            return await connect(asked.host, verdict.addresses, asked.port, tls)
+        literal = parse_host(upstream.host).address
+        where = (str(literal),) if literal is not None else await self.around.resolve(self.owner, upstream.host)
+        return await connect_through(upstream, where, asked.host, asked.port, tls)
+
+    def may_still(self, asked: Asked, passage: Passage) -> bool:
+        """Ask again for a connection that is kept: the next request is a decision of its own."""
+        verdict = self.around.policies.decide(
+            self.sandbox_id, asked.host, asked.port, method=asked.method, addresses=passage.addresses
+        )
+        passage.asked = asked
+        return verdict.allowed

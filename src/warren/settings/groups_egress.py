@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, SecretStr
 
 from warren.domain import GIB
 from warren.settings.kinds import Group, Size
+
+
+def _check_proxy(value: SecretStr) -> SecretStr:
+    try:
+        parts = urlsplit(value.get_secret_value())
+        is_one = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 1) > 0 and parts.path in {"", "/"}
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ValueError("write http://host:port, with user:password@ before the host if it asks for them")
+    return value
 
 
 class EgressSettings(Group):
@@ -32,6 +44,12 @@ class EgressSettings(Group):
     )
     answer_s: float = Field(
         default=300, ge=1, le=86_400, description="Seconds that a server outside may take to begin an answer."
+    )
+    upstream_proxy: Annotated[SecretStr, AfterValidator(_check_proxy)] | None = Field(
+        default=None,
+        description="Proxy of yours that all connections of sandboxes go through, by `CONNECT`, where there is no "
+        "other way out: `http://user:password@proxy.example.com:3128`. It looks names up; see the page on egress for "
+        "what that means. Unless `packages.proxy` is set, packages come through it too.",
     )
     ca_file: str = Field(
         default="",
