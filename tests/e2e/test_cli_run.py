@@ -98,8 +98,11 @@ def test_files_go_in_and_only_changed_ones_come_out(warren: Cli) -> None:
     (warren.folder / "in.csv").write_text("1,2\n")
     (warren.folder / "tree" / "deep").mkdir(parents=True)
     (warren.folder / "tree" / "deep" / "x").write_text("x")
+    (warren.folder / "tree" / "one").write_text("1")
+    os.link(warren.folder / "tree" / "one", warren.folder / "tree" / "same")
     code = (
         "import os\nassert open('data/in.csv').read() == '1,2\\n'\nassert open('tree/deep/x').read() == 'x'\n"
+        "assert open('tree/one').read() == open('tree/same').read() == '1'\n"
         "os.makedirs('made/by'); open('made/by/me', 'w').write('new')\nopen('tree/deep/x', 'a').write('y')\n"
         "os.symlink('/etc/passwd', 'made/link')"
     )

@@ -13,6 +13,7 @@ from anyio import to_thread
 
 from warren.cli.tables import harmless
 from warren.errors import InvalidRequest, RequestError
+from warren.sdk.folders import anonymous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -139,10 +140,5 @@ async def _blocks(file: anyio.AsyncFile[bytes]) -> AsyncIterator[bytes]:
 
 
 def _pack(source: str, target: IO[bytes]) -> None:
-    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        member.uid = member.gid = 0
-        member.uname = member.gname = ""
-        return member if member.isfile() or member.isdir() or member.issym() else None
-
     with tarfile.open(fileobj=target, mode="w") as archive:
-        archive.add(source, arcname=".", filter=plain)
+        archive.add(source, arcname=".", filter=anonymous)

@@ -47,7 +47,7 @@ def pack(folder: str | os.PathLike[str]) -> IO[bytes]:
     packed = spool()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in sorted(os.listdir(folder)):
-            archive.add(os.path.join(folder, name), arcname=name, filter=_anonymous)
+            archive.add(os.path.join(folder, name), arcname=name, filter=anonymous)
     packed.seek(0)
     return packed
 
@@ -136,7 +136,7 @@ def _mode_of(target: str) -> int:
     return 0o666 & ~mask
 
 
-def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """Leave out whose it is here, and what a sandbox cannot have."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
