@@ -38,7 +38,7 @@ _WAIT_S = 120.0
 def rendering(make_settings: Callable[..., Settings], office_image: Image) -> Iterator[Served]:
     """A service that renders."""
     assert office_image.name == "office"
-    render = {"per_minute": 0, "timeout_s": 40, "slides": 20, "files": 2, "html_chars": 100_000, "wait_s": 60}
+    render = {"per_minute": 0, "timeout_s": 25, "slides": 20, "files": 2, "html_chars": 100_000, "wait_s": 60}
     served = Served(make_settings("local", render=render))
     served.start()
     yield served
@@ -181,6 +181,11 @@ def test_a_page_whose_scripts_are_not_there_fails_and_says_what_it_missed(client
     assert (shown["status"], shown["reason"]) == ("failed", "no_slides")
     assert shown["missing"] == [{"url": "https://example.com/app.js", "count": 1}]
     assert shown["script_errors"] == ["ReferenceError: app is not defined (line 1)"]
+    at_once = client.post("/api/v1/renders", json={"html": deck})
+    assert at_once.json()["detail"] == (
+        "no slide elements found for selector '.slide'; the page asked in vain for https://example.com/app.js; "
+        "a script of it failed: ReferenceError: app is not defined (line 1)"
+    )
 
 
 def test_a_render_that_is_deleted_ends(client: httpx.Client) -> None:

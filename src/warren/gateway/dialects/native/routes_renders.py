@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from warren.core.render_job import NewRender
+from warren.core.render_job import DeckFailed, NewRender
 from warren.core.render_policy import EDITABLE, PICTURES
-from warren.errors import InvalidRequest
+from warren.errors import InvalidRequest, RenderFailed
 from warren.gateway.dialects.native import schemas_renders as schemas
 from warren.gateway.dialects.native.translate import render_optional_time, render_time
 from warren.gateway.dialects.native.translate_requests import parse_content
@@ -43,7 +43,10 @@ async def create_render(call: Call) -> ASGIApp:
         return json_reply(show(render), 202, (b"location", f"/api/v1/renders/{render.id}".encode()))
     async with contextlib.AsyncExitStack() as held:
         rendering = held.enter_async_context(renders.render(call.caller, new))
-        rendered = await finish_unless_left(call.receive, rendering)
+        try:
+            rendered = await finish_unless_left(call.receive, rendering)
+        except DeckFailed as failure:
+            raise RenderFailed(_explain(failure), reason=failure.reason) from failure
         headers = [*_archive_headers(body.name), (b"x-slide-count", b"%d" % rendered.slides)]
         headers.append((b"x-rendering-version", rendered.version.encode()))
         if rendered.degraded:
@@ -135,6 +138,17 @@ def _parse(body: schemas.CreateRender) -> NewRender:
         files[asset.name] = parse_content(asset, f"assets: give {asset.name[:100]!r}")
     version = None if body.editable is None else EDITABLE if body.editable else PICTURES
     return NewRender(html=body.html, files=files, version=version, name=body.name)
+
+
+def _explain(failure: DeckFailed) -> str:
+    """Say why there is no presentation, and what may be behind it: whoever waits has no record to look it up in."""
+    said, findings = [str(failure)], failure.findings
+    if findings.missing:
+        more = f" and {len(findings.missing) - 1} more" if len(findings.missing) > 1 else ""
+        said.append(f"the page asked in vain for {findings.missing[0][0]}{more}")
+    if findings.script_errors:
+        said.append(f"a script of it failed: {findings.script_errors[0]}")
+    return "; ".join(said)
 
 
 def _archive_headers(name: str) -> list[tuple[bytes, bytes]]:
