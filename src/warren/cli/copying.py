@@ -13,7 +13,6 @@ from anyio import to_thread
 
 from warren.cli.tables import harmless
 from warren.errors import InvalidRequest, RequestError
-from warren.sdk.folders import anonymous
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -140,5 +139,7 @@ async def _blocks(file: anyio.AsyncFile[bytes]) -> AsyncIterator[bytes]:
 
 
 def _pack(source: str, target: IO[bytes]) -> None:
+    from warren.sdk.folders import anonymous
+
     with tarfile.open(fileobj=target, mode="w") as archive:
         archive.add(source, arcname=".", filter=anonymous)
