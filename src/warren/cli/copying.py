@@ -59,11 +59,6 @@ def check_target(folder: str) -> None:
         raise InvalidRequest(f"--output {folder} may not be written to")
 
 
-def is_folder(source: str) -> bool:
-    """Whether a source is a folder."""
-    return os.path.isdir(source)
-
-
 async def copy_in(link: Link, source: str, target: str) -> None:
     """Copy a file, or a folder with all below it, into the workspace."""
     if not await anyio.Path(source).is_dir():

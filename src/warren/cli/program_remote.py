@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from warren.cli import copying
 from warren.cli.connection import Target, prepare_image, run_with_client
 from warren.cli.following import Follower
@@ -63,7 +65,7 @@ def _start(sandbox: AsyncSandbox, program: Program) -> AsyncStream:
 
 
 async def _copy_in(sandbox: AsyncSandbox, source: str, target: str) -> None:
-    if copying.is_folder(source):
+    if await anyio.Path(source).is_dir():
         await sandbox.files.mkdir(target)
         await sandbox.files.upload_folder(source, target)
     else:

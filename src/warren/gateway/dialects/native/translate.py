@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from warren.core.execution_record import cut, cut_text
+from warren.core.files import WORKSPACE
 from warren.domain import MIB, Cause
 from warren.gateway.dialects.native.translate_egress import has_network, render_egress, render_rule
+from warren.gateway.large import measure_displays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from warren.egress import Brokered, Grant
     from warren.records import AuditRow, Execution, Page, Sandbox
 
-WORKSPACE = "/workspace"
 LISTED_BYTES = 4096
 """Of the code and of each output, in a list."""
 LISTED_CHANGES = 100
@@ -134,7 +135,7 @@ def render_listed(execution: Execution) -> dict[str, Any]:
     result = execution.result
     if result is not None:
         stdout, stderr = cut(result.stdout, LISTED_BYTES), cut(result.stderr, LISTED_BYTES)
-        displays = result.displays if _size(result.displays) <= LISTED_BYTES else ()
+        displays = result.displays if measure_displays(result.displays) <= LISTED_BYTES else ()
         changes = result.files_changed[:LISTED_CHANGES]
         result = dataclasses.replace(
             result,
@@ -147,10 +148,6 @@ def render_listed(execution: Execution) -> dict[str, Any]:
             truncated=result.truncated or (stdout, stderr, displays) != (result.stdout, result.stderr, result.displays),
         )
     return render_recorded(dataclasses.replace(execution, result=result, code=cut_text(execution.code, LISTED_BYTES)))
-
-
-def _size(displays: tuple[Display, ...]) -> int:
-    return sum(len(text) for display in displays for text in display.data.values())
 
 
 def render_result(result: ExecResult, encoding: str) -> dict[str, Any]:
