@@ -71,6 +71,7 @@ def test_a_client_uses_every_tool_over_every_transport(mcp: Mcp, by: str) -> Non
         (content,) = (await client.read_resource(resources["b/c.bin"].uri)).contents
         assert base64.b64decode(getattr(content, "blob", "")) == b"\0\1"
         assert (await client.list_resource_templates()).resource_templates[0].uri_template.startswith("warren://")
+        assert (await client.list_prompts()).prompts == []
 
         assert "variables are gone" in text(await client.call_tool("reset_sandbox", {}))
         lost = await client.call_tool("run_python", {"code": "x"})

@@ -30,9 +30,8 @@ SCENARIOS = (
 OF_THAT_SERVER = {
     "sep-2575-server-rejects-undeclared-capability",
     "sep-2575-missing-capability-http-400",
-    "sep-2549-prompts-list-caching-hints",
 }
-"""Checks within them that need such tools, or prompts, which we do not have."""
+"""Checks within them that need such a tool."""
 _INSTALL_S, _RUN_S = 900, 120
 _FAILED = re.compile(r"\[([\w.-]+)\s*\] (?:\x1b\[\d+m)?FAILURE")
 

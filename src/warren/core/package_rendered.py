@@ -22,6 +22,7 @@ LARGE = 128 << 10
 _PIECE = 256 << 10
 _MEMORY_BYTES = 16 << 20
 _DISK_BYTES = 256 << 20
+_MOST_FILES = 64
 """Of pages that nobody reads at the moment; those that are read are there once, however many read them."""
 
 
@@ -84,7 +85,7 @@ class Rendered:
             self._bytes[page.is_large] += page.size
         self._kept.move_to_end(key)
         for is_large, most in ((False, _MEMORY_BYTES), (True, _DISK_BYTES)):
-            while self._bytes[is_large] > most:
-                oldest = next(each for each in self._kept if self._kept[each].is_large is is_large)
-                self._bytes[is_large] -= self._kept.pop(oldest).size
+            kept = [each for each, other in self._kept.items() if other.is_large is is_large]
+            while self._bytes[is_large] > most or (is_large and len(kept) > _MOST_FILES):
+                self._bytes[is_large] -= self._kept.pop(kept.pop(0)).size
         return page

@@ -11,6 +11,7 @@ from mcp_types import INTERNAL_ERROR, CallToolResult, ListResourcesResult, ListT
 
 from warren import __version__
 from warren.errors import ConfigError, Error
+from warren.mcp_server import prompts
 from warren.mcp_server.answers import explain, refuse
 from warren.mcp_server.resources import list_templates
 from warren.mcp_server.server import INSTRUCTIONS, NAME, TITLE, choose_tools
@@ -62,6 +63,8 @@ class Relay:
             on_call_tool=self.call_tool,
             on_list_resources=self.list_resources,
             on_list_resource_templates=self.list_templates,
+            on_list_prompts=prompts.list_prompts,
+            on_get_prompt=prompts.get_prompt,
             on_read_resource=self.read_resource,
         )
         server.middleware.clear()

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from warren import __version__
 from warren.errors import Error, suggest
-from warren.mcp_server import original, resources, tools_files, tools_run, tools_sandbox
+from warren.mcp_server import original, prompts, resources, tools_files, tools_run, tools_sandbox
 from warren.mcp_server.answers import Failed, explain, refuse
 from warren.mcp_server.unread import UNREAD, WHY
 from warren.mcp_server.use import Use
@@ -83,6 +83,8 @@ class Answers:
             on_call_tool=self.call_tool,
             on_list_resources=self.list_resources,
             on_list_resource_templates=self.list_templates,
+            on_list_prompts=prompts.list_prompts,
+            on_get_prompt=prompts.get_prompt,
             on_read_resource=self.read_resource,
         )
         # Ours traces requests already, where the operator wants that.
