@@ -20,6 +20,7 @@ from warren.guest.control import Control
 from warren.guest.display import screen
 from warren.guest.executor import Executor, build_executor, conclude
 from warren.guest.failure import Outcome
+from warren.guest.hot_pages import HotPages
 from warren.guest.wire import ProtocolError
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class CellLoop:
         self._base_bytes = checkpoint.resident_bytes()
         self._on_interrupt: Any = signal.default_int_handler
         self._copying = False
+        self._hot_pages = HotPages()
         self._packages = packages.Watch(os.environ)
         os.register_at_fork(after_in_child=self._forked)
 
@@ -140,6 +142,8 @@ class CellLoop:
 
     def _copy(self, header: Header) -> None:
         """Make a frozen copy for the agent, or say why not. In the copy, this returns when it takes over."""
+        # First: what is written to from here on is written before the copy is made, and not in the next cell.
+        self._hot_pages.observe()
         limit = header.get("checkpoint") or None
         private = max(0, checkpoint.resident_bytes() - self._base_bytes)
         about = {"exec": header.get("exec")}
@@ -156,7 +160,9 @@ class CellLoop:
             self._copying = False
         if why is not None:
             self._control.send({**about, "t": "unprotected", "why": why})
-        elif wake is not None:
+        elif wake is None:
+            self._hot_pages.touch()
+        else:
             self._pid = os.getpid()
             self._control.send({"t": "up", "executor": self._executor.name, "woken": True})
 

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from unit.guest.nest import Kernel
 
 LIMIT = 64 * MIB
+COUNT_FAULTS = """
+import resource
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for at in range(0, len(data), 4096): data[at] += 1
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+"""Writes to each page of `data`, and says how many of them had to be made."""
 
 
 @pytest.mark.parametrize(
@@ -142,3 +149,22 @@ def test_files_are_not_rolled_back(kernel: Kernel) -> None:
     kernel.run("open('mark', 'w').write('made'); import os; os._exit(1)")
 
     assert copy.wake().run("open('mark').read()").texts == ["'made'"]
+
+
+def test_what_every_cell_writes_to_is_copied_between_two_of_them(kernel: Kernel) -> None:
+    assert kernel.run("data = bytearray(256 * 4096)", checkpoint=LIMIT).copy is not None
+    ran = [kernel.run(COUNT_FAULTS, checkpoint=LIMIT) for _ in range(6)]
+    faults = [int(one.stdout) for one in ran]
+    copies = [one.copy for one in ran]
+    assert copies[-2] is not None
+
+    assert min(faults[:3]) >= 256
+    assert max(faults[-2:]) < 64
+    assert copies[-2].wake().run("set(data[::4096])").texts == ["{5}"]
+
+
+def test_much_data_that_every_cell_writes_to_is_not_held_twice(kernel: Kernel) -> None:
+    kernel.run("data = bytearray(2048 * 4096)", checkpoint=LIMIT)
+    faults = [int(kernel.run(COUNT_FAULTS, checkpoint=LIMIT).stdout) for _ in range(6)]
+
+    assert min(faults) >= 2048

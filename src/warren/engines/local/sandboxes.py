@@ -186,7 +186,8 @@ class Sandboxes:
         """Remove it, workspace and all."""
         record = self._records.get(params["id"])
         if record is not None:
-            await self._end(record)
+            await self._kill(record)
+            self._remove_group(record)
             self._forget(record)
         return {}
 
@@ -314,22 +315,21 @@ class Sandboxes:
             self._clean_up(record)
 
     async def _end(self, record: Record) -> None:
-        """Kill process 1, and with it everything in the sandbox, and wait until it is gone."""
+        """Kill process 1, and with it everything in the sandbox, and clean up once it is gone."""
+        await self._kill(record)
+        self._clean_up(record)
+
+    async def _kill(self, record: Record) -> None:
         record.state = records.STOPPED if record.state == records.RUNNING else record.state
         ended = self._ended.get(record.id)
         if ended is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._watched[record.id], signal.SIGKILL)
             await ended.wait()
-        self._clean_up(record)
 
     def _clean_up(self, record: Record) -> None:
         """Remove what a sandbox without processes does not need: group, socket, an ephemeral workspace."""
-        if record.group:
-            group = self._cgroups.group(record.group)
-            group.kill()
-            group.remove()
-            record.group = ""
+        self._remove_group(record)
         record.drop_runtime()
         if record.storage == Storage.EPHEMERAL:
             record.drop_workspace()
@@ -339,6 +339,13 @@ class Sandboxes:
             # must not be is that nothing can be removed where room is needed.
             with contextlib.suppress(OSError):
                 record.save()
+
+    def _remove_group(self, record: Record) -> None:
+        if record.group:
+            group = self._cgroups.group(record.group)
+            group.kill()
+            group.remove()
+            record.group = ""
 
     def _forget(self, record: Record) -> None:
         self._records.pop(record.id, None)
