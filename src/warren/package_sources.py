@@ -27,6 +27,7 @@ def build_sources(settings: PackageSettings, tools: Tools, upstream: str = "") -
         python=tuple(_python(settings, tools)),
         is_merged=_find_strategy(settings, tools) == "merge",
         npm=_npm(settings, tools),
+        npm_scopes={} if settings.npm_registry else _npm_scopes(tools),
         hosts=frozenset(host.lower() for host in settings.hosts),
         ca_files=tuple(filter(None, (settings.ca_file, *tools.ca_files))),
         proxy=settings.proxy or tools.proxy or upstream,
@@ -63,14 +64,18 @@ def _find_strategy(settings: PackageSettings, tools: Tools) -> str:
 
 def _npm(settings: PackageSettings, tools: Tools) -> Source:
     url = settings.npm_registry or tools.registry or _NPM_REGISTRY
-    token = settings.npm_token.get_secret_value() if settings.npm_token else _find_token(url, tools)
-    return _source(url, f"Bearer {token}" if token else "")
+    token = settings.npm_token.get_secret_value() if settings.npm_token else ""
+    return _source(url, f"Bearer {token}" if token else _find_credentials(url, tools))
 
 
-def _find_token(url: str, tools: Tools) -> str:
+def _npm_scopes(tools: Tools) -> dict[str, Source]:
+    return {scope: _source(url, _find_credentials(url, tools)) for scope, url in tools.registry_scopes.items()}
+
+
+def _find_credentials(url: str, tools: Tools) -> str:
     place = url.partition(":")[2].rstrip("/") + "/"
-    found = [start for start in tools.registry_tokens if place.startswith(start.rstrip("/") + "/")]
-    return tools.registry_tokens[max(found, key=len)] if found else ""
+    found = [start for start in tools.registry_credentials if place.startswith(start.rstrip("/") + "/")]
+    return tools.registry_credentials[max(found, key=len)] if found else ""
 
 
 def _source(url: str, authorization: str = "", *, is_links: bool = False) -> Source:

@@ -124,6 +124,7 @@ def test_npms_configuration_is_honoured_with_its_token(tmp_path: Path) -> None:
     (tmp_path / "npmrc").write_text(
         "; a comment = no\nregistry=https://npm.example.com/team/\n//npm.example.com/team/:_authToken=abc\n"
         "//other.example.com/:_authToken=no\n//npm.example.com/:_authToken=${NOT_SET}\n"
+        "@corp:registry=https://own.example.com/npm\n//own.example.com/:_auth=YTpi\n"
     )
     sources = build(tmp_path)
     chosen = build(tmp_path, npm_config_registry="https://env.example.com/")
@@ -132,6 +133,9 @@ def test_npms_configuration_is_honoured_with_its_token(tmp_path: Path) -> None:
     assert (sources.npm.url, sources.npm.authorization) == ("https://npm.example.com/team/", "Bearer abc")
     assert chosen.npm is not None
     assert (chosen.npm.url, chosen.npm.authorization) == ("https://env.example.com/", "")
+    scopes = {scope: (each.url, each.authorization) for scope, each in sources.npm_scopes.items()}
+    assert scopes == {"@corp": ("https://own.example.com/npm/", "Basic YTpi")}
+    assert build(tmp_path, WARREN_PACKAGES_NPM_REGISTRY="https://x.example.com/").npm_scopes == {}
 
 
 @pytest.mark.parametrize("text", ["[global\n", "index-url", "\x00", "[[index]]\nurl = 7\n", "[index]\nurl = []"])

@@ -87,7 +87,7 @@ class Catalog:
 
     async def npm(self, name: str, turn: Turn) -> tuple[Page, Source]:
         """Return what the registry says of a package. Raises Unfetched and Overloaded."""
-        source = self._sources.npm
+        source = self._sources.npm_scopes.get(name.partition("/")[0], self._sources.npm)
         if source is None or source.path is not None:
             raise Unfetched("there is no npm registry here: the operator names one in packages.npm_registry")
         url = source.url + quote(name, safe="@")

@@ -77,7 +77,7 @@ class Fetcher:
 
     def __init__(self, sources: PackageSources) -> None:
         self._sources = sources
-        named = (*sources.python, *((sources.npm,) if sources.npm else ()))
+        named = (*sources.python, *((sources.npm,) if sources.npm else ()), *sources.npm_scopes.values())
         self._trusted = {source.origin[1:] for source in named if source.path is None}
         self.page_s = _PAGE_S
         self._clients: dict[str, httpx.AsyncClient] = {}

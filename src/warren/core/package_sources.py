@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from warren.domain import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 _SEPARATORS = re.compile(r"[-_.]+")
@@ -43,6 +47,8 @@ class PackageSources:
     is_merged: bool = False
     """Whether the files of all indexes count; else those of the first that has a project, and of what is links."""
     npm: Source | None = None
+    npm_scopes: Mapping[str, Source] = field(default_factory=dict)
+    """Where packages of a scope are, and nowhere else: `@scope`."""
     hosts: frozenset[str] = frozenset()
     """Where else an index may lead to, also if their addresses are not public."""
     ca_files: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _MAX_FILE = 1 << 20
+_NPM_CREDENTIALS = {"_authToken": "Bearer", "_auth": "Basic"}
 _UV_MERGES = "unsafe-best-match"
 """What uv calls it to take the best version of any index."""
 
@@ -32,8 +33,10 @@ class Tools:
     find_links: list[str] = field(default_factory=list)
     no_index: bool = False
     registry: str = ""
-    registry_tokens: dict[str, str] = field(default_factory=dict)
-    """By what the address begins with, without its scheme: `//host/path/`."""
+    registry_scopes: dict[str, str] = field(default_factory=dict)
+    """Registries of scopes: `@scope`."""
+    registry_credentials: dict[str, str] = field(default_factory=dict)
+    """The header's value, by what the address begins with, without its scheme: `//host/path/`."""
     ca_files: list[str] = field(default_factory=list)
     proxy: str = ""
 
@@ -170,8 +173,12 @@ def _read_npm(found: Tools, environ: Mapping[str, str], etc: str) -> None:
                 found.registry = found.registry or value
             elif key == "cafile":
                 _extend(found.ca_files, [value])
-            elif key.startswith("//") and key.endswith(":_authToken"):
-                found.registry_tokens.setdefault(key.removesuffix(":_authToken"), value)
+            elif key.startswith("@") and key.endswith(":registry"):
+                found.registry_scopes.setdefault(key.removesuffix(":registry").lower(), value)
+            elif key.startswith("//"):
+                place, _, what = key.rpartition(":")
+                if what in _NPM_CREDENTIALS:
+                    found.registry_credentials.setdefault(place, f"{_NPM_CREDENTIALS[what]} {value}")
 
 
 def _read(path: str) -> str:

@@ -362,6 +362,28 @@ def test_npm_packages_are_checked_and_kept_too(tmp_path: Path) -> None:
     run(body)
 
 
+def test_packages_of_a_scope_come_from_its_registry_and_no_other_is_told_their_names(tmp_path: Path) -> None:
+    async def body() -> None:
+        with shelving() as own, shelving() as public:
+            path = own.put_npm("@corp/tool", "1.0.0")
+            public.put_npm("@corp/tool", "99.0.0")
+            public.put_npm("@corp/other", "99.0.0")
+            public.put_npm("tool", "2.0.0")
+            scopes = {"@corp": Source(url=own.npm_url)}
+            async with mirroring(tmp_path, public, npm_scopes=scopes) as mirror:
+                page = json.loads((await mirror.ask("/npm/@corp%2ftool")).body)
+                file = await mirror.ask(page["versions"]["1.0.0"]["dist"]["tarball"])
+                other = await mirror.ask("/npm/@corp/other")
+                plain = await mirror.ask("/npm/tool")
+
+        assert list(page["versions"]) == ["1.0.0"]
+        assert file.body == own.files[path]
+        assert (other.status, plain.status) == (404, 200)
+        assert public.asked == ["/npm/tool"]
+
+    run(body)
+
+
 def test_the_indexes_that_this_host_is_configured_for_are_read(tmp_path: Path) -> None:
     settings = Settings.load({**os.environ, "WARREN_DATA_DIR": str(tmp_path)}, folder=str(tmp_path))
     sources = build_sources(settings.packages, settings.read_tools())
