@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from warren.render import pptx_seat as seat
-from warren.render.pptx_fill import colour, effects, text_fill
+from warren.render.pptx_fill import colour, effects, line, text_fill
 from warren.render.pptx_scripts import untied
 from warren.render.pptx_spacing import completed, spread
 from warren.render.pptx_xml import clamped, element, finite, plain
@@ -126,7 +126,8 @@ def _run_style(run: Run, page: Page, box: Box, alpha: float, largest: float, *, 
     return element(
         "a:rPr",
         attributes,
-        text_fill(run.fill, box, alpha),
+        None if run.outline is None else line(run.outline, page.scale),
+        element("a:noFill") if run.is_hollow else text_fill(run.fill, box, alpha),
         None if is_break else effects(run.shadow, page.scale, alpha),
         element("a:highlight", None, colour(run.highlight)) if run.highlight and not is_break else None,
         *_families(run),

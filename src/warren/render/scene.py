@@ -133,6 +133,9 @@ class Run:
     underline: bool = False
     strike: bool = False
     fill: Fill = Colour(0, 0, 0)
+    outline: Stroke | None = None
+    is_hollow: bool = False
+    """Only its outline is painted."""
     highlight: Colour | None = None
     spacing: float = 0.0
     """Between characters, CSS pixels: what the page asks for and what locks the width."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from warren.render import scene_css as css
-from warren.render.scene import Colour, Fill, Gradient, Run, Shadow
+from warren.render.scene import Colour, Fill, Gradient, Run, Shadow, Stroke
 from warren.render.scene_fonts import Face, Painted, advance, covers, face_of, office_weight, office_width
 from warren.render.scene_gradients import gradient, layers, linear_part
 from warren.render.scene_scripts import font_key, is_east_asian, kind
@@ -27,6 +27,7 @@ _NARROWEST, _WIDEST = -0.2, 2.0
 # From this part of the size on, a gap between letters is read as a space between words.
 _WORD_GAP = 0.2
 _MOST_SPACES = 200
+_CLEAR = 0.02
 _WORDS = re.compile(r"\S*\s+|\S+")
 
 
@@ -220,9 +221,24 @@ def base_run(node: Node, size: float) -> Run:
         underline="underline" in lines,
         strike="line-through" in lines,
         fill=fill_of(node),
+        outline=_outline(node),
+        is_hollow=_outline(node) is not None and _is_clear(node),
         link=link_of(node),
         shadow=_shadow(node),
     )
+
+
+def _outline(node: Node) -> Stroke | None:
+    width, paint = node.px("-webkit-text-stroke-width"), css.colour(node.css("-webkit-text-stroke-color"))
+    if node.is_svg or width <= 0 or paint is None or paint.alpha * node.opacity <= _CLEAR:
+        return None
+    return Stroke(width, css.faded(paint, node.opacity))
+
+
+def _is_clear(node: Node) -> bool:
+    """Whether text is not filled, and nothing shines through it."""
+    paint = css.colour(node.css("-webkit-text-fill-color")) or css.colour(node.css("color"))
+    return paint is not None and paint.alpha < _CLEAR and _ground(node) is None
 
 
 def _inherited_lines(node: Node) -> list[str]:
@@ -241,7 +257,7 @@ def fill_of(node: Node) -> Fill:
     paint = css.colour(node.css(name)) or css.colour(node.css("color")) or Colour(0, 0, 0)
     if node.is_svg:
         paint = css.faded(paint, css.number(node.css("fill-opacity"), 1.0))
-    if paint.alpha < 0.02:
+    if paint.alpha < _CLEAR:
         clipped = _clipped_to_text(node)
         if clipped is not None:
             return clipped

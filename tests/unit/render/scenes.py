@@ -118,6 +118,7 @@ def texts() -> list[Item]:
         run(" link", 40, link="https://example.com/?a=b&c", underline=True, fill=RED),
         run(" high", 40, highlight=Colour(255, 255, 0), strike=True),
         run(" faded", 40, fill=FADE, spacing=2.5, weight=800, family="Inter Extra Bold", italic=True),
+        run(" hollow", 40, outline=Stroke(2, BLUE), is_hollow=True),
         run(" jump", 40, link="#slide-2", shadow=Shadow(1, 2, 3, 0, GREY)),
         y=200,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unit.render.snapshots import Element, box, built, lines, raw_of, span, text
-from warren.render.scene import RAISED, Colour, Gradient, Paragraph, Slide, TextBox
+from warren.render.scene import RAISED, Colour, Gradient, Paragraph, Slide, Stroke, TextBox
 from warren.render.scene_build import build_slide
 from warren.render.scene_fonts import Painted
 from warren.render.scene_scripts import kinds
@@ -167,6 +167,15 @@ def test_a_sign_that_is_asked_for_as_an_emoji_is_painted_as_one() -> None:
         raw.fonts[key] = fonts
     runs = boxes(build_slide(raw))[0].paragraphs[0].runs
     assert [run.text for run in runs if "Emoji" in run.family] == ["\u26a0\ufe0f"]
+
+
+def test_text_that_is_only_outlined_has_its_outline_and_the_colour_of_it_for_programs_without() -> None:
+    stroke = {"_webkit_text_stroke_width": "2px", "_webkit_text_stroke_color": "rgb(1, 2, 3)"}
+    hollow = box(0, 0, 300, 24, text(0, 0, "hollow"), **stroke, **_ink("rgba(0, 0, 0, 0)"))
+    filled = box(0, 40, 300, 24, text(0, 40, "filled"), **stroke)
+    first, second = (one.paragraphs[0].runs[0] for one in boxes(built(hollow, filled)))
+    assert (first.outline, first.is_hollow, first.fill) == (Stroke(2, Colour(1, 2, 3)), True, Colour(1, 2, 3))
+    assert (second.outline, second.is_hollow) == (Stroke(2, Colour(1, 2, 3)), False)
 
 
 def test_turned_text_is_measured_upright_and_turned_back() -> None:
