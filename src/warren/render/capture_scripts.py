@@ -95,18 +95,23 @@ function(most) {
     const number = value => typeof value === 'number' ? value
       : value && typeof value === 'object' ? (value.y ?? value.value ?? null)
       : typeof value === 'string' && value !== '' && isFinite(value) ? Number(value) : null;
+    // Columns and lines over one axis; PowerPoint has those in one chart, too.
+    const combined = (types, axes, lying) => types.size === 2 && types.has('bar') && types.has('line') && !lying
+      && new Set(axes.map(axis => axis || 0)).size === 1;
     const chartjs = () => {
       const chart = window.Chart && window.Chart.getChart && window.Chart.getChart(this);
       if (!chart) return null;
       const options = chart.options || {}, plugins = options.plugins || {}, sets = chart.data.datasets || [];
-      const types = new Set(sets.map(one => one.type || chart.config.type));
-      if (types.size !== 1) return null;
+      const own_type = one => one.type || chart.config.type;
+      const types = new Set(sets.map(own_type));
+      if (types.size !== 1 && !combined(types, sets.map(one => one.yAxisID), options.indexAxis === 'y')) return null;
       const scales = Object.values(options.scales || {});
       const drawn = at => {
         const own = (chart.getDatasetMeta(at).dataset || {}).options || sets[at];
         return {shown: chart.isDatasetVisible(at), fill: own.fill, backgroundColor: own.backgroundColor};
       };
-      const type = [...types][0], across = options.indexAxis === 'y' ? 'x' : type === 'radar' ? 'r' : 'y';
+      const type = types.size > 1 ? 'bar' : [...types][0];
+      const across = options.indexAxis === 'y' ? 'x' : type === 'radar' ? 'r' : 'y';
       const axis = Object.values(chart.scales || {}).find(one => one.axis === across) || {};
       const lying = type === 'scatter' ? Object.values(chart.scales || {}).find(one => one.axis === 'x') : null;
       const ticks = axis.ticks || [], lines = (axis.options && axis.options.grid) || {};
@@ -135,7 +140,8 @@ function(most) {
           .map(([one, own]) => ({
           name: text(one.label), values: one.data.slice(0, 500).map(number),
           xs: one.data.slice(0, 500).map(value => value && typeof value === 'object' ? value.x : null),
-          filled: !!own.fill, colour: paint(/line|radar/.test(type) ? one.borderColor : one.backgroundColor),
+          filled: !!own.fill, as: own_type(one),
+          colour: paint(/line|radar/.test(own_type(one)) ? one.borderColor : one.backgroundColor),
           lined: type !== 'scatter' || !!one.showLine, marker: part.options ? 2 * part.options.radius : 6,
           area: own.fill ? paint(own.backgroundColor) : null, smooth: one.tension > 0,
           edge: round && part.options && part.options.borderWidth > 0 ? paint(part.options.borderColor) : null,
@@ -186,8 +192,9 @@ function(most) {
       if (!chart) return null;
       const option = chart.getOption(), sets = option.series || [], palette = option.color || [];
       const types = new Set(sets.map(one => one.type));
-      if (types.size !== 1 || !/^(bar|line|pie|scatter|radar)$/.test([...types][0])) return null;
-      const type = [...types][0];
+      const mixed = combined(types, sets.map(one => one.yAxisIndex), (option.yAxis || []).some(one => one.data));
+      if ((types.size !== 1 && !mixed) || !/^(bar|line|pie|scatter|radar)$/.test([...types][0])) return null;
+      const type = mixed ? 'bar' : [...types][0];
       if (type === 'radar') return net(chart, option, sets, palette);
       const axis = [...(option.xAxis || []), ...(option.yAxis || [])].find(one => one.type === 'category' || one.data);
       const horizontal = !!axis && (option.yAxis || []).includes(axis);
@@ -231,7 +238,7 @@ function(most) {
           values: data(one).map(value => number(type === 'scatter' && Array.isArray(value) ? value[1] : value)),
           xs: data(one).map(value => Array.isArray(value) ? value[0] : null), filled: !!one.areaStyle,
           colour: paint((one.itemStyle && one.itemStyle.color) || palette[at % palette.length]),
-          lined: type !== 'scatter', marker: typeof one.symbolSize === 'number' ? one.symbolSize : 10,
+          as: one.type, lined: type !== 'scatter', marker: typeof one.symbolSize === 'number' ? one.symbolSize : 10,
           smooth: !!one.smooth, opacity: (one.areaStyle && one.areaStyle.opacity) ?? 0.7,
           colours: type === 'pie'
             ? data(one).map(

@@ -22,7 +22,7 @@ from pptx.enum.chart import (
 from pptx.util import Pt
 from xlsxwriter import Workbook  # type: ignore[import-untyped]
 
-from warren.render.pptx_chart_edges import edge
+from warren.render.pptx_chart_lines import edge, lift
 from warren.render.pptx_xml import clamped, finite, plain
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ def _dress(chart: Any, value: Chart, page: Page) -> None:
         _axes(chart, value)
     if value.kind == "area":
         edge(chart, value.series)
+    if value.kind == "column":
+        lift(chart, value.series)
     if value.plot is not None:
         place_plot(chart, value.plot)
     if value.kind == "doughnut":

@@ -228,6 +228,8 @@ class Series:
     line: Colour | None = None
     """Along the edge of an area, or between the parts of a pie."""
     is_smooth: bool = False
+    is_line: bool = False
+    """A line over the columns of the others."""
     has_line: bool = True
     """Whether the points of a scatter chart are joined."""
     marker: float = 0.0

@@ -159,7 +159,8 @@ def _series(kind: str, said: dict[str, Any], count: int, at: int) -> Series | No
         fill=fill,
         fills=fills,
         line=line,
-        is_smooth=said.get("smooth") is True and kind == "line",
+        is_smooth=said.get("smooth") is True and (kind == "line" or said.get("as") == "line"),
+        is_line=kind == "column" and said.get("as") == "line",
         has_line=kind != "scatter" or said.get("lined") is True,
         marker=min(max(_number(said.get("marker")) or 0.0, 0.0), 72.0),
     )

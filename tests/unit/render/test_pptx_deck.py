@@ -158,6 +158,18 @@ def test_the_line_on_an_area_is_a_line_of_the_same_numbers_without_a_name_in_the
     assert len(list(plain.plots)) == 1
 
 
+def test_lines_over_columns_are_lines_over_columns() -> None:
+    first, second = scenes.chart().series
+    mixed = scenes.chart(series=(first, replace(second, is_line=True, is_smooth=True)), legend="top", low=0, high=9)
+    chart = opened(scenes.deck([mixed])).slides[0].shapes[0].chart
+    columns, lines = chart.plots
+    assert [[each.name for each in plot.series] for plot in (columns, lines)] == [["x"], ["y"]]
+    assert (chart.element.xpath(".//c:lineChart/c:ser/c:smooth/@val"), chart.value_axis.maximum_scale) == (["1"], 9)
+    assert not chart.element.xpath(".//c:legendEntry")
+    alone = scenes.chart(series=(replace(first, is_line=True),))
+    assert len(list(opened(scenes.deck([alone])).slides[0].shapes[0].chart.plots)) == 1
+
+
 def test_points_are_joined_only_where_the_page_joins_them_and_both_axes_are_its_own() -> None:
     series = tuple(replace(each, xs=(-1, 2, 3), has_line=False, marker=14) for each in scenes.chart().series)
     drawn = scenes.chart("scatter", series=series, low=0.0, high=9.0, x_low=-3.0, x_high=6.0, x_step=3.0)

@@ -250,6 +250,11 @@ def test_a_net_and_points_have_the_axes_and_the_paint_of_the_page() -> None:
     assert isinstance(net, Chart)
     assert (net.kind, net.has_ticks, net.title_is_left) == ("radar", False, True)
     assert (net.series[0].fill, net.series[0].line) == (Colour(0, 0, 255, 0.3), Colour(0, 0, 255))
+    drawn = [{"values": [1], "as": "bar"}, {"values": [2], "as": "line"}]
+    raw.charts[2] = {"type": "bar", "labels": ["a"], "series": drawn}
+    both = build_slide(raw).items[0]
+    assert isinstance(both, Chart)
+    assert [each.is_line for each in both.series] == [False, True]
     points = {"values": [1, 2], "xs": [-1, 4], "lined": False, "marker": 1e9}
     raw.charts[2] = {"type": "scatter", "series": [points], "x_low": -2, "x_high": 4, "x_step": 2}
     cloud = build_slide(raw).items[0]
