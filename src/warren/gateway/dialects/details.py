@@ -41,7 +41,7 @@ def parse_body(model: type[T], raw: bytes) -> T:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as exc:
         if not raw.strip():
-            raise Refused(422, [_error("missing", ["body"], "Field required", None)]) from None
+            raise Refused(422, [missing(["body"])]) from None
         detail = _error("json_invalid", ["body", exc.pos], "JSON decode error", {}) | {"ctx": {"error": exc.msg}}
         raise Refused(422, [detail]) from None
     try:
@@ -112,5 +112,22 @@ def reply(status: int, detail: object, headers: Mapping[str, str] | None = None)
     return Response(dump({"detail": detail}), status, dict(headers or {}), "application/json")
 
 
-def _error(kind: str, where: list[object], message: str, value: object) -> dict[str, Any]:
+def too_long(where: list[str], value: object, most: int) -> dict[str, Any]:
+    """Say of a text what pydantic would."""
+    said = f"String should have at most {most} characters"
+    return _error("string_too_long", where, said, value) | {"ctx": {"max_length": most}}
+
+
+def too_large(field: str, value: float, most: float) -> dict[str, Any]:
+    """Say of a number what pydantic would."""
+    said = f"Input should be less than or equal to {most}"
+    return _error("less_than_equal", ["body", field], said, value) | {"ctx": {"le": most}}
+
+
+def missing(where: list[str]) -> dict[str, Any]:
+    """Say of a field what pydantic would."""
+    return _error("missing", where, "Field required", None)
+
+
+def _error(kind: str, where: Sequence[object], message: str, value: object) -> dict[str, Any]:
     return {"type": kind, "loc": where, "msg": message, "input": value}

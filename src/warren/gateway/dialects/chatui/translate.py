@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.executions import NewExecution
 from warren.domain import Cause, Echo, ExecKind, Keep
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import Refused, too_large
 from warren.gateway.dialects.named_files import guess_type
 
 if TYPE_CHECKING:
@@ -68,15 +68,7 @@ def find_faults(body: Execute, settings: ChatuiSettings) -> list[dict[str, Any]]
     """List what is wrong with a program by the operator's choices, as what is wrong with its fields is listed."""
     faults = []
     if body.timeout is not None and body.timeout > settings.max_timeout_s:
-        faults.append(
-            {
-                "type": "less_than_equal",
-                "loc": ["body", "timeout"],
-                "msg": f"Input should be less than or equal to {settings.max_timeout_s}",
-                "input": body.timeout,
-                "ctx": {"le": settings.max_timeout_s},
-            }
-        )
+        faults.append(too_large("timeout", body.timeout, settings.max_timeout_s))
     packages, files = body.pip_packages or [], body.files or []
     if packages and not settings.allow_pip:
         faults.append(_value_error("pip_packages", "Pip installations are disabled", packages))

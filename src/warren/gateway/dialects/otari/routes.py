@@ -12,10 +12,10 @@ from warren.core.sandboxes import NewSandbox
 from warren.domain import Storage
 from warren.errors import Conflict, NotFound, Overloaded, QuotaExceeded
 from warren.gateway.dialects import details
-from warren.gateway.dialects.details import Refused, list_errors
+from warren.gateway.dialects.details import Refused, list_errors, too_large
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.otari import anthropic, editor, routes_files, routes_tools, schemas, translate
-from warren.gateway.dialects.otari.sessions import session_id, too_large, unknown, using
+from warren.gateway.dialects.otari.sessions import session_id, unknown, using
 from warren.gateway.large import answer_with
 from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.problems import retry_after

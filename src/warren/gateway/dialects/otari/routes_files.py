@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from warren.domain import MIB
 from warren.errors import Conflict, InvalidRequest, NotFound, TooLarge
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import Refused, missing
 from warren.gateway.dialects.multipart import Form
 from warren.gateway.dialects.otari import schemas, translate
-from warren.gateway.dialects.otari.sessions import missing, using
+from warren.gateway.dialects.otari.sessions import using
 from warren.gateway.operations import Answer, Operation, json_reply
 from warren.gateway.transfers import Streamed, Upload
 from warren.records import Scope

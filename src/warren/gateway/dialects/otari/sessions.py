@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warren.errors import NotFound, SandboxLost
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import Refused, too_long
 from warren.gateway.operations import SANDBOX_ID
 from warren.records import Scope
 
@@ -44,30 +44,3 @@ async def using(call: Call, scope: Scope = Scope.RUN) -> AsyncIterator[Place]:
         except (NotFound, SandboxLost):
             raise unknown(session) from None
         yield place
-
-
-def too_long(where: list[str], value: object, most: int) -> dict[str, Any]:
-    """Say of a text what pydantic would."""
-    return {
-        "type": "string_too_long",
-        "loc": where,
-        "msg": f"String should have at most {most} characters",
-        "input": value,
-        "ctx": {"max_length": most},
-    }
-
-
-def too_large(field: str, value: int, most: int) -> dict[str, Any]:
-    """Say of a number what pydantic would."""
-    return {
-        "type": "less_than_equal",
-        "loc": ["body", field],
-        "msg": f"Input should be less than or equal to {most}",
-        "input": value,
-        "ctx": {"le": most},
-    }
-
-
-def missing(where: list[str]) -> dict[str, Any]:
-    """Say of a field what pydantic would."""
-    return {"type": "missing", "loc": where, "msg": "Field required", "input": None}
