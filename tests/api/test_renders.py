@@ -135,7 +135,7 @@ def test_fields_that_chatui_does_not_know_are_refused(client: httpx.Client) -> N
 
 
 def test_a_render_in_the_background_is_followed_and_its_result_kept(rendering: Served, client: httpx.Client) -> None:
-    deck = f"{_DECK}<script>nowhere()</script><img src=https://example.com/a.png><img src=file:///a.png>"
+    deck = f"{_DECK}<script>nowhere()</script><iframe src=https://example.com/></iframe><img src=file:///a.png>"
     begun = client.post("/api/v1/renders", json={"html": deck, "editable": True, "name": "deck", "background": True})
     assert begun.status_code == 202, begun.text
     where = begun.headers["location"]
@@ -146,7 +146,7 @@ def test_a_render_in_the_background_is_followed_and_its_result_kept(rendering: S
 
     shown = client.get(where).json()
     assert (shown["status"], shown["slides"], shown["degraded"], shown["error"]) == ("done", 2, [], None)
-    missing = {"assets/dot.png", "https://example.com/a.png", "file:///a.png"}
+    missing = {"assets/dot.png", "https://example.com/", "file:///a.png"}
     assert {each["url"] for each in shown["missing"]} == missing
     assert shown["script_errors"] == ["ReferenceError: nowhere is not defined (line 1)"]
     assert json.loads(events[-2].partition("data: ")[2]) == shown

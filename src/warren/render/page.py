@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import re
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ MAX_REQUESTS = 5000
 """Of one deck, answered and refused together; what comes later gets no answer."""
 _MAX_NOTED = 50
 _NOTED_LENGTH = 180
+_FRAMED = re.compile(r"Framing '([^']{1,400})")
 _LOADING_S = 30.0
 _ANSWERING_S = 2.0
 _SCRIPTS = [
@@ -74,6 +76,7 @@ class Page:
         session.on("Page.frameStoppedLoading", self._stopped)
         session.on("Page.frameNavigated", self._navigated)
         session.on("Runtime.exceptionThrown", self._thrown)
+        session.on("Log.entryAdded", self._logged)
         session.on("Network.requestWillBeSent", self._began)
         session.on("Network.loadingFinished", self._ended)
         session.on("Network.loadingFailed", self._refused)
@@ -115,6 +118,7 @@ class Page:
         return [
             ("Page.enable", {}),
             ("Runtime.enable", {}),
+            ("Log.enable", {}),
             ("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0}),
             ("Emulation.setDeviceMetricsOverride", metrics),
             ("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}),
@@ -149,9 +153,15 @@ class Page:
 
     def _refused(self, params: dict[str, Any]) -> None:
         # Files of somebody's disk and what the policy forbids; all else came here to be answered, and was noted then.
-        if params.get("blockedReason") in {"other", "csp"} or params.get("errorText") == "net::ERR_BLOCKED_BY_CSP":
+        if params.get("blockedReason") in {"other", "csp"}:
             self._note_missing(self._under_way.get(params["requestId"], ""))
         self._ended(params)
+
+    def _logged(self, params: dict[str, Any]) -> None:
+        # WHY from the log: of a page in a frame that the policy forbids nothing else is said.
+        framed = _FRAMED.match(str(params.get("entry", {}).get("text", "")))
+        if framed is not None:
+            self._note_missing(framed[1])
 
     def _ended(self, params: dict[str, Any]) -> None:
         self._under_way.pop(params["requestId"], None)
