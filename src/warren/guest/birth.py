@@ -17,6 +17,8 @@ CONTROL_FD = 3
 _OUT_OF_THE_WAY = 16
 # Python ignores the last two and turns them into exceptions.
 _KEPT_SIGNALS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
+_environment: dict[str, str] = {}
+"""What it was made last, here or in the process that this is a fork of; no user code has run since."""
 _SIGNALS = tuple(int(number) for number in signal.valid_signals() - _KEPT_SIGNALS)
 
 
@@ -46,6 +48,10 @@ def become(env: dict[str, str], cwd: str, fds: Sequence[int]) -> None:
 
 def set_environment(env: dict[str, str]) -> bool:
     """Make it exactly `env`, touching only what differs; says whether anything did."""
+    if env == _environment:
+        return False
+    _environment.clear()
+    _environment.update(env)
     gone = os.environ.keys() - env.keys()
     different = [name for name, value in env.items() if os.environ.get(name) != value]
     for name in gone:
@@ -66,7 +72,7 @@ def _let_signals_through() -> None:
     """Forget what was held back until now: it was sent to a nursery, not to what this is from now on."""
     while _signal.sigtimedwait(_SIGNALS, 0) is not None:
         pass
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
 def _place(fds: Sequence[int]) -> None:

@@ -140,7 +140,8 @@ def _mask(_context: Context, paths: Sequence[str]) -> None:
 def _make_read_only(_context: Context, paths: Sequence[str]) -> None:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            mounts.make_readonly(path)
+            # Each gets a mount of its own: none of them is the top of one.
+            mounts.bind(path, path)
 
 
 def _tmpfs(context: Context, target: str, size_bytes: int, inodes: int) -> None:

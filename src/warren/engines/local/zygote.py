@@ -7,6 +7,7 @@ talks to it. Its children do not need it: a zygote that dies is replaced, and th
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` wraps it, and makes enumeration members all the time
 import contextlib
 import errno
 import gc
@@ -139,7 +140,7 @@ def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
     """Contain ourselves, then be the agent. Never returns: whatever goes wrong ends the process."""
     sock = None
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         # WHY: 0 to 2 stay taken, or descriptors that arrive would get these numbers.
         forking.close_all_but((0, 1, 2, boot_fd, mapped))
         sock = socket.socket(fileno=boot_fd)
