@@ -123,11 +123,7 @@ class Follower:
         missing = result.stdout_bytes + result.stderr_bytes - self._printed
         if missing <= 0:
             return code
-        print(
-            f"warren: {missing:,} bytes of its output are missing above: it wrote faster than they were read; "
-            "let it write to a file and fetch that with `warren sandbox cp`",
-            file=sys.stderr,
-        )
+        print(report.explain_gap(missing, "`warren sandbox cp`"), file=sys.stderr)
         # A person sees the sentence; a program that gets a part of what it waits for must not take it for all.
         return code if os.isatty(1) else code or EXIT_FAILED
 

@@ -112,11 +112,7 @@ class LiveOutput:
         """Say how much of the output was never printed, if any: a program does not wait for a slow reader."""
         missing = result.stdout_bytes + result.stderr_bytes - self._printed
         if missing > 0:
-            print(
-                f"warren: {missing:,} bytes of its output are missing above: it wrote faster than they were read; "
-                "let it write to a file and fetch that with --output",
-                file=sys.stderr,
-            )
+            print(report.explain_gap(missing, "--output"), file=sys.stderr)
 
 
 async def write_patiently(fd: int, data: bytes) -> None:

@@ -82,6 +82,14 @@ def explain(result: Ended) -> str | None:
     return f"{line}\n{result.hint}" if result.hint and result.cause != Cause.INTERRUPTED else line
 
 
+def explain_gap(missing: int, way: str) -> str:
+    """Say how much of its output was never printed, and the way to have all of it."""
+    return (
+        f"warren: {missing:,} bytes of its output are missing above: it wrote faster than they were read; "
+        f"let it write to a file and fetch that with {way}"
+    )
+
+
 def as_json(result: ExecResult) -> dict[str, Any]:
     """Build plain JSON of a result; bytes that are no text are replaced, and the true sizes stand beside them."""
     return {
