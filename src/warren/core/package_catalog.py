@@ -13,11 +13,13 @@ from anyio import to_thread
 
 from warren.core import package_npm, package_python
 from warren.core.package_fetch import MAX_PAGE, Unfetched
+from warren.core.package_missing import Missing
 
 if TYPE_CHECKING:
     from warren.core.package_pages import Page, Pages, Turn
     from warren.core.package_python import File
     from warren.core.package_sources import PackageSources, Source
+    from warren.core.package_store import PackageStore
 
     _Said = tuple[list[File], str, bool]
     """Files, what changes with them, and whether the index could not be asked whether it still says so."""
@@ -52,21 +54,28 @@ class Project:
 class Catalog:
     """Asks the indexes."""
 
-    def __init__(self, sources: PackageSources, pages: Pages) -> None:
+    def __init__(self, sources: PackageSources, pages: Pages, store: PackageStore) -> None:
         self._sources = sources
         self._pages = pages
+        self._missing = Missing(store, sources.page_s)
 
     async def python(self, project: str, turn: Turn) -> Project:
         """Put together what the Python indexes have. Raises Unfetched and Overloaded."""
         said: list[_Said | None] = [None] * len(self._sources.python)
         failures: list[Unfetched] = []
+        missing: list[Source] = []
 
         async def ask(at: int, source: Source) -> bool:
             """Say whether it has the project, or may have it and cannot be asked."""
+            if self._missing.is_fresh(source, project):
+                return False
             try:
                 said[at] = await self._ask(source, project, turn)
             except Unfetched as error:
                 if error.is_missing:
+                    missing.append(source)
+                    return False
+                if error.is_down and await self._missing.was(source, project):
                     return False
                 failures.append(error)
             return True
@@ -82,6 +91,9 @@ class Catalog:
         pages = [(source, page[0]) for source, page in zip(self._sources.python, said, strict=True) if page and page[0]]
         if not pages:
             raise failures[0] if failures else Unfetched(f"no package index has {project}", is_missing=True)
+        for source in missing:
+            if source.path is None:
+                await self._missing.remember(source, project)
         stamp = hashlib.sha256("\n".join(page[1] if page else "" for page in said).encode()).hexdigest()[:32]
         return Project(pages, stamp, bool(failures) or any(page[2] for page in said if page))
 

@@ -94,7 +94,7 @@ class PackageIndex:
             await to_thread.run_sync(self._store.open)
             self._fetcher = Fetcher(sources)
             self._downloads = Downloads(self._store, sources.file_bytes, self._tasks)
-            self._catalog = Catalog(sources, Pages(self._store, self._fetcher, sources.page_s))
+            self._catalog = Catalog(sources, Pages(self._store, self._fetcher, sources.page_s), self._store)
             self._rendered = Rendered(self._folder)
             self._large = Gate(
                 "large pages of package indexes", places=2, waiting=1024, wait_s=_LARGE_S, on_refused=_nothing

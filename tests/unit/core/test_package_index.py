@@ -274,6 +274,34 @@ def test_a_project_is_of_the_first_index_that_has_it_and_nobody_else_is_told_its
     run(body)
 
 
+def test_an_index_that_is_away_does_not_take_along_what_another_has_and_it_had_not(tmp_path: Path) -> None:
+    async def body() -> None:
+        with shelving() as own, shelving() as public:
+            public.put("public", "1.0")
+            public.put("later", "1.0")
+            public.max_age = None
+            sources = (Source(url=own.url), Source(url=public.url))
+            async with mirroring(tmp_path, *sources, page_s=1000.0) as mirror:
+                online = await mirror.download("public")
+                # Asked once, and not again for the file.
+                asked = own.count("/simple/public/")
+            async with mirroring(tmp_path / "new", *sources) as mirror:
+                made_up = await mirror.ask("/pypi/simple/made-up/", **JSON)
+            own.down = public.down = True
+            async with mirroring(tmp_path, *sources) as mirror:
+                offline = await mirror.download("public")
+                unknown = await mirror.ask("/pypi/simple/later/", **JSON)
+
+        assert (online.status, asked) == (200, 1)
+        assert offline.body == online.body
+        assert unknown.status == 502
+        # Of what nobody has, nothing is written.
+        assert made_up.status == 404
+        assert os.listdir(tmp_path / "new" / "pages") == []
+
+    run(body)
+
+
 def test_one_who_downloads_much_and_slowly_keeps_nobody_else_waiting(tmp_path: Path) -> None:
     async def body() -> None:
         with shelving() as shelf:
