@@ -172,6 +172,7 @@ class Page:
             self._pseudo = self._rare(self._nodes.get("pseudoType"))
             self._sources = self._rare(self._nodes.get("currentSourceURL"))
             self._boxes = self._text_boxes(document["textBoxes"])
+            self._at = {number: index for index, number in enumerate(self._nodes["backendNodeId"])}
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
             message = "the browser's snapshot cannot be read"
             raise SnapshotError(message) from error
@@ -217,7 +218,7 @@ class Page:
     def hidden_text(self, backend: int, name: str) -> str:
         """Return the text of the first element of that name in a node, shown or not; empty where there is none."""
         try:
-            start = self._nodes["backendNodeId"].index(backend)
+            start = self._at[backend]
             names, values = self._nodes["nodeName"], self._nodes["nodeValue"]
             inside, owners, found = {start}, set[int](), list[str]()
             for index in range(start + 1, self._count):
