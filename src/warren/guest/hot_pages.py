@@ -15,6 +15,8 @@ MAX_PAGES = 1024
 _FIRST, _LAST = 3, 4
 """The checkpoints before which we look: first cells load things, and who runs one may never run another."""
 _MAX_MAPPING = 128 << 20
+_MAX_SEEN = 256 << 20
+"""Beyond that, looking takes longer than it will ever save."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENTRY_BYTES = 8
 _KINDS = 0xA1 << 56
@@ -76,6 +78,8 @@ class _View:
                 if mode == b"rw-p" and size <= _MAX_MAPPING:
                     self._spans.append((first, at, size // _PAGE * _ENTRY_BYTES))
                     at += size // _PAGE * _ENTRY_BYTES
+        if at > _MAX_SEEN // _PAGE * _ENTRY_BYTES:
+            raise ValueError("too much memory to look at")
         self._room = bytearray(at)
 
     def find_own(self) -> set[int]:
