@@ -17,7 +17,9 @@ def is_audit_call(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     called = ast.unparse(node.func)
-    return called.endswith(("audit.note", "audit.record", "audit.operation", "AuditEntry", "self.note", ".audited"))
+    return called.endswith(
+        ("audit.note", "audit.record", "audit.operation", "record.note", "AuditEntry", "self.note", ".audited")
+    )
 
 
 def actions_in(source: str) -> set[str]:
