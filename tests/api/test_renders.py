@@ -136,7 +136,9 @@ def test_fields_that_chatui_does_not_know_are_refused(client: httpx.Client) -> N
 
 def test_a_render_in_the_background_is_followed_and_its_result_kept(rendering: Served, client: httpx.Client) -> None:
     deck = f"{_DECK}<script>nowhere()</script><iframe src=https://example.com/></iframe><img src=file:///a.png>"
-    begun = client.post("/api/v1/renders", json={"html": deck, "editable": True, "name": "deck", "background": True})
+    deck += "<section class=slide><img src=assets/img/dot.png></section>"
+    new = {"html": deck, "editable": True, "name": "deck", "background": True}
+    begun = client.post("/api/v1/renders", json={**new, "assets": [{"name": "img/dot.png", "base64": _PIXEL}]})
     assert begun.status_code == 202, begun.text
     where = begun.headers["location"]
     events = client.get(f"{where}/events").text.replace("\r", "").split("\n\n")
@@ -145,7 +147,7 @@ def test_a_render_in_the_background_is_followed_and_its_result_kept(rendering: S
     assert "progress" in kinds
 
     shown = client.get(where).json()
-    assert (shown["status"], shown["slides"], shown["degraded"], shown["error"]) == ("done", 2, [], None)
+    assert (shown["status"], shown["slides"], shown["degraded"], shown["error"]) == ("done", 3, [], None)
     missing = {"assets/dot.png", "https://example.com/", "file:///a.png"}
     assert {each["url"] for each in shown["missing"]} == missing
     assert shown["script_errors"] == ["ReferenceError: nowhere is not defined (line 1)"]
@@ -158,6 +160,16 @@ def test_a_render_in_the_background_is_followed_and_its_result_kept(rendering: S
         assert bob.get("/renders").json() == {"items": []}
     assert client.delete(where).status_code == 204
     assert client.get(where).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "names", [("../a",), ("/a",), ("a//b",), ("a/.b",), ("a", "a/b"), ("a", "a"), ("a/" * 8 + "b",)]
+)
+def test_assets_with_names_that_cannot_be_are_refused(client: httpx.Client, names: tuple[str, ...]) -> None:
+    assets = [{"name": name, "text": "x"} for name in names]
+    answer = client.post("/api/v1/renders", json={"html": _DECK, "assets": assets})
+    assert answer.status_code in {400, 422}
+    assert "assets" in answer.json()["detail"]
 
 
 def test_a_deck_that_never_ends_is_ended_and_said_so(client: httpx.Client) -> None:

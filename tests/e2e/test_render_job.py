@@ -57,8 +57,9 @@ def render(program: None, tmp_path: Any) -> Any:
         (tmp_path / "index.html").write_text(html)
         (tmp_path / "job.json").write_text(json.dumps(job))
         for name, content in (assets or {}).items():
-            (tmp_path / "assets").mkdir(exist_ok=True)
-            (tmp_path / "assets" / name).write_bytes(content)
+            path = tmp_path / "assets" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         ran = subprocess.run(
             [python, "-m", "warren.render.job", str(tmp_path / "job.json")],
             capture_output=True,
@@ -113,11 +114,11 @@ def test_a_picture_deck_is_exact_and_has_its_titles_words_and_notes(render: Any)
         "<!doctype html><title>All of it</title><style>body{margin:0}.slide{width:1280px;height:720px}"
         ".tall{height:1440px;background:#0f0}</style><section class=slide data-notes='say this'><h1>A\x07 title</h1>"
         "<p>and words</p></section><section class='slide tall'></section>"
-        "<section class=slide style='background:url(assets/dot.png)'>"
+        "<section class=slide style='background:url(assets/img/dot.png)'>"
         "<aside class=notes hidden>and that</aside></section>"
     )
 
-    result, archive = render(html, assets={"dot.png": dot.getvalue()}, name="my deck")
+    result, archive = render(html, assets={"img/dot.png": dot.getvalue()}, name="my deck")
 
     assert (result["slides"], result["width"], result["height"], result["missing"]) == (3, 1280, 720, [])
     assert [each["done"] for each in result["said"] if each.get("stage") == "slides"] == [1, 2, 3]

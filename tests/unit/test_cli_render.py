@@ -45,9 +45,11 @@ def test_files_that_cannot_be_assets_are_left_out_and_said_so(
 ) -> None:
     for name in ("a-1.png", "my pic.png", ".hidden"):
         (tmp_path / name).write_bytes(b"x")
-    (tmp_path / "more").mkdir()
+    for folder in ("more", ".git"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "b.png").write_bytes(b"y")
 
-    assert _read_assets("deck.html", str(tmp_path)) == {"a-1.png": b"x"}
+    assert _read_assets("deck.html", str(tmp_path)) == {"a-1.png": b"x", "more/b.png": b"y"}
     said = capsys.readouterr().err
     assert said.startswith("warning: ")
     assert "my pic.png is left out" in said

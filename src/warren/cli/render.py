@@ -32,7 +32,7 @@ Examples:
   warren render deck.html --url https://sandboxes.example.com
 """
 
-_ASSET = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
+_ASSET = re.compile(r"[A-Za-z0-9._-]{1,128}(/[A-Za-z0-9._-]{1,128}){0,7}", re.ASCII)
 _PREVIEW = re.compile(r"slides/slide_[0-9]{3,6}\.png", re.ASCII)
 _MOST_WARNINGS = 20
 _HINTS = {"no_slides": 'mark each slide with the class, as in <section class="slide">'}
@@ -116,26 +116,28 @@ def _read_page(path: str) -> str:
 
 
 def _read_assets(page: str, folder: str | None) -> dict[str, bytes]:
-    """Read the files of a folder; the one beside the page, if there is one, when none is named."""
+    """Read the files of a folder and those in it; of the one beside the page, if there is one, when none is named."""
     beside = os.path.join(os.path.dirname(page), "assets")
     if folder is None and not os.path.isdir(beside):
         return {}
+    top = folder or beside
     found: dict[str, bytes] = {}
     try:
-        with os.scandir(folder or beside) as entries:
-            for entry in entries:
-                # Of files whose names begin with a dot nobody knows that they are there.
-                if not entry.is_file() or entry.name.startswith("."):
+        os.stat(os.path.join(top, "."))  # What is no folder is told: the next line would find nothing in it.
+        for inside, folders, names in os.walk(top):
+            # Of what begins with a dot nobody knows that it is there.
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            for path in (os.path.join(inside, name) for name in names if not name.startswith(".")):
+                name = os.path.relpath(path, top)
+                if not os.path.isfile(path):
                     continue
-                if not _ASSET.fullmatch(entry.name):
-                    _warn(
-                        [f"{entry.path} is left out: names of assets have letters, digits, dots, dashes, underscores"]
-                    )
+                if not _ASSET.fullmatch(name):
+                    _warn([f"{path} is left out: names of assets have letters, digits, dots, dashes, underscores"])
                     continue
-                with open(entry.path, "rb") as file:
-                    found[entry.name] = file.read()
+                with open(path, "rb") as file:
+                    found[name] = file.read()
     except OSError as exc:
-        raise typer.BadParameter(f"{folder or beside} cannot be read: {os.strerror(exc.errno or 0)}.") from exc
+        raise typer.BadParameter(f"{top} cannot be read: {os.strerror(exc.errno or 0)}.") from exc
     return found
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import tarfile
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from warren.core.render_policy import RenderPolicy
 
 _FOLDER = "deck"
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_PART = r"(?!\.{1,2}(/|$))[A-Za-z0-9._-]{1,128}"
+_NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
 REASONS = frozenset(
     {
         "bad_job",
@@ -78,8 +80,10 @@ class NewRender:
         if len(self.files) > policy.files:
             raise TooLarge(f"a deck may have {policy.files} assets, and these are {len(self.files)}: leave some out")
         for name, content in self.files.items():
-            if not _NAME.fullmatch(name) or name in {".", ".."}:
+            if not _NAME.fullmatch(name):
                 raise InvalidRequest(f"a file is called {name[:130]!r}: use letters, digits, dots, dashes, underscores")
+            if any(str(folder) in self.files for folder in PurePosixPath(name).parents):
+                raise InvalidRequest(f"assets: {name[:130]!r} is in a folder that is a file among them")
             if len(content) > policy.file_bytes:
                 raise TooLarge(f"input file '{name}' exceeds max size of {policy.file_bytes} bytes")
         if sum(map(len, self.files.values())) > policy.files_bytes:

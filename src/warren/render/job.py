@@ -85,15 +85,21 @@ class Job:
         try:
             with open(self.html, "rb") as file:
                 html = file.read()
-            assets = {}
-            if os.path.isdir(self.assets):
-                for entry in os.scandir(self.assets):
-                    if entry.is_file(follow_symlinks=False):
-                        with open(entry.path, "rb") as asset:
-                            assets[entry.name] = asset.read()
+            return Deck(html, _read_folder(self.assets))
         except OSError as error:
             raise RenderFailed("bad_job", f"the deck cannot be read: {error}") from error
-        return Deck(html, assets)
+
+
+def _read_folder(top: str) -> dict[str, bytes]:
+    """Read the files of a folder, and of those in it, by their names from there."""
+    found = {}
+    for folder, _, names in os.walk(top):
+        for name in names:
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                with open(path, "rb") as file:
+                    found[os.path.relpath(path, top)] = file.read()
+    return found
 
 
 async def serve_one(path: str | None) -> bool:

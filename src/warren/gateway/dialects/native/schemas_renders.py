@@ -18,8 +18,13 @@ _TIME: dict[str, JsonValue] = {"format": "date-time"}
 DeckName = Annotated[
     str, matching(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$", "have 1 to 100 letters, digits, dots, dashes, underscores")
 ]
+_PART = "[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
 AssetName = Annotated[
-    str, matching(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$", "have 1 to 128 letters, digits, dots, dashes, underscores")
+    str,
+    matching(
+        f"^{_PART}(/{_PART}){{0,7}}$",
+        "have 1 to 128 letters, digits, dots, dashes, underscores, and before them up to 7 folders of such names",
+    ),
 ]
 
 
@@ -28,7 +33,7 @@ class Asset(Body):
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["text"]}, {"required": ["base64"]}]})
 
-    name: AssetName = Field(description="Its name under `assets/`.")
+    name: AssetName = Field(description="Its name under `assets/`, as `logo.png` or `img/logo.png`.")
     text: str = Field(default="", description="Its content, as text.")
     base64: Base64 = Field(default="", description="Its content, as base64.")
 
