@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from warren.core.egress_inner import InnerRequest
 
-_PIECE = 1 << 20
+_PIECE = 256 << 10
+"""Of a file at a time: a slow reader holds one or two of them, and there may be a thousand."""
 _RANGE = re.compile(r"bytes=(\d{0,15})-(\d{0,15})")
 
 

@@ -126,15 +126,6 @@ class Download:
         if self.failure is not None:
             raise self.failure
 
-    async def wait_good(self) -> int:
-        """Wait until all of it is here; return how much that is. Raises why it could not be had."""
-        while not self._is_good:
-            if self.failure is not None:
-                raise self.failure
-            await self._changed.wait()
-        assert self.incoming is not None
-        return self.incoming.size
-
     async def read(self, start: int, stop: int | None) -> AsyncIterator[bytes]:
         """Yield the bytes as they come. Raises why it could not be had."""
         incoming = self.incoming

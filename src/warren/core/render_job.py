@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import tarfile
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
+from warren.core.archives import pack_files
 from warren.core.render_policy import EDITABLE, PICTURES
 from warren.domain import new_id
 from warren.errors import Error, InvalidRequest, RenderFailed, TooLarge
@@ -200,16 +199,9 @@ async def _open(place: RenderPlace, policy: RenderPolicy) -> Content:
 
 
 def _pack(new: NewRender, job: Mapping[str, Any]) -> bytes:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        files = {f"assets/{name}": content for name, content in new.files.items()}
-        files["index.html"] = new.html.encode("utf-8", "replace")
-        files["job.json"] = json.dumps(job).encode()
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return archive.getvalue()
+    files = {f"assets/{name}": content for name, content in new.files.items()}
+    files["index.html"] = new.html.encode("utf-8", "replace")
+    return pack_files({**files, "job.json": json.dumps(job).encode()})
 
 
 def _count(said: Mapping[str, Any], name: str) -> int:

@@ -28,6 +28,8 @@ MAX_HEADERS = 100
 EXPOSED_HEADERS = (
     *("X-Request-ID", "Location", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining"),
     *("ETag", "Last-Modified", "Accept-Ranges", "Content-Range", "Content-Disposition", "Warren-Complete"),
+    *("X-Rendering-Version", "X-Slide-Count", "X-Render-ID", "X-Degraded-Slides"),
+    *("X-Missing-Count", "X-Script-Error-Count", "X-PDF-File-Name", "X-LaTeX-Compiler"),
     "Mcp-Session-Id",
 )
 
