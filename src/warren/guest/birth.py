@@ -31,13 +31,13 @@ def prepare() -> None:
     stdio.open_outputs()
 
 
-def become(env: dict[str, str], cwd: str, fds: Sequence[int]) -> None:
+def become(env: dict[str, str], cwd: str, fds: Sequence[int], oom_score: int = forking.LIVE_OOM_SCORE) -> None:
     """Make this fork a process of its own; `fds` become 0, 1, 2 and, if there is a fourth, 3. All others are closed."""
     os.setsid()
     _let_signals_through()
     _place(fds)
     forking.close_all_but(range(len(fds)))
-    settle()
+    settle(oom_score)
     is_changed = set_environment(env)
     os.umask(0o022)
     sys.argv = [""]

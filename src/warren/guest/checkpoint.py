@@ -98,7 +98,7 @@ def _sleep(control: Control, own: socket.socket) -> Header:
         frame = None
     if frame is None or frame[0]["t"] != "wake":
         os._exit(0)
-    forking.set_oom_score(forking.LIVE_OOM_SCORE)
+    forking.set_oom_score(forking.KERNEL_OOM_SCORE)
     if collecting:
         gc.enable()
     return frame[0]

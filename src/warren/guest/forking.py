@@ -27,6 +27,8 @@ CLONE_CHILD_CLEARTID = 0x200000
 CLONE_CHILD_SETTID = 0x1000000
 CLONE_INTO_CGROUP = 0x200000000
 LIVE_OOM_SCORE = 1000
+KERNEL_OOM_SCORE = 900
+"""A kernel holds variables, so of two that are of a size a program without any goes first."""
 FROZEN_OOM_SCORE = 0
 
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}

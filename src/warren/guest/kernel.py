@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from warren.guest import birth, checkpoint, cold, figures, packages, reseed, stdio
+from warren.guest import birth, checkpoint, cold, figures, forking, packages, reseed, stdio
 from warren.guest.control import Control
 from warren.guest.display import screen
 from warren.guest.executor import Executor, build_executor, conclude
@@ -52,7 +52,7 @@ def start_cold(why: str) -> NoReturn:
     """Serve after an exec: what a fork inherits is made here."""
     env = dict(os.environ)
     os.set_inheritable(birth.CONTROL_FD, False)
-    birth.settle()
+    birth.settle(forking.KERNEL_OOM_SCORE)
     stdio.open_outputs()
     prepare()
     reseed.renew_surroundings(packages.search_path(env))
@@ -106,6 +106,7 @@ class CellLoop:
             message = "the kernel has no free descriptor left for input and output: close files, or roll back"
             outcome = Outcome("error", 1, {"name": "OSError", "value": message, "traceback": message})
         else:
+            self._hot_pages.begin()
             stdio.attach(fds)
             screen.open(functools.partial(self._display, execution))
             outcome = self._run(header, payload)

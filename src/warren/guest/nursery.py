@@ -149,5 +149,5 @@ def _be_born(sock: socket.socket, write: int | None, workspace: str) -> NoReturn
         birth.become(env, cwd, [*standard, live])
         manner = script.Manner(*(str(header.get(name, "")) for name in script.Manner._fields))
         script.start(env, payload, [str(word) for word in header.get("argv", [])], manner, cold_because)
-    birth.become(env, cwd, [*standard, live])
+    birth.become(env, cwd, [*standard, live], forking.KERNEL_OOM_SCORE)
     kernel.start(env, cold_because)

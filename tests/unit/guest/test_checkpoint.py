@@ -140,7 +140,7 @@ def test_the_operating_system_would_take_the_live_kernel_first(kernel: Kernel) -
     assert copy is not None
     read = "int(open('/proc/self/oom_score_adj').read())"
 
-    assert kernel.run(read).texts == ["1000"]
+    assert kernel.run(read).texts == ["900"]
 
 
 def test_files_are_not_rolled_back(kernel: Kernel) -> None:
