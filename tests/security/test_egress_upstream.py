@@ -15,7 +15,8 @@ import pytest
 from e2e.serving import wait_until
 from security.egress_world import DEADLINE_S, METADATA, PRIVATE, PUBLIC, World, open_world, read_head, say_hello
 from warren.core.egress import NewSecret
-from warren.core.egress_upstream import parse_upstream
+from warren.core.egress_dial import SystemResolver
+from warren.core.egress_upstream import LOOK_S, parse_upstream
 from warren.core.sandbox_changes import SandboxChanges
 from warren.egress import Egress, EgressMode
 
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.root
 PORT = 3128
+_CROWD = """
+import json, socket
+def ask(name):
+    connection = socket.create_connection(("127.0.0.1", 3128), 20)
+    connection.sendall(f"GET http://{name}/ HTTP/1.1\\r\\nHost: {name}\\r\\nConnection: close\\r\\n\\r\\n".encode())
+    return connection
+crowd = [ask(f"slow{number}.example") for number in range(40)]
+print(json.dumps(ask("inside.example").recv(65536).split()[1].decode()))
+"""
 
 
 class Proxy:
@@ -154,6 +164,26 @@ def test_a_new_policy_ends_what_it_does_not_allow_there_too(world: World, proxy:
         assert proxy.ended.acquire(timeout=DEADLINE_S)
 
     assert world.records(sandbox)[-1]["outcome"] == "cut"
+
+
+def test_nobody_makes_a_name_unknown_here_by_asking_for_many_at_once(
+    world: World, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unanswered, around = threading.Event(), world.service.egress_proxy.around
+
+    def look_up(name: str, *_rest: object, **_more: object) -> list[tuple[object, ...]]:
+        if name == "inside.example":
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (PRIVATE, 0))]
+        if name.startswith("slow"):
+            unanswered.wait(3)
+        raise socket.gaierror(socket.EAI_NONAME, "nobody knows it")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(around, "resolve", SystemResolver(world.service.observer, LOOK_S))
+    status = world.python(world.create("open"), _CROWD)
+
+    assert "slow0.example:80" in proxy.asked
+    assert ("inside.example:80" in proxy.asked, status) == (False, "403")
 
 
 def test_a_proxy_of_somebody_elses_making_serves_as_well(world: World, tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES = 256 << 10
 LOOK_UP_S = 10.0
+_PROBE_S = 1.0
+_PROBED_S = 30.0
+_NOBODYS = "warren.invalid"
+"""A name of which whoever answers at all says at once that there is none."""
 CONNECT_S = 15.0
 """For all addresses of a name together."""
 MAX_ADDRESSES = 16
@@ -52,6 +56,10 @@ class Unreached(Exception):
     def __init__(self, why: str, *, is_late: bool = False) -> None:
         super().__init__(why)
         self.is_late = is_late
+
+
+class Crowded(Unreached):
+    """So much is looked up that nothing can be said of one name more."""
 
 
 class Outside(Protocol):
@@ -166,9 +174,14 @@ class SecureOutside:
 
 
 class SystemResolver:
-    """Looks names up as this host does, in threads of which there are a few."""
+    """Looks names up as this host does, in threads of which there are a few.
 
-    def __init__(self, observer: Observer) -> None:
+    `patience_s` is for one name. To wait for a thread is no part of it: whoever takes them all would make others' names
+    unknown.
+    """
+
+    def __init__(self, observer: Observer, patience_s: float = LOOK_UP_S) -> None:
+        self._patience_s = patience_s
         self._gate = Gate(
             "names that are looked up",
             places=_THREADS,
@@ -179,15 +192,16 @@ class SystemResolver:
         )
         # Never what anybody waits for: the gate lets in fewer.
         self._threads: anyio.CapacityLimiter | None = None
+        self._probing: anyio.Lock | None = None
+        self._probed = (-_PROBED_S, True)
+        """When somebody was last asked whether names are answered at all, and whether they are."""
 
     async def __call__(self, owner: Hashable, name: str) -> tuple[str, ...]:
-        """Return the addresses of a name. Raises Unreached."""
-        try:
-            await self._gate.enter(owner)
-        except Overloaded as error:
-            raise Unreached(f"{name} cannot be looked up now: {error}", is_late=True) from None
-        loop = asyncio.get_running_loop()
+        """Return the addresses of a name. Raises Unreached, and Crowded where that says nothing of the name."""
         self._threads = self._threads or anyio.CapacityLimiter(_THREADS * 2)
+        if not self._gate.try_enter(owner):
+            await self._wait(owner, name)
+        loop = asyncio.get_running_loop()
 
         def look_up() -> tuple[str, ...]:
             try:
@@ -198,10 +212,39 @@ class SystemResolver:
                     loop.call_soon_threadsafe(functools.partial(self._gate.leave, owner))
 
         try:
-            with anyio.fail_after(LOOK_UP_S):
+            with anyio.fail_after(self._patience_s):
                 return await to_thread.run_sync(look_up, abandon_on_cancel=True, limiter=self._threads)
         except TimeoutError:
-            raise Unreached(f"{name} could not be looked up in {LOOK_UP_S:g} s: try again.", is_late=True) from None
+            raise Unreached(
+                f"{name} could not be looked up in {self._patience_s:g} s: try again.", is_late=True
+            ) from None
+
+    async def _wait(self, owner: Hashable, name: str) -> None:
+        """Wait for a thread, unless those who have them wait for nobody. Raises Unreached."""
+        if self._patience_s < LOOK_UP_S and not await self._is_answered():
+            raise Unreached(f"{name} cannot be looked up: nobody answers.", is_late=True)
+        try:
+            await self._gate.enter(owner)
+        except Overloaded as error:
+            raise Crowded(f"{name} cannot be looked up now: {error}", is_late=True) from None
+
+    async def _is_answered(self) -> bool:
+        """Whether anybody answers for names here. It does not matter what: no sandbox can keep this answer away."""
+        self._probing = self._probing or anyio.Lock()
+        async with self._probing:
+            at, is_answered = self._probed
+            if anyio.current_time() - at >= _PROBED_S:
+                is_answered = False
+                with anyio.move_on_after(_PROBE_S):
+                    await to_thread.run_sync(_probe, abandon_on_cancel=True, limiter=self._threads)
+                    is_answered = True
+                self._probed = (anyio.current_time(), is_answered)
+            return is_answered
+
+
+def _probe() -> None:
+    with contextlib.suppress(OSError):
+        socket.getaddrinfo(_NOBODYS, None, type=socket.SOCK_STREAM)
 
 
 def _look_up(name: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from warren.core.egress_passage import Traffic
 from warren.core.egress_record import EgressRecord
 from warren.core.egress_session import Session, Surroundings
 from warren.core.egress_socks_session import run_socks
-from warren.core.egress_upstream import parse_upstream
+from warren.core.egress_upstream import LOOK_S, parse_upstream
 from warren.core.transfers import Transfers
 from warren.egress import PROXY_PORT
 from warren.errors import Error, Overloaded, QuotaExceeded
@@ -73,12 +73,16 @@ class EgressProxy:
         limits = policy.egress_limits
         self._record = EgressRecord(audit, EgressJournal(journal_path))
         self._traffic = Traffic(self._record, observer, limits)
+        upstream = parse_upstream(policy.egress_upstream)
+        resolve = SystemResolver(observer) if upstream is None else SystemResolver(observer, LOOK_S)
         self.around = Surroundings(
-            policies=policies, traffic=self._traffic, audit=audit, resolve=SystemResolver(observer), inner=self.inner
+            policies=policies, traffic=self._traffic, audit=audit, resolve=resolve, inner=self.inner
         )
         self.around.ca_file = policy.egress_ca_file
-        self.around.upstream = parse_upstream(policy.egress_upstream)
-        policies.has_upstream = self.around.upstream is not None
+        self.around.upstream = upstream
+        # WHY its own: names of sandboxes may take all threads, and all the time there is for them.
+        self.around.find_upstream = SystemResolver(observer)
+        policies.has_upstream = upstream is not None
         self._places = Transfers(
             observer,
             "connections to the outside",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.egress_dial import Unreached, connect
+from warren.core.egress_dial import Crowded, Unreached, connect
 from warren.core.egress_hosts import parse_host
-from warren.core.egress_upstream import LOOK_S, connect_through
+from warren.core.egress_upstream import connect_through
 from warren.egress import PACKAGES_HOST, Verdict
 from warren.errors import Error, StoreError
 
@@ -65,6 +64,8 @@ class Surroundings:
         """Whom we believe over TLS, where we speak it; made when it is first wanted."""
         self.ca_file = ""
         self.upstream: Upstream | None = None
+        self.find_upstream = resolve
+        """Looks up where that is."""
 
 
 class Inside:
@@ -237,16 +238,19 @@ class Session:
         if self.around.upstream is None:
             return await self.around.resolve(self.owner, host.text)
         # What is known here counts, and else what its name says.
-        with contextlib.suppress(Unreached), anyio.move_on_after(LOOK_S):
+        try:
             return await self.around.resolve(self.owner, host.text)
-        return ()
+        except Crowded:
+            raise
+        except Unreached:
+            return ()
 
     async def _connect(self, asked: Asked, verdict: Verdict, tls: ssl.SSLContext | None) -> Outside:
         upstream = self.around.upstream
         if upstream is None:
             return await connect(asked.host, verdict.addresses, asked.port, tls)
         literal = parse_host(upstream.host).address
-        where = (str(literal),) if literal is not None else await self.around.resolve(self.owner, upstream.host)
+        where = (str(literal),) if literal is not None else await self.around.find_upstream(self.owner, upstream.host)
         return await connect_through(upstream, where, asked.host, asked.port, tls)
 
     def may_still(self, asked: Asked, passage: Passage) -> bool:
