@@ -15,7 +15,7 @@ import pytest
 from e2e.serving import wait_until
 from security.egress_world import DEADLINE_S, METADATA, PRIVATE, PUBLIC, World, open_world, read_head, say_hello
 from warren.core.egress import NewSecret
-from warren.core.egress_dial import SystemResolver
+from warren.core.egress_dial import SystemResolver, Unreached
 from warren.core.egress_upstream import LOOK_S, parse_upstream
 from warren.core.sandbox_changes import SandboxChanges
 from warren.egress import Egress, EgressMode
@@ -166,21 +166,22 @@ def test_a_new_policy_ends_what_it_does_not_allow_there_too(world: World, proxy:
     assert world.records(sandbox)[-1]["outcome"] == "cut"
 
 
-def test_nobody_makes_a_name_unknown_here_by_asking_for_many_at_once(
-    world: World, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unanswered, around = threading.Event(), world.service.egress_proxy.around
+def test_nobody_makes_a_name_unknown_here_by_asking_for_many_at_once(world: World, proxy: Proxy) -> None:
+    never, around = threading.Event(), world.service.egress_proxy.around
 
-    def look_up(name: str, *_rest: object, **_more: object) -> list[tuple[object, ...]]:
+    def find(name: str) -> tuple[str, ...]:
         if name == "inside.example":
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (PRIVATE, 0))]
+            return (PRIVATE,)
         if name.startswith("slow"):
-            unanswered.wait(3)
-        raise socket.gaierror(socket.EAI_NONAME, "nobody knows it")
+            never.wait(3)
+        raise Unreached("nobody knows it")
 
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(around, "resolve", SystemResolver(world.service.observer, LOOK_S))
-    status = world.python(world.create("open"), _CROWD)
+    before, around.resolve = around.resolve, SystemResolver(world.service.observer, LOOK_S, find)
+    try:
+        status = world.python(world.create("open"), _CROWD)
+    finally:
+        around.resolve = before
+        never.set()
 
     assert "slow0.example:80" in proxy.asked
     assert ("inside.example:80" in proxy.asked, status) == (False, "403")

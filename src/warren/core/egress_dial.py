@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from warren.core.observer import Observer
 
     Resolve = Callable[[Hashable, str], Awaitable[tuple[str, ...]]]
+    Find = Callable[[str], tuple[str, ...]]
 
 RECEIVE_BYTES = 256 << 10
 LOOK_UP_S = 10.0
@@ -173,6 +174,16 @@ class SecureOutside:
                 await self._stream.aclose()
 
 
+def look_up(name: str) -> tuple[str, ...]:
+    """Return the addresses of a name; waits for whoever answers for names. Raises Unreached."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise Unreached(f"{name} cannot be found: check its spelling.") from None
+    addresses = (str(each[4][0]) for each in found)
+    return tuple(dict.fromkeys(each for each in addresses if "%" not in each))[:MAX_ADDRESSES]
+
+
 class SystemResolver:
     """Looks names up as this host does, in threads of which there are a few.
 
@@ -180,8 +191,9 @@ class SystemResolver:
     unknown.
     """
 
-    def __init__(self, observer: Observer, patience_s: float = LOOK_UP_S) -> None:
+    def __init__(self, observer: Observer, patience_s: float = LOOK_UP_S, find: Find = look_up) -> None:
         self._patience_s = patience_s
+        self._find = find
         self._gate = Gate(
             "names that are looked up",
             places=_THREADS,
@@ -203,9 +215,9 @@ class SystemResolver:
             await self._wait(owner, name)
         loop = asyncio.get_running_loop()
 
-        def look_up() -> tuple[str, ...]:
+        def work() -> tuple[str, ...]:
             try:
-                return _look_up(name)
+                return self._find(name)
             finally:
                 # Here, and not by who asked: it may have left long before the thread could.
                 with contextlib.suppress(RuntimeError):
@@ -213,7 +225,7 @@ class SystemResolver:
 
         try:
             with anyio.fail_after(self._patience_s):
-                return await to_thread.run_sync(look_up, abandon_on_cancel=True, limiter=self._threads)
+                return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
         except TimeoutError:
             raise Unreached(
                 f"{name} could not be looked up in {self._patience_s:g} s: try again.", is_late=True
@@ -236,24 +248,11 @@ class SystemResolver:
             if anyio.current_time() - at >= _PROBED_S:
                 is_answered = False
                 with anyio.move_on_after(_PROBE_S):
-                    await to_thread.run_sync(_probe, abandon_on_cancel=True, limiter=self._threads)
+                    with contextlib.suppress(Unreached):
+                        await to_thread.run_sync(self._find, _NOBODYS, abandon_on_cancel=True, limiter=self._threads)
                     is_answered = True
                 self._probed = (anyio.current_time(), is_answered)
             return is_answered
-
-
-def _probe() -> None:
-    with contextlib.suppress(OSError):
-        socket.getaddrinfo(_NOBODYS, None, type=socket.SOCK_STREAM)
-
-
-def _look_up(name: str) -> tuple[str, ...]:
-    try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise Unreached(f"{name} cannot be found: check its spelling.") from None
-    addresses = (str(each[4][0]) for each in found)
-    return tuple(dict.fromkeys(each for each in addresses if "%" not in each))[:MAX_ADDRESSES]
 
 
 async def connect(name: str, addresses: Sequence[str], port: int, tls: ssl.SSLContext | None = None) -> Outside:
