@@ -18,8 +18,10 @@ from warren.errors import StoreError
 
 _SLOT = 2048
 """Divides a page of memory: what is written at once is there at once."""
-_TEXTS = (255, 60)
-"""Characters of a text that are kept, and where that is too much for a slot."""
+_TEXTS = ((255, 255), (60, 255), (60, 60))
+"""Characters of a text that are kept, and of whose it is; the next where that is too much for a slot."""
+_WHOSE = frozenset({"tenant", "subject"})
+"""Cut last: with a part of it, the record would name somebody else."""
 _MAX_BYTES = 64 << 20
 
 
@@ -91,8 +93,13 @@ class EgressJournal:
 
 def _render(entry: dict[str, Any]) -> bytes:
     raw = b""
-    for most in _TEXTS:
-        raw = orjson.dumps({name: value[:most] if isinstance(value, str) else value for name, value in entry.items()})
+    for most, whose in _TEXTS:
+        raw = orjson.dumps(
+            {
+                name: value[: whose if name in _WHOSE else most] if isinstance(value, str) else value
+                for name, value in entry.items()
+            }
+        )
         if len(raw) <= _SLOT:
             break
     return raw[:_SLOT] + bytes(_SLOT - len(raw))

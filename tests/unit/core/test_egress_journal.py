@@ -21,12 +21,15 @@ def test_what_is_under_way_is_found_by_the_next_and_what_is_over_is_not(tmp_path
     journal.put(three, {"id": "three", "bytes": 7})
     journal.clear(one)
     journal.clear(two)
+    whose = {"tenant": "ü" * 64, "subject": "\U0001f407" * 255}
+    journal.put(three, {"id": "three", **dict.fromkeys(("host", "rule", "secrets", "server_name"), "x" * 255), **whose})
     again = journal.put(None, {"id": "four", "host": "x" * 5000, "rule": "\x01" * 5000, "tenant": "\x01" * 5000})
 
     after = EgressJournal(path)
     found = dict(after.read())
     assert again in {one, two}
-    assert found[three] == {"id": "three", "bytes": 7}
+    cut = dict.fromkeys(("host", "rule", "secrets", "server_name"), "x" * 60)
+    assert found[three] == {"id": "three", **cut, **whose}
     assert (found[again]["id"], found[again]["host"], len(found)) == ("four", "x" * 60, 2)
     # What was found keeps its place until it is written down, and new ones take others.
     assert after.put(None, {"id": "five"}) not in found
