@@ -164,9 +164,14 @@ def test_packages_come_through_the_proxy_that_all_else_goes_through_unless_they_
 
     assert (plain.proxy, own.proxy) == (upstream, "http://pips.example.com")
     assert "hush" not in repr(settings)
-    for wrong in ("proxy.example.com:3128", "https://proxy.example.com", "http://", "http://x/path", "http://x:y"):
-        with pytest.raises(ConfigError, match="WARREN_EGRESS_UPSTREAM_PROXY"):
+    addresses = ("proxy.example.com:3128", "https://proxy.example.com", "http://", "http://x/path", "http://x:y")
+    for wrong in (*addresses, "http://ann:hush@x?y", "http://ann:hush@x#y", "http://ann:hush@x:99999"):
+        with pytest.raises(ConfigError, match="WARREN_EGRESS_UPSTREAM_PROXY cannot be what it is") as refused:
             Settings.load({"WARREN_EGRESS_UPSTREAM_PROXY": wrong}, folder=str(tmp_path))
+        assert "hush" not in str(refused.value)
+    with pytest.raises(ConfigError, match=r"cannot be .*\*@index") as refused:
+        Settings.load({"WARREN_PACKAGES_PYTHON_INDEX": "ftp://ann:hush@index.example.com/"}, folder=str(tmp_path))
+    assert "hush" not in str(refused.value)
 
 
 def test_secrets_are_shown_nowhere(tmp_path: Path) -> None:

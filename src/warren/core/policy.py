@@ -71,8 +71,9 @@ class Policy:
     egress_limits: EgressLimits = field(default_factory=EgressLimits)
     """What may pass on the way out."""
     egress_ca_file: str = ""
-    egress_upstream: str = field(default="", repr=False)
     """Whom to believe over TLS, besides whom this host does."""
+    egress_upstream: str = field(default="", repr=False)
+    """The proxy that all of it goes through, with credentials."""
     callback_hosts: tuple[str, ...] = ()
     """Where programs' calls may go besides public addresses."""
     own_skills: int = 200

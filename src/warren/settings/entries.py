@@ -32,8 +32,9 @@ class Entry:
     @property
     def is_secret(self) -> bool:
         """Whether its value may be shown to nobody."""
-        kind = self.field.annotation
-        return kind is SecretStr or SecretStr in get_args(kind)
+        kinds = (self.field.annotation, *get_args(self.field.annotation))
+        # What is checked by more than its type is an argument of `Annotated`.
+        return any(SecretStr in {kind, getattr(kind, "__origin__", None)} for kind in kinds)
 
     @property
     def variable(self) -> str | None:

@@ -14,7 +14,8 @@ from warren.settings.kinds import Group, Size
 def _check_proxy(value: SecretStr) -> SecretStr:
     try:
         parts = urlsplit(value.get_secret_value())
-        is_one = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 1) > 0 and parts.path in {"", "/"}
+        is_one = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 1) > 0
+        is_one = is_one and parts.path in {"", "/"} and not parts.query and not parts.fragment
     except ValueError:
         is_one = False
     if not is_one:

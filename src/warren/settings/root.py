@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from warren.errors import ConfigError, InvalidRequest
-from warren.settings.entries import FREE, Entry, leaves, walk
+from warren.settings.entries import FREE, Entry, leaves, mask, walk
 from warren.settings.groups import (
     CapacitySettings,
     LifeSettings,
@@ -170,7 +170,7 @@ def _sentence(exc: ValidationError, known: list[Entry], given: Given, path: str)
     origin = given.origins.get(name, Origin(Source.FILE, path))
     source = {Source.FILE: f"{path}: {name}", Source.FLAG: name}.get(origin.source, origin.where)
     what = error["msg"].removeprefix("Value error, ")
-    value = "what it is" if _is_secret(known, parts) else repr(error["input"])
+    value = "what it is" if _is_secret(known, parts) else repr(mask(error["input"]))
     return f"{source} cannot be {value}: {what[0].lower()}{what[1:]}"
 
 
