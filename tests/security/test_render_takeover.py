@@ -133,6 +133,7 @@ def test_what_is_said_of_slides_takes_little_room_in_answers_and_in_the_store(an
     assert answer.headers["x-degraded-slides"] == ",".join(map(str, range(1, 21)))
     assert (answer.headers["x-missing-count"], answer.headers["x-script-error-count"]) == ("20", "10")
     answer = _render(ann, odd)
+    assert answer.headers["x-slide-count"] == "0"
     assert (answer.headers["x-degraded-slides"], answer.headers["x-missing-count"]) == ("2", "1")
     assert "x-script-error-count" not in answer.headers
     started = _render(ann, flood, background=True).json()["id"]

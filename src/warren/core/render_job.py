@@ -206,7 +206,8 @@ def _pack(new: NewRender, job: Mapping[str, Any]) -> bytes:
 
 def _count(said: Mapping[str, Any], name: str) -> int:
     value = said.get(name)
-    return value if isinstance(value, int) and 0 <= value <= _MAX_PARTS else 0
+    # Not `isinstance`: true and false are numbers to it, and would be shown as what they are.
+    return value if type(value) is int and 0 <= value <= _MAX_PARTS else 0
 
 
 def _words(said: Mapping[str, Any], name: str) -> str:
