@@ -382,6 +382,20 @@ def test_a_call_that_waits_is_cancelled_with_its_link(here: Place) -> None:
     anyio.run(tell)
 
 
+def test_a_call_that_begins_after_its_link_was_cancelled_is_cancelled_too(here: Place) -> None:
+    async def tell() -> None:
+        with anyio.CancelScope() as scope:
+            async with Link(await connect(here.agent.path)) as link, anyio.create_task_group() as tasks:
+                scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    lost = await link.wait_lost()
+                tasks.start_soon(link.run, request("1"))
+        assert scope.cancelled_caught
+        assert "closed on this side" in str(lost)
+
+    anyio.run(tell)
+
+
 def test_several_tasks_may_send_on_one_stream(here: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

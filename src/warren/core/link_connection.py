@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 import anyio
+import anyio.lowlevel
 
 from warren.core.link_room import EVERYBODY, Unread, room_for
 from warren.core.link_streams import LinkStream
@@ -33,6 +34,7 @@ MAX_OPENED = 256
 MAX_LINK_OUTPUT_QUEUED = 32 << 20
 MAX_LINK_QUEUED = 128 << 20
 """Unread on all streams together: of output, which is dropped beyond it, and of all; past that, the slowest is."""
+_CLOSED_HERE = "the connection to the sandbox was closed on this side"
 _MAX_UNSENT = 4 << 20
 _BATCH = 1 << 20
 
@@ -104,7 +106,7 @@ class Connection:
 
     async def aclose(self) -> None:
         """Close the connection; the sandbox lives on. Safe to call twice."""
-        self._lose(SandboxLost("the connection to the sandbox was closed on this side"))
+        self._lose(SandboxLost(_CLOSED_HERE))
         with anyio.CancelScope(shield=True):
             await self._channel.aclose()
 
@@ -146,6 +148,8 @@ class Connection:
     ) -> LinkStream:
         """Send a request, and in the same write data that fits the first credit, and its end."""
         if self.lost is not None:
+            # Whoever is cancelled together with the connection hears that, and not that a sandbox is gone.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             raise self._gone(self.lost)
         if len(self._streams) >= room_for(op):
             raise Conflict(f"{len(self._streams)} requests are under way in this sandbox, or followed: end some first")
@@ -272,6 +276,9 @@ class Connection:
             self.break_off(error)
         except (SandboxLost, OSError) as error:
             why = str(error)
+        except anyio.get_cancelled_exc_class():
+            why = _CLOSED_HERE
+            raise
         finally:
             self._lose(SandboxLost(why))
             with anyio.CancelScope(shield=True):
