@@ -123,11 +123,12 @@ def test_everything_goes_through_it_and_names_that_only_it_knows_do_too(world: W
 def test_it_is_not_asked_for_what_is_not_public(world: World, proxy: Proxy) -> None:
     free = world.create("open")
     hosts = ["intranet", "only.internal", "localhost", "inside.example", METADATA, "127.0.0.1", f"[::ffff:{PRIVATE}]"]
+    hosts += ["kubernetes.default.svc", "vault.service.consul"]
     refused = [world.get(free, f"http://{host}/")[0] for host in hosts]
     ruled = world.create("rules", "0.0.0.0/0", "*.internal")
     refused += [world.get(ruled, f"http://{host}/")[0] for host in ("good.example", "only.internal")]
 
-    assert refused == [403] * 9
+    assert refused == [403] * 11
     assert proxy.asked == []
 
 

@@ -19,7 +19,10 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 _PRIVATE_ENDS = frozenset(
-    {"local", "localhost", "localdomain", "internal", "intranet", "private", "corp", "home", "lan", "arpa", "invalid"}
+    {
+        *("local", "localhost", "localdomain", "internal", "intranet", "private", "corp", "home", "lan", "mail"),
+        *("svc", "consul", "test", "onion", "alt", "arpa", "invalid"),
+    }
 )
 """Last labels that are in nobody's public directory, or lead into networks."""
 
