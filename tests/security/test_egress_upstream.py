@@ -141,11 +141,18 @@ def test_what_it_does_not_do_is_said(world: World, proxy: Proxy) -> None:
     assert "the operator's proxy answers 403" in refused[1]
 
 
-def test_a_proxy_that_is_away_is_named(world: World) -> None:
-    status, text = world.get(world.create("open"), "http://good.example/")
+def test_a_proxy_that_is_away_is_named_by_its_setting_alone(world: World) -> None:
+    sandbox, around = world.create("open"), world.service.egress_proxy.around
+    away = world.get(sandbox, "http://good.example/")
+    before, around.upstream = around.upstream, parse_upstream("http://gate.invalid:3128")
+    try:
+        unknown = world.get(sandbox, "http://good.example/")
+    finally:
+        around.upstream = before
 
-    assert status == 502
-    assert "egress.upstream_proxy" in text
+    assert (away[0], "egress.upstream_proxy" in away[1]) == (502, True)
+    assert unknown[0] in {502, 504}
+    assert ("egress.upstream_proxy" in unknown[1], "gate.invalid" in unknown[1]) == (True, False)
 
 
 def test_a_new_policy_ends_what_it_does_not_allow_there_too(world: World, proxy: Proxy) -> None:

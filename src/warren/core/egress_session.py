@@ -250,7 +250,12 @@ class Session:
         if upstream is None:
             return await connect(asked.host, verdict.addresses, asked.port, tls)
         literal = parse_host(upstream.host).address
-        where = (str(literal),) if literal is not None else await self.around.find_upstream(self.owner, upstream.host)
+        try:
+            where = (str(literal),) if literal else await self.around.find_upstream(self.owner, upstream.host)
+        except Unreached as error:
+            # Not as it is said there: what the proxy is called is no program's business.
+            why = "the operator's proxy (egress.upstream_proxy) cannot be looked up"
+            raise Unreached(f"{asked.host}:{asked.port} cannot be reached: {why}.", is_late=error.is_late) from None
         return await connect_through(upstream, where, asked.host, asked.port, tls)
 
     def may_still(self, asked: Asked, passage: Passage) -> bool:
