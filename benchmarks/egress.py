@@ -97,8 +97,8 @@ async def measure(bench: Bench) -> None:
         rules = {"mode": "rules", "rules": [{"host": "127.0.0.1", "ports": [port]}]}
         sandbox = client.get("POST", "/api/v1/sandboxes", {"egress": rules})["id"]
         _compare_requests(bench, client, sandbox, port)
-        _compare_rates(bench, client, sandbox, port)
-        _compare_uploads(bench, client, sandbox, port)
+        _compare_rates(bench, client, sandbox, port, what="download", ways=(_RATE, _TUNNEL))
+        _compare_rates(bench, client, sandbox, port, what="upload", ways=(_UPLOAD, _UPLOAD_TUNNEL))
         _compare_others(bench, client, sandbox, port)
 
 
@@ -125,26 +125,17 @@ def _compare_requests(bench: Bench, client: Client, sandbox: str, port: int) -> 
     bench.at_most("the way out adds to one on a new connection", ours["fresh"] - direct["fresh"], 5, "ms")
 
 
-def _compare_rates(bench: Bench, client: Client, sandbox: str, port: int) -> None:
+def _compare_rates(bench: Bench, client: Client, sandbox: str, port: int, *, what: str, ways: tuple[str, str]) -> None:
+    """Compare how fast something large passes: directly, as plain HTTP and in a tunnel, by the programs in `ways`."""
+    plain, tunnel = ways
     size, rates = bench.times(1000, 300), {"direct": [0.0], "http": [0.0], "tunnel": [0.0]}
     for _ in range(bench.times(3, 1)):
-        rates["direct"].append(_run_here(_RATE.format(port=port, via=port, size=size)))
-        rates["http"].append(_run_inside(client, sandbox, _RATE.format(port=port, via=3128, size=size)))
-        rates["tunnel"].append(_run_inside(client, sandbox, _TUNNEL.format(port=port, via=3128, size=size)))
-    bench.note("yardstick: a large download, directly", median(rates["direct"][1:]), "MB/s")
-    bench.at_least("a large download through the way out", median(rates["http"][1:]), 150, "MB/s")
-    bench.at_least("the same through a tunnel (CONNECT)", median(rates["tunnel"][1:]), 150, "MB/s")
-
-
-def _compare_uploads(bench: Bench, client: Client, sandbox: str, port: int) -> None:
-    size, rates = bench.times(1000, 300), {"direct": [0.0], "http": [0.0], "tunnel": [0.0]}
-    for _ in range(bench.times(3, 1)):
-        rates["direct"].append(_run_here(_UPLOAD.format(port=port, via=port, size=size)))
-        rates["http"].append(_run_inside(client, sandbox, _UPLOAD.format(port=port, via=3128, size=size)))
-        rates["tunnel"].append(_run_inside(client, sandbox, _UPLOAD_TUNNEL.format(port=port, via=3128, size=size)))
-    bench.note("yardstick: a large upload, directly", median(rates["direct"][1:]), "MB/s")
-    bench.at_least("a large upload through the way out", median(rates["http"][1:]), 150, "MB/s")
-    bench.at_least("the same upload through a tunnel (CONNECT)", median(rates["tunnel"][1:]), 150, "MB/s")
+        rates["direct"].append(_run_here(plain.format(port=port, via=port, size=size)))
+        rates["http"].append(_run_inside(client, sandbox, plain.format(port=port, via=3128, size=size)))
+        rates["tunnel"].append(_run_inside(client, sandbox, tunnel.format(port=port, via=3128, size=size)))
+    bench.note(f"yardstick: a large {what}, directly", median(rates["direct"][1:]), "MB/s")
+    bench.at_least(f"a large {what} through the way out", median(rates["http"][1:]), 150, "MB/s")
+    bench.at_least(f"the same {what} through a tunnel (CONNECT)", median(rates["tunnel"][1:]), 150, "MB/s")
 
 
 def _compare_others(bench: Bench, client: Client, sandbox: str, port: int) -> None:

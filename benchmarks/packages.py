@@ -1,7 +1,7 @@
 """Installing numpy in a fresh sandbox: from the service's cache, and before it is there.
 
 How much a cache saves is a matter of the index behind it. So there are two: the one of this machine, as pip here is
-configured, and one at the end of a line of 100 Mbit/s, for which the promise is.
+configured, and one at the end of a line of 100 Mbit/s. The promise is for both.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def measure(bench: Bench) -> None:
             far, far_cached = compare(bench, image, packages_python_index=url)
     bench.at_most("install a cached numpy in a fresh sandbox", max(near_cached, far_cached), 2.0, "s")
     bench.note("with an empty cache, this machine's index", near, "s")
-    bench.note("times a cached one", near / near_cached, "times")
+    bench.at_least("times a cached one, this machine's index", near / near_cached, 3.0, "times")
     bench.note("with an empty cache, an index at 100 Mbit/s", far, "s")
     bench.at_least("times a cached one, an index at 100 Mbit/s", far / far_cached, 3.0, "times")
 

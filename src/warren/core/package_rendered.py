@@ -60,10 +60,10 @@ class Rendered:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._kept: OrderedDict[tuple[str, ...], Written] = OrderedDict()
+        self._kept: dict[bool, OrderedDict[tuple[str, ...], Written]] = {False: OrderedDict(), True: OrderedDict()}
         self._read: weakref.WeakValueDictionary[tuple[str, ...], Written] = weakref.WeakValueDictionary()
         self._bytes = {False: 0, True: 0}
-        """Of what is kept in memory, and in files."""
+        """Of what is kept: in memory, and in files, which is what large ones are in."""
         self._writing = anyio.Semaphore(2)
 
     async def get(self, key: tuple[str, ...], render: Callable[[], bytes]) -> Written:
@@ -80,12 +80,11 @@ class Rendered:
     def _keep(self, key: tuple[str, ...], page: Written) -> Written:
         # Two may have written it at once.
         page = self._read.setdefault(key, page)
-        if key not in self._kept:
-            self._kept[key] = page
+        kept, most = self._kept[page.is_large], _DISK_BYTES if page.is_large else _MEMORY_BYTES
+        if key not in kept:
+            kept[key] = page
             self._bytes[page.is_large] += page.size
-        self._kept.move_to_end(key)
-        for is_large, most in ((False, _MEMORY_BYTES), (True, _DISK_BYTES)):
-            kept = [each for each, other in self._kept.items() if other.is_large is is_large]
-            while self._bytes[is_large] > most or (is_large and len(kept) > _MOST_FILES):
-                self._bytes[is_large] -= self._kept.pop(kept.pop(0)).size
+        kept.move_to_end(key)
+        while self._bytes[page.is_large] > most or (page.is_large and len(kept) > _MOST_FILES):
+            self._bytes[page.is_large] -= kept.popitem(last=False)[1].size
         return page
