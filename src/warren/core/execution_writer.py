@@ -111,11 +111,13 @@ class ExecutionWriter:
         finish = self._finishes.get(execution_id)
         return None if finish is None else finish.execution
 
+    def unwritten(self, sandbox_id: str) -> dict[str, Execution]:
+        """Return the finished executions of a sandbox that are not on disk yet, by their ids."""
+        return {id_: one.execution for id_, one in self._finishes.items() if one.execution.sandbox_id == sandbox_id}
+
     async def flush(self, sandbox_id: str | None = None) -> None:
         """Have what has finished so far on disk. Raises StoreError when that cannot be."""
-        waiting = {
-            one.execution.id for one in self._finishes.values() if sandbox_id in (None, one.execution.sandbox_id)
-        }
+        waiting = set(self._finishes if sandbox_id is None else self.unwritten(sandbox_id))
         with anyio.move_on_after(_FLUSH_S) as scope:
             while waiting & self._finishes.keys():
                 self._hurry.set()

@@ -132,8 +132,10 @@ class Executions:
     async def list(self, caller: Caller, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
         """Return a page of a sandbox's executions, newest first."""
         await self._sandboxes.get(caller, sandbox_id)
+        # WHY: before the store is read. A finish that is written meanwhile is in neither of the two afterwards.
+        unwritten = self._writer.unwritten(sandbox_id)
         page = await self._store.executions(sandbox_id, offset=offset, limit=limit)
-        items = tuple(one if one.result is not None else self._writer.get(one.id) or one for one in page.items)
+        items = tuple(one if one.result is not None else unwritten.get(one.id, one) for one in page.items)
         return dataclasses.replace(page, items=items)
 
     async def events(self, caller: Caller, sandbox_id: str, execution_id: str, after: int = 0) -> Following:

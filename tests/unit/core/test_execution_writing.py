@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from warren.records import Execution
+    from warren.records import Execution, Page
 
 
 class FullStore(SqliteStore):
@@ -27,12 +27,19 @@ class FullStore(SqliteStore):
         super().__init__(data_dir)
         self.refuses_starts = False
         self.refuses_finishes = False
+        self.after_listing: Callable[[], Awaitable[None]] | None = None
 
     async def record(self, execution: Execution) -> None:
         refuses = self.refuses_starts if execution.result is None else self.refuses_finishes
         if refuses:
             raise StoreError("the disk is full")
         await super().record(execution)
+
+    async def executions(self, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
+        page = await super().executions(sandbox_id, offset=offset, limit=limit)
+        if self.after_listing is not None:
+            await self.after_listing()
+        return page
 
 
 def tell(tmp_path: Path, images_dir: str, story: Callable[[Workshop, FullStore], Awaitable[None]]) -> None:
@@ -95,5 +102,22 @@ def test_a_finish_that_waits_is_seen_by_whoever_looks(tmp_path: Path, images_dir
         assert events[-1].result == execution.result
         store.refuses_finishes = False
         assert await shop.finished(execution.id) == execution
+
+    tell(tmp_path, images_dir, story)
+
+
+def test_a_finish_that_is_written_while_the_store_is_read_is_seen_too(tmp_path: Path, images_dir: str) -> None:
+    async def story(shop: Workshop, store: FullStore) -> None:
+        sandbox = await shop.create()
+        store.refuses_finishes = True
+        execution = await shop.executions.run(ANN, sandbox.id, command("echo x"))
+
+        async def write() -> None:
+            store.refuses_finishes = False
+            await shop.executions.flush(sandbox.id)
+
+        store.after_listing = write
+        (listed,) = (await shop.executions.list(ANN, sandbox.id)).items
+        assert listed.result == execution.result
 
     tell(tmp_path, images_dir, story)
