@@ -23,6 +23,7 @@ from warren.core.package_bodies import Body, build_head, read_file
 from warren.core.package_catalog import Catalog
 from warren.core.package_downloads import Downloads, Wanted
 from warren.core.package_fetch import Fetched, Fetcher, Unfetched
+from warren.core.package_fit import Target
 from warren.core.package_pages import Pages, Turn
 from warren.core.package_rendered import Rendered
 from warren.core.package_sources import Digest, normalise, path_of
@@ -103,27 +104,46 @@ class PackageIndex:
 
     async def _route(self, request: InnerRequest, parts: list[str] | None) -> InnerAnswer:
         match parts:
-            case ["pypi", "simple", name] if (project := normalise(name)) is not None:
-                return await self._python_page(request, project)
-            case ["pypi", "files", project, digest, name] if normalise(project) == project:
+            case ["pypi", *rest]:
+                return await self._route_python(request, rest)
+            case ["npm", *rest]:
+                return await self._route_npm(request, rest)
+        return _say(404, _UNKNOWN)
+
+    async def _route_python(self, request: InnerRequest, parts: list[str]) -> InnerAnswer:
+        match parts:
+            case ["simple", name] if (project := normalise(name)) is not None:
+                return await self._python_page(request, project, None)
+            case ["for", python, "simple", name] if (project := normalise(name)) is not None:
+                # For one that is not known, nothing can be left out.
+                return await self._python_page(request, project, Target.parse(python))
+            case ["files", project, digest, name] if normalise(project) == project:
                 return await self._python_file(request, project, digest, name)
-            case ["npm", "-", "ping"]:
+        return _say(404, _UNKNOWN)
+
+    async def _route_npm(self, request: InnerRequest, parts: list[str]) -> InnerAnswer:
+        match parts:
+            case ["-", "ping"]:
                 return InnerAnswer(status=200, headers={"content-type": "application/json"}, body=b"{}")
-            case ["npm", *package, "-", file] if package_npm.NAME.fullmatch("/".join(package)):
+            case [*package, "-", file] if package_npm.NAME.fullmatch("/".join(package)):
                 return await self._npm_file(request, "/".join(package), file)
-            case ["npm", *package] if package_npm.NAME.fullmatch("/".join(package)):
+            case [*package] if package_npm.NAME.fullmatch("/".join(package)):
                 return await self._npm_page(request, "/".join(package))
         return _say(404, _UNKNOWN)
 
-    async def _python_page(self, request: InnerRequest, project: str) -> InnerAnswer:
+    async def _python_page(self, request: InnerRequest, project: str, target: Target | None) -> InnerAnswer:
         is_json = "json" in request.headers.get("accept", "")
         render = package_python.render_json if is_json else package_python.render_html
         kind = package_python.JSON if is_json else "text/html"
         with self._turn(request) as turn:
             page = await self._catalog.python(project, turn)
-            key = ("pypi", project, kind, page.stamp)
-            body = lambda: render(project, page.merge(), _FILES)  # noqa: E731 - it is called once, or not at all
-            return await self._page(request, key, kind, body, is_stale=page.is_stale)
+
+            def write() -> bytes:
+                files = page.merge()
+                return render(project, files if target is None else target.keep(project, files), _FILES)
+
+            key = ("pypi", str(target or ""), project, kind, page.stamp)
+            return await self._page(request, key, kind, write, is_stale=page.is_stale)
 
     async def _npm_page(self, request: InnerRequest, name: str) -> InnerAnswer:
         with self._turn(request) as turn:

@@ -71,7 +71,7 @@ def render_json(project: str, files: list[File], base: str) -> bytes:
             entry["upload-time"] = file["time"]
         shown.append(entry)
     meta = {"api-version": "1.1" if all("size" in each for each in shown) else "1.0"}
-    versions = sorted({found for file in files if (found := _find_version(file["name"], project))})
+    versions = sorted({found for file in files if (found := find_version(file["name"], project))})
     return orjson.dumps({"meta": meta, "name": project, "files": shown, "versions": versions})
 
 
@@ -103,7 +103,8 @@ def find_project(filename: str) -> str | None:
     return None
 
 
-def _find_version(filename: str, project: str) -> str | None:
+def find_version(filename: str, project: str) -> str | None:
+    """Return the version that a file of a project is."""
     for ending in _ENDINGS:
         if filename.endswith(ending):
             parts = filename.removesuffix(ending).split("-")

@@ -16,6 +16,8 @@ import sys
 from warren.guest import own_environment
 
 MARK = "\x1ewarren-installed "
+_INDEX = "http://packages.warren.internal/pypi"
+"""The service's own, of which it is known what pages it has."""
 
 
 def main(arguments: list[str]) -> int:
@@ -40,6 +42,7 @@ def _install_python(names: list[str], upgrade: bool) -> tuple[int, dict[str, str
     uv = os.path.join(image, "bin", "uv")
     options = ["--upgrade"] if upgrade else []
     if os.access(uv, os.X_OK):
+        options += narrow_index(os.environ.get("UV_DEFAULT_INDEX", ""))
         command = [uv, "pip", "install", "--no-progress", "--python", python, *options, "--", *names]
     else:
         command = [python, "-m", "pip", "install", "--no-input", "--progress-bar", "off", *options, "--", *names]
@@ -47,6 +50,14 @@ def _install_python(names: list[str], upgrade: bool) -> tuple[int, dict[str, str
     # What it unpacked there is installed by now, by other names of the same files.
     shutil.rmtree(os.path.join(folder, "cache", "uv"), ignore_errors=True)
     return code, before, _list_python(library)
+
+
+def narrow_index(index: str) -> list[str]:
+    """Have uv read pages of the service's that list what may fit this Python: most have much that never does."""
+    if index != f"{_INDEX}/simple/" or sys.implementation.name != "cpython":
+        return []
+    this = f"cp{sys.version_info.major}{sys.version_info.minor}-{os.uname().machine}"
+    return ["--default-index", f"{_INDEX}/for/{this}/simple/"]
 
 
 def _install_npm(names: list[str], upgrade: bool) -> tuple[int, dict[str, str], dict[str, str]]:
