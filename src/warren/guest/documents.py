@@ -8,7 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Self
 
 from warren.guest.parameters import Refused
-from warren.guest.paths import check_regular, open_at, printable, rename
+from warren.guest.paths import check_regular, open_at, printable, rename, settle
 from warren.guest.transfer import temporary_name
 from warren.guest.wire import MAX_PAYLOAD
 
@@ -87,7 +87,7 @@ class Document:
                 rest = memoryview(content)
                 while rest:
                     rest = rest[os.write(fd, rest) :]
-                os.fchmod(fd, self._mode)
+                settle(fd, self._mode)
             finally:
                 os.close(fd)
             rename(self._place, temporary, self._place, self._name, replace=replace)

@@ -12,6 +12,7 @@ import errno
 import os
 import posixpath
 import stat
+import time
 from typing import Any
 
 from warren.guest.parameters import Refused, invalid
@@ -218,6 +219,14 @@ def check_regular(fd: int) -> os.stat_result:
     if not stat.S_ISREG(info.st_mode):
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
     return info
+
+
+def settle(fd: int, mode: int) -> None:
+    """Give a file that was just written its mode, and a time that no other state of it has. Raises OSError."""
+    os.fchmod(fd, mode)
+    # The clock of a file system ticks every few milliseconds, and in one tick a file may be replaced twice.
+    now = time.time_ns()
+    os.utime(fd, ns=(now, now))
 
 
 def open_at(place: int, name: str, flags: int, mode: int = 0o600) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from warren.guest.paths import check_regular, entry, open_at, refusal, rename
+from warren.guest.paths import check_regular, entry, open_at, refusal, rename, settle
 from warren.guest.pump import CHUNKS_A_ROUND, may_send
 from warren.guest.wire import CHUNK
 
@@ -110,7 +110,7 @@ class Writing:
     def _finish(self) -> None:
         try:
             if self._temporary is not None:
-                os.fchmod(self._fd, self._mode)
+                settle(self._fd, self._mode)
                 rename(self._place, self._temporary, self._place, self._name, replace=self._create == "replace")
                 self._changes.ignored.discard(self._temporary)
                 self._temporary = None

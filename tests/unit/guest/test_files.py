@@ -81,6 +81,17 @@ def test_writing_replaces_appends_or_insists_on_being_first(here: Place) -> None
     assert here.tree() == ["f", "g"]
 
 
+def test_no_two_states_of_a_file_have_the_same_time_however_soon_one_follows_the_other(here: Place) -> None:
+    async def story(link: Link) -> set[int]:
+        times = set()
+        for number in range(100):
+            await link.write("f", b"%03d" % number)
+            times.add((await link.stat("f")).mtime_ns)
+        return times
+
+    assert len(here.do(story)) == 100
+
+
 def test_an_upload_that_breaks_off_leaves_the_old_file_and_nothing_else(here: Place) -> None:
     here.make({"f": b"old"})
 

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from typing import IO, TYPE_CHECKING
 
 import anyio
@@ -16,7 +17,7 @@ import pytest
 from unit.stores.sqlite_file import open_store
 from warren.errors import Conflict, StoreError
 from warren.records import AuditQuery
-from warren.stores.sqlite import SqliteStore
+from warren.stores.sqlite import SqliteStore, schema
 from warren.testing.store_subject import make_entry, make_key, make_sandbox
 
 if TYPE_CHECKING:
@@ -106,6 +107,28 @@ def test_a_file_made_by_many_at_once_is_one_file(tmp_path: Path) -> None:
 
     anyio.run(main)
     assert sorted(os.listdir(tmp_path)) == ["audit.key", "warren.db"]
+
+
+def test_a_file_that_another_process_is_just_making_is_not_taken_for_a_strange_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def open_and_close() -> None:
+        async with open_store(tmp_path):
+            pass
+
+    other = threading.Thread(target=anyio.run, args=(open_and_close,))
+    read = schema.read_version
+
+    def read_slowly(connection: sqlite3.Connection) -> int:
+        version = read(connection)
+        if other.ident is None:
+            other.start()
+            other.join(0.5)
+        return version
+
+    monkeypatch.setattr(schema, "read_version", read_slowly)
+    anyio.run(open_and_close)
+    other.join()
 
 
 def test_a_writer_waits_for_another_process_but_not_for_ever(tmp_path: Path) -> None:

@@ -111,13 +111,18 @@ class Database:
         )
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        if schema.read_version(connection) == 0:
-            if os.path.exists(self._secret_path):
+        # Before the rest, and that in one view of the file: another process may be about to make it.
+        was_in_use = os.path.exists(self._secret_path)
+        with _transaction(connection, "DEFERRED"):
+            version = schema.read_version(connection)
+            (things,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if version == 0:
+            if was_in_use:
                 raise StoreError(
                     f"{self.path} is empty, though {self._secret_path} says that it was in use: "
                     f"restore a backup of it, or move {SECRET} away too to start empty"
                 )
-            if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
+            if things:
                 raise StoreError(f"{self.path} is another program's database: choose another data folder")
         elif os.path.getsize(self.path) <= CHECKED_BYTES:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -136,7 +141,7 @@ class Database:
     def _make_secret(self, connection: sqlite3.Connection) -> None:
         """Seal the head of an empty chain, and then, unless another process has done so since, keep the secret."""
         secret = secrets.token_bytes(SECRET_BYTES)
-        with _alone(connection):
+        with _transaction(connection, "IMMEDIATE"):
             if os.path.exists(self._secret_path):
                 return
             if not audit.begin(connection, secret):
@@ -144,15 +149,15 @@ class Database:
                     f"{self._secret_path} is missing, so the audit record can be neither checked nor continued: "
                     f"restore a backup of it"
                 )
-        with _alone(connection):
+        with _transaction(connection, "IMMEDIATE"):
             if audit.is_sealed(connection, secret):
                 _make_file(self._secret_path, secret)
 
 
 @contextlib.contextmanager
-def _alone(connection: sqlite3.Connection) -> Iterator[None]:
-    """Keep every other process from writing."""
-    connection.execute("BEGIN IMMEDIATE")
+def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
+    """See one state of the file in a DEFERRED one; keep every other process from writing in an IMMEDIATE one."""
+    connection.execute(f"BEGIN {kind}")
     try:
         yield
         connection.execute("COMMIT")

@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 def etag(entry: Entry) -> str:
-    """Build the tag of a file's state. Every write of ours makes a new one: a file's time has nanoseconds."""
+    """Build the tag of a file's state. Every write of ours makes a new one: the agent gives it a time of its own."""
     return f'"{entry.size:x}-{entry.mtime_ns & (1 << 64) - 1:x}"'
 
 
