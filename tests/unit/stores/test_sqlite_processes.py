@@ -17,7 +17,8 @@ import pytest
 from unit.stores.sqlite_file import open_store
 from warren.errors import Conflict, StoreError
 from warren.records import AuditQuery
-from warren.stores.sqlite import SqliteStore, schema
+from warren.stores.sqlite import SqliteStore
+from warren.stores.sqlite.database import Database
 from warren.testing.store_subject import make_entry, make_key, make_sandbox
 
 if TYPE_CHECKING:
@@ -109,26 +110,26 @@ def test_a_file_made_by_many_at_once_is_one_file(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["audit.key", "warren.db"]
 
 
-def test_a_file_that_another_process_is_just_making_is_not_taken_for_a_strange_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def open_and_close() -> None:
-        async with open_store(tmp_path):
-            pass
+class Meanwhile(Database):
+    """Opens a file while another process makes it: between its second look at what is in there and its first."""
 
-    other = threading.Thread(target=anyio.run, args=(open_and_close,))
-    read = schema.read_version
+    def _connect(self, wait_s: float) -> sqlite3.Connection:
+        connection = super()._connect(wait_s)
+        other = threading.Thread(target=Database(os.path.dirname(self.path), wait_s).prepare, args=(None, None))
 
-    def read_slowly(connection: sqlite3.Connection) -> int:
-        version = read(connection)
-        if other.ident is None:
-            other.start()
-            other.join(0.5)
-        return version
+        def look(statement: str) -> None:
+            if "count(*) FROM sqlite_schema" in statement and other.ident is None:
+                other.start()
+                # Where it has to wait for us, it does not end: it must then have nothing to do with what we see.
+                other.join(0.5)
 
-    monkeypatch.setattr(schema, "read_version", read_slowly)
-    anyio.run(open_and_close)
-    other.join()
+        connection.set_trace_callback(look)
+        return connection
+
+
+def test_a_file_that_another_process_is_just_making_is_not_taken_for_a_strange_one(tmp_path: Path) -> None:
+    secret = Meanwhile(str(tmp_path), 10.0).prepare(None, None)
+    assert Database(str(tmp_path), 10.0).prepare(None, None) == secret
 
 
 def test_a_writer_waits_for_another_process_but_not_for_ever(tmp_path: Path) -> None:
