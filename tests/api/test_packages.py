@@ -114,6 +114,8 @@ def test_what_was_downloaded_once_installs_in_any_sandbox_while_the_index_is_awa
     try:
         second = yard.install(yard.create(), "little").json()
         unseen = yard.install(yard.create(), "unseen").json()
+        refused = yard.bash(yard.create(), "curl -s http://elsewhere.example/")
+        numbers = yard.http.get(f"{served.url}/metrics").text
     finally:
         yard.http.close()
         served.stop()
@@ -121,6 +123,11 @@ def test_what_was_downloaded_once_installs_in_any_sandbox_while_the_index_is_awa
     assert (first["ok"], second["ok"], count) == (True, True, 1), (first, second)
     assert second["packages"] == [{"name": "little", "version": "1.0"}]
     assert not unseen["ok"]
+    assert "elsewhere.example" in refused["hint"]
+    counted = dict(re.findall(r"^(warren_(?:package|egress)_\S+) (\S+)$", numbers, re.MULTILINE))
+    for source in ("index", "cache"):
+        assert float(counted[f'warren_package_files_total{{source="{source}"}}']) >= 1
+    assert float(counted['warren_egress_connections_total{verdict="refused"}']) == 1
 
 
 def test_a_package_in_place_of_a_preloaded_one_takes_effect(yard: Yard) -> None:

@@ -78,6 +78,7 @@ def test_a_deck_of_chatuis_becomes_an_archive_with_its_headers(client: httpx.Cli
     assert name.startswith("presentation_v1_")
     pictures = ["slides/slide_001.png", "slides/slide_002.png"]
     assert sorted(_names(answer.content)) == [name.replace(".zip", ".pptx"), *pictures]
+    assert 'warren_renders_total{outcome="successful"}' in client.get("/metrics").text
     assert answer.headers["x-rendering-version"] == "v1"
     assert answer.headers["x-slide-count"] == "2"
     assert len(answer.headers["x-render-id"]) == 12

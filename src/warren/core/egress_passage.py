@@ -210,12 +210,14 @@ class Traffic:
     def end(self, passage: Passage) -> None:
         """Write down a connection that is over."""
         self._forget(passage)
+        self._observer.connection_ended(passage.sent, passage.received)
         self.record.note(passage, "egress.connect", allowed=True)
         self.record.let_go(passage)
 
     def refuse(self, passage: Passage, verdict: Verdict) -> None:
         """Write down that something was refused; the same again within a minute is counted."""
         self._forget(passage)
+        self._observer.connections["refused"] += 1
         passage.outcome, passage.rule = "refused", verdict.rule
         asked = passage.asked
         key = (passage.sandbox_id, asked.host, asked.port, verdict.rule)

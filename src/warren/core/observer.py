@@ -43,6 +43,12 @@ class Observer:
         """By reason: the name of a quota, a rate, `queue_full`, `waited_too_long`."""
         self.file_bytes: Counter[str] = Counter()
         """Content that went `in` to sandboxes and `out` of them."""
+        self.connections: Counter[str] = Counter()
+        """Of programs to the outside, by verdict: `allowed` or `refused`."""
+        self.connection_bytes: Counter[str] = Counter()
+        """That programs sent `out`, and got `in`."""
+        self.package_files: Counter[str] = Counter()
+        """Files of packages, or parts of them, by where they came from: the `cache` or an `index`."""
 
     def execution_finished(self, kind: str, cause: str, seconds: float) -> None:
         """Count an execution that has its result."""
@@ -60,3 +66,9 @@ class Observer:
     def moved(self, direction: str, size: int) -> None:
         """Count bytes of files; `direction` is `in` or `out`."""
         self.file_bytes[direction] += size
+
+    def connection_ended(self, sent: int, received: int) -> None:
+        """Count a connection to the outside that is over, and what passed."""
+        self.connections["allowed"] += 1
+        self.connection_bytes["out"] += sent
+        self.connection_bytes["in"] += received

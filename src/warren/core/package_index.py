@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from warren.core.egress_inner import InnerRequest
+    from warren.core.observer import Observer
     from warren.core.package_sources import PackageSources, Source
 
 _MAX_TARGET = 2000
@@ -54,8 +55,9 @@ _UNKNOWN = "there is nothing here: packages are at /pypi/simple/NAME/ and /npm/N
 class PackageIndex:
     """Answers. Downloads run in the tasks of its owner; nothing is read from the disk before somebody asks."""
 
-    def __init__(self, load: Callable[[], PackageSources], folder: str, tasks: TaskGroup) -> None:
+    def __init__(self, load: Callable[[], PackageSources], folder: str, tasks: TaskGroup, observer: Observer) -> None:
         """Whatever `load` reads, it reads in a thread, when somebody first asks."""
+        self._observer = observer
         self._load = load
         self._folder = folder
         self._tasks = tasks
@@ -206,6 +208,8 @@ class PackageIndex:
         kept = None if wanted.digest is None else await to_thread.run_sync(self._store.find, wanted.digest)
         if kept is None and local is not None and wanted.digest is None and wanted.weak is None:
             kept = await to_thread.run_sync(_open_local, local)
+        if request.method == "GET":
+            self._observer.package_files["index" if kept is None else "cache"] += 1
         if kept is not None:
             held.callback(os.close, kept)
             status, start, stop, headers = build_head(request, os.fstat(kept).st_size, _name(wanted))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
+from warren.core.observer import Observer
 from warren.core.package_sources import PackageSources
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ class PackageSetup:
 class PackageDoor:
     """The package index, which is made when somebody first asks. Use it with `async with`."""
 
-    def __init__(self, setup: PackageSetup) -> None:
+    def __init__(self, setup: PackageSetup, observer: Observer | None = None) -> None:
         self._setup = setup
+        self._observer = observer or Observer()
         self._index: PackageIndex | None = None
 
     async def __aenter__(self) -> Self:
@@ -54,5 +56,5 @@ class PackageDoor:
             # Not above: most services never need it, and all of them would start later.
             from warren.core.package_index import PackageIndex
 
-            self._index = PackageIndex(self._setup.load, self._setup.folder, self._tasks)
+            self._index = PackageIndex(self._setup.load, self._setup.folder, self._tasks, self._observer)
         return await self._index(request)

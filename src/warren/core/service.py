@@ -176,7 +176,7 @@ class Service:
         self.sharing = Sharing(self.sandboxes, self.keys, self.audit, signing, max_s=self.policy.link_max_s)
 
     def _build_packages(self, setup: PackageSetup) -> None:
-        self.package_index = PackageDoor(setup)
+        self.package_index = PackageDoor(setup, self.observer)
         self.egress_proxy.inner[PACKAGES_HOST] = self.package_index
         policies = self.egress.policies
         self.packages = Packages(self.sandboxes, self.executions, policies, self.engine, setup.timeout_s)

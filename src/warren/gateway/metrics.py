@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from warren.core.observer import Histogram as Counted
+    from warren.core.observer import Observer
     from warren.core.service import Service
     from warren.gateway.dialects.dialect import Report
 
@@ -206,23 +207,37 @@ class _Core(Collector):
         )
         yield _gauge("warren_record_bytes", "Kept of executions.", (), {(): self._recorded})
         yield _gauge("warren_audit_backlog", "Audit entries that are not on disk yet.", (), {(): service.audit.backlog})
+        yield from self._collect_counts(observer)
+        yield from self._collect_seconds(observer)
+
+    def _collect_counts(self, observer: Observer) -> Iterator[Metric]:
         yield _counter(
-            "warren_executions", "That ended.", ("kind", "cause"), {tuple(k): n for k, n in observer.executions.items()}
+            "warren_executions",
+            "That ended.",
+            ("kind", "cause"),
+            {(*key,): n for key, n in observer.executions.items()},
         )
-        yield _counter("warren_rejected", "By reason.", ("reason",), {(k,): n for k, n in observer.rejections.items()})
-        yield _counter(
-            "warren_file_bytes",
-            "Content that went in to sandboxes and out of them.",
-            ("direction",),
-            {(k,): n for k, n in observer.file_bytes.items()},
-        )
-        yield _histogram("warren_execution_seconds", "Of an execution.", "kind", observer.execution_seconds)
+        for name, text, label, counted in (
+            ("warren_rejected", "By reason.", "reason", observer.rejections),
+            ("warren_file_bytes", "Content of files that went in and out.", "direction", observer.file_bytes),
+            ("warren_egress_connections", "Of programs to the outside.", "verdict", observer.connections),
+            ("warren_egress_bytes", "That these sent and got.", "direction", observer.connection_bytes),
+            ("warren_package_files", "Of packages, by where they came from.", "source", observer.package_files),
+            ("warren_renders", "Decks that were rendered, or were not.", "outcome", self._service.renders.outcomes),
+        ):
+            yield _counter(name, text, (label,), {(key,): number for key, number in counted.items()})
+
+    def _collect_seconds(self, observer: Observer) -> Iterator[Metric]:
         yield _histogram(
-            "warren_create_seconds",
-            "Of a create; from the pool is a hit, from the engine a miss.",
-            "source",
-            observer.create_seconds,
+            "warren_execution_seconds", "Of an execution.", ("kind",), _by_label(observer.execution_seconds)
         )
+        text = "Of a create; from the pool is a hit, from the engine a miss."
+        yield _histogram("warren_create_seconds", text, ("source",), _by_label(observer.create_seconds))
+        yield _histogram("warren_render_seconds", "Of a render.", (), {(): self._service.renders.seconds})
+
+
+def _by_label(counted: Mapping[str, Counted]) -> dict[tuple[str, ...], Counted]:
+    return {(key,): each for key, each in counted.items()}
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
@@ -239,12 +254,12 @@ def _counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[tupl
     return family
 
 
-def _histogram(name: str, text: str, label: str, values: Mapping[str, Counted]) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=(label,))
+def _histogram(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], Counted]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=labels)
     for key, counted in values.items():
         buckets, below = [], 0
         for bound, count in zip((*map(str, SECONDS), "+Inf"), counted.counts, strict=True):
             below += count
             buckets.append((bound, below))
-        family.add_metric((key,), buckets, counted.total)
+        family.add_metric(key, buckets, counted.total)
     return family
