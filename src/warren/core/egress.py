@@ -229,7 +229,9 @@ class EgressControl:
             if (grant.rule.until or 0.0) <= now
         ]
         for grant in over:
-            self.policies.grants[grant.sandbox_id].pop(grant.id, None)
+            # While the one before was removed, its sandbox may have been deleted, or its owner have taken it back.
+            if self.policies.grants.get(grant.sandbox_id, {}).pop(grant.id, None) is None:
+                continue
             self._audit.note(None, "egress.expire", sandbox_id=grant.sandbox_id, grant=grant.id, host=grant.rule.host)
             self.policies.changed(grant.sandbox_id)
             try:

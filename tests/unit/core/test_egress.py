@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,8 +16,10 @@ from warren.core.sandbox_changes import SandboxChanges
 from warren.egress import Egress, EgressMode, EgressRule
 from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from warren.records import AuditQuery
+from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from unit.core.conftest import Serve
@@ -152,3 +155,43 @@ def test_what_a_tenant_may_have_is_held_against_everything(serve: Serve) -> None
         assert not egress.policies.decide(sandbox.id, "10.1.2.4", 443).allowed
 
     serve(scenario, egress=Egress(mode=EgressMode.OPEN), tenant=ceiling)
+
+
+class MeddledStore(SqliteStore):
+    """A store that lets somebody else act while a grant is removed."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def remove_grant(self, grant_id: str) -> bool:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return await super().remove_grant(grant_id)
+
+
+def test_a_sandbox_that_is_deleted_while_grants_expire_ends_nothing_else(
+    tmp_path: Path, images_dir: str, python_image: Image
+) -> None:
+    async def story() -> None:
+        store = MeddledStore(str(tmp_path))
+        estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name), store=store)
+        async with estate.open():
+            egress = control(estate)
+            kept, deleted = await estate.create(), await estate.create()
+            for sandbox in (kept, deleted):
+                grant = await egress.grant(ANN, sandbox.id, NewGrant(rule=RULE))
+                over = dataclasses.replace(grant, rule=dataclasses.replace(grant.rule, until=1.0))
+                egress.policies.grants[sandbox.id][grant.id] = over
+
+            async def delete() -> None:
+                await estate.sandboxes.delete(ANN, deleted.id)
+
+            store.meanwhile = delete
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(egress.run)
+                await wait_until(lambda: egress.policies.grants == {kept.id: {}})
+                tasks.cancel_scope.cancel()
+            assert await estate.audited("egress.expire") == ["ok"]
+            await estate.clean()
+
+    anyio.run(story)
