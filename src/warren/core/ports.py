@@ -121,9 +121,14 @@ class Ports:
         window, is_first = self._traffic.begin(caller, sandbox_id, port)
         outcome, status = "abandoned", "abandoned"
         try:
-            async with self.connections.one(caller.principal.owner, sandbox_id):
+            async with (
+                self.connections.one(caller.principal.owner, sandbox_id),
+                # WHY: whoever is cancelled while the entry is written must not leave the sandbox in use for ever.
+                contextlib.AsyncExitStack() as held,
+            ):
                 try:
                     connection = await self._open(caller, sandbox_id, port, window)
+                    held.push_async_callback(connection.aclose)
                     outcome = "ok"
                 except Error as error:
                     outcome = status = error.code
@@ -138,7 +143,6 @@ class Ports:
                     yield connection
                 finally:
                     status = connection.status
-                    await connection.aclose()
         finally:
             window.end(status)
 
