@@ -137,6 +137,8 @@ class Lives:
             await self.reach(place)
         if place.sandbox.status is Status.STOPPED:
             await self.start(place)
+        # Whoever asked for it is about to use it: the reaper must not find it idle since before that.
+        place.touch()
 
     async def reach(self, place: Place) -> None:
         """Connect again to a sandbox that should be running; one that cannot be reached is stopped or destroyed.

@@ -142,3 +142,24 @@ def test_it_looks_by_itself(serve: Callable[..., None]) -> None:
             tasks.cancel_scope.cancel()
 
     serve(scenario)
+
+
+def test_one_that_is_started_or_found_again_is_not_idle_since_before_that(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        stopped = await estate.create(idle_timeout_s=60)
+        found = await estate.create(storage=EPHEMERAL, session_key="s", idle_timeout_s=60)
+        await estate.sandboxes.stop(ANN, stopped.id)
+        for place in estate.lives.places.values():
+            place.used_at -= 3600
+
+        await estate.sandboxes.start(ANN, stopped.id)
+        again = await estate.create(storage=EPHEMERAL, session_key="s")
+        await estate.reaper.tick()
+
+        assert again.id == found.id
+        assert {id_: each.status for id_, each in (await estate.rows()).items()} == {
+            stopped.id: Status.RUNNING,
+            found.id: Status.RUNNING,
+        }
+
+    serve(scenario)
