@@ -41,6 +41,7 @@ class Keys:
         self._clock = clock
         self._cache: dict[str, tuple[float, ApiKey]] = {}
         self._by_id: tuple[float, dict[str, ApiKey]] = (0.0, {})
+        self._revocations = 0
 
     async def create(
         self,
@@ -118,11 +119,19 @@ class Keys:
         raise Unauthenticated(message, is_missing=reason in _NOTHING_SENT)
 
     async def find(self, key_id: str) -> ApiKey | None:
-        """Return the key of that id, also one that is no longer in force; as it was at most a second ago."""
-        now = time.monotonic()
-        if now >= self._by_id[0]:
-            self._by_id = (now + _FRESH_S, {key.id: key for key in await self._store.keys()})
-        return self._by_id[1].get(key_id)
+        """Return the key of that id, also one that is no longer in force.
+
+        What another process does to it is noticed within a second, what this one does at once.
+        """
+        # WHY also for one that is not there: it may be younger than what is remembered.
+        while (now := time.monotonic()) >= self._by_id[0] or key_id not in self._by_id[1]:
+            revocations = self._revocations
+            found = {key.id: key for key in await self._store.keys()}
+            # What was read while one of them was revoked may not know of that.
+            if revocations == self._revocations:
+                self._by_id = (now + _FRESH_S, found)
+                return found.get(key_id)
+        return self._by_id[1][key_id]
 
     async def list(self) -> tuple[ApiKey, ...]:
         """Return all keys, oldest first, also those that are no longer in force."""
@@ -132,12 +141,13 @@ class Keys:
         """Revoke the key of that id, or the one in force of that name. Raises NotFound."""
         now = self._clock()
         found = [key for key in await self._store.keys() if id_or_name in {key.id, key.name}]
-        key = next((key for key in found if key.revoked_at is None), None)
+        key = next((key for key in found if is_in_force(key, now)), None)
         if key is None or not await self._store.revoke_key(key.id, now):
-            why = "it was revoked already" if found else "`warren keys list` shows them"
+            why = "it was revoked already, or has expired" if found else "`warren keys list` shows them"
             raise NotFound(f"there is no key {id_or_name!r} to revoke: {why}")
         self._cache.pop(key.hash, None)
         self._by_id = (0.0, {})
+        self._revocations += 1
         await self._audit.record(by, "key.revoke", **_describe(key))
         return key
 

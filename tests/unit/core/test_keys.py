@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,10 @@ from warren.records import AuditQuery, Caller, Principal, Scope
 from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
+
+    from warren.records import ApiKey
 
 ADMIN = Caller(principal=Principal(subject="root", scope=Scope.ADMIN), request_id="req_1", address="10.0.0.1")
 
@@ -175,5 +178,57 @@ def test_names_that_would_confuse_are_refused(tmp_path: Path, name: str) -> None
         async with opened(tmp_path) as office:
             with pytest.raises(InvalidRequest, match="name"):
                 await office.keys.create(name)
+
+    anyio.run(check)
+
+
+class MeddledStore(SqliteStore):
+    """A store that lets somebody else act after all keys were read."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def keys(self) -> tuple[ApiKey, ...]:
+        found = await super().keys()
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return found
+
+
+def test_what_becomes_of_a_key_here_is_known_here_at_once(tmp_path: Path) -> None:
+    async def check() -> None:
+        store = MeddledStore(tmp_path)
+        await store.open()
+        try:
+            keys = Keys(store, Audit(store, Policy()))
+            first, _ = await keys.create("first")
+            assert await keys.find(first.id) == first
+            second, _ = await keys.create("second")
+            assert await keys.find(second.id) == second, "it is younger than what is remembered"
+            assert await keys.find("key_never") is None
+            third, _ = await keys.create("third")
+            store.meanwhile = lambda: keys.revoke(third.id)
+            found = await keys.find(third.id)
+            assert found is not None
+            assert found.revoked_at is not None, "it was revoked while they were read"
+            found = await keys.find(third.id)
+            assert found is not None
+            assert found.revoked_at is not None
+        finally:
+            await store.close()
+
+    anyio.run(check)
+
+
+def test_a_name_is_that_of_the_key_in_force_and_not_of_one_that_expired(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with opened(tmp_path) as office:
+            office.clock.now = time.time() - 1000
+            await office.keys.create("ci", ttl_s=10)
+            office.clock.now += 1000
+            second, _ = await office.keys.create("ci")
+            assert (await office.keys.revoke("ci")).id == second.id
+            with pytest.raises(NotFound, match="expired"):
+                await office.keys.revoke("ci")
 
     anyio.run(check)
