@@ -100,10 +100,16 @@ class Links:
 
     async def _keep(self, sandbox_id: str, link: Link) -> Link:
         assert self._tasks is not None
+        try:
+            for prepare in self.on_open:
+                await prepare(sandbox_id, link)
+        except BaseException:
+            # Half prepared it is of no use to the next who asks.
+            await link.aclose()
+            raise
+        # WHY not before: whoever asks meanwhile would get one that is not prepared.
         self._links[sandbox_id] = link
         self._tasks.start_soon(self._watch, sandbox_id, link)
-        for prepare in self.on_open:
-            await prepare(sandbox_id, link)
         return link
 
     def _check_open(self) -> None:

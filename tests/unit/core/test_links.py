@@ -104,3 +104,37 @@ def test_a_keeper_of_links_ends_with_what_its_body_raised(serve: Callable[..., N
                 await links.get(handle)
 
     serve(scenario)
+
+
+def test_nobody_gets_a_link_before_it_is_prepared_and_none_that_is_half_prepared(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        handle = Handle("bare", (await estate.create()).id)
+        prepared: list[Link] = []
+        preparing, may_go = anyio.Event(), anyio.Event()
+
+        async def prepare(_sandbox_id: str, link: Link) -> None:
+            preparing.set()
+            await may_go.wait()
+            prepared.append(link)
+
+        async with Links(estate.engine) as links:
+            links.on_open.append(prepare)
+
+            async def get() -> None:
+                assert await links.get(handle) in prepared
+
+            async with anyio.create_task_group() as first:
+                first.start_soon(get)
+                await preparing.wait()
+                first.cancel_scope.cancel()
+            assert links.peek(handle.sandbox_id) is None
+            preparing = anyio.Event()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(get)
+                await preparing.wait()
+                tasks.start_soon(get)
+                await anyio.wait_all_tasks_blocked()
+                may_go.set()
+            assert [links.peek(handle.sandbox_id)] == prepared
+
+    serve(scenario)
