@@ -162,7 +162,7 @@ class Creation:
             if other is not None:
                 return other
             # The service died while it made that one, or it was deleted since: it can only be made anew.
-            await self._store.forget(sandbox.owner, key)
+            await self._store.forget(sandbox.owner, key, tied)
 
     async def _add(self, sandbox: Sandbox, new: NewSandbox) -> Place | None:
         """Keep the record if no quota forbids it; or return the place that has the session key."""
@@ -224,7 +224,7 @@ class Creation:
 
     async def _untie(self, sandbox: Sandbox, new: NewSandbox) -> None:
         if new.idempotency_key is not None:
-            await self._store.forget(sandbox.owner, new.idempotency_key)
+            await self._store.forget(sandbox.owner, new.idempotency_key, sandbox.id)
 
     def _build_record(
         self, owner: Owner, new: NewSandbox, image: Image, limits: Limits, pooled: Pooled | None

@@ -55,8 +55,8 @@ class Once:
                 found.hold()
                 return found
             else:
-                # Whoever had it ended before it could run anything.
-                await self._store.forget(owner, key)
+                # Whoever had it ended before it could run anything. By now the key may be another's, who has seen that.
+                await self._store.forget(owner, key, first)
 
     async def _act(self, caller: Caller, key: str, act: Callable[[str], Awaitable[Running]], ours: str) -> Running:
         try:
@@ -65,5 +65,5 @@ class Once:
             never_ran = isinstance(error, Error) and not isinstance(error, StoreError)
             with anyio.CancelScope(shield=True):
                 if never_ran or await self._find(ours) is None:
-                    await self._store.forget(caller.principal.owner, key)
+                    await self._store.forget(caller.principal.owner, key, ours)
             raise

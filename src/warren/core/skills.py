@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -102,7 +103,8 @@ class Skills:
                     await self._add(skill)
                 else:
                     kept = ("metadata", "server_id", "is_shared", "category", "tags", "created_at")
-                    skill = dataclasses.replace(skill, **{name: getattr(before, name) for name in kept})
+                    same = {name: getattr(before, name) for name in kept}
+                    skill = dataclasses.replace(skill, **same, changed_at=_later(before))
                     await self._swap(skill, before)
             noted |= {"skill_id": skill.id, "bytes": skill.size, "replaced": before is not None}
         return skill
@@ -143,7 +145,7 @@ class Skills:
                 is_shared=before.is_shared if changes.is_shared is None else changes.is_shared,
                 category=before.category if changes.category is None else changes.category,
                 tags=before.tags if changes.tags is None else tuple(changes.tags),
-                changed_at=time.time(),
+                changed_at=_later(before),
             )
             if not changes.in_text:
                 await self._swap(skill, before)
@@ -237,7 +239,9 @@ class Skills:
             if not await self._store.swap_skill(skill, was=before, most_bytes=self._policy.own_skill_bytes):
                 raise Conflict(f"skill {before.name!r} was changed by somebody else meanwhile: look at it again")
             if skill.blob != before.blob:
-                await self._blobs.remove(before.blob)
+                # Where that fails it is swept later; the new one, which has its row now, must stay.
+                with contextlib.suppress(StoreError):
+                    await self._blobs.remove(before.blob)
 
     @contextlib.asynccontextmanager
     async def _audited(
@@ -247,6 +251,11 @@ class Skills:
             check_may(caller, scope)
             self._audit.check_writable()
             yield noted
+
+
+def _later(before: Skill) -> float:
+    """Return when a skill is changed. Never when it was before, however coarse the clock: that tells states apart."""
+    return max(time.time(), math.nextafter(before.changed_at, math.inf))
 
 
 def _may_see(caller: Caller, skill: Skill) -> bool:

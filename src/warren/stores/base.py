@@ -195,8 +195,11 @@ class Store(Protocol):
         Raises Conflict when it came with another fingerprint.
         """
 
-    async def forget(self, owner: Owner, key: str) -> None:
-        """Untie an idempotency key: what it should have made was not made."""
+    async def forget(self, owner: Owner, key: str, target: str) -> None:
+        """Untie an idempotency key from what it should have made, and was not made.
+
+        Nothing happens where it is tied to something else by now.
+        """
 
     async def add_file(self, file: StoredFile, *, own_bytes: int = 0, all_bytes: int = 0) -> None:
         """Keep a stored file, whose content is on disk already.
@@ -237,7 +240,7 @@ class Store(Protocol):
         """Return a page of skills, by name."""
 
     async def swap_skill(self, skill: Skill, *, was: Skill, most_bytes: int = 0) -> bool:
-        """Replace a skill if its package still is the one of `was`; say whether it was.
+        """Replace a skill if its package and when it was changed still are as in `was`; say whether they were.
 
         Raises Conflict and QuotaExceeded as `add_skill`. Its id, its owner and when it was made stay; so does one that
         becomes no larger, however much there is.

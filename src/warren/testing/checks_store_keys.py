@@ -117,9 +117,11 @@ async def check_an_idempotency_key_expires(subject: StoreSubject) -> None:
 async def check_a_forgotten_idempotency_key_is_free(subject: StoreSubject) -> None:
     """Once untied it can be tied anew; untying what is not tied is no error."""
     await subject.store.remember(OWNER, "k", "f", "sbx_1", ttl_s=60)
-    await subject.store.forget(OTHER, "k")
-    await subject.store.forget(OWNER, "k")
-    await subject.store.forget(OWNER, "k")
+    await subject.store.forget(OTHER, "k", "sbx_1")
+    await subject.store.forget(OWNER, "k", "sbx_other")
+    assert await subject.store.remember(OWNER, "k", "f", "sbx_3", ttl_s=60) == "sbx_1"
+    await subject.store.forget(OWNER, "k", "sbx_1")
+    await subject.store.forget(OWNER, "k", "sbx_1")
 
     assert await subject.store.remember(OWNER, "k", "g", "sbx_2", ttl_s=60) == "sbx_2"
 

@@ -63,7 +63,7 @@ async def check_skills_are_listed_by_name_for_those_who_may_see_them(subject: St
 
 
 async def check_a_skill_is_replaced_if_its_package_is_still_the_same(subject: StoreSubject) -> None:
-    """Whoever comes second with another package changes nothing, and is told so."""
+    """Whoever comes second, with another package or other words about the same, changes nothing, and is told so."""
     store = subject.store
     skill, other = make_skill(), make_skill()
     for each in (skill, other):
@@ -72,6 +72,8 @@ async def check_a_skill_is_replaced_if_its_package_is_still_the_same(subject: St
 
     assert await store.swap_skill(newer, was=skill) is True
     assert await store.swap_skill(dataclasses.replace(skill, blob="late"), was=skill) is False
+    earlier = dataclasses.replace(newer, changed_at=8.0)
+    assert await store.swap_skill(dataclasses.replace(newer, tags=("late",)), was=earlier) is False
     assert await store.skill(skill.id) == newer
     await refused(Conflict, store.swap_skill(dataclasses.replace(newer, name=other.name), was=newer))
     assert await store.skill(skill.id) == newer

@@ -30,10 +30,22 @@ def package(name: str = "one", text: str = "") -> Package:
     return pack_text(f"---\nname: {name}\ndescription: Says.\n---\n{text}")
 
 
+class MeddledStore(SqliteStore):
+    """A store that lets somebody else act before a skill is replaced."""
+
+    meanwhile: Callable[[], Awaitable[Any]] | None = None
+
+    async def swap_skill(self, skill: Skill, *, was: Skill, most_bytes: int = 0) -> bool:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return await super().swap_skill(skill, was=was, most_bytes=most_bytes)
+
+
 class Registry:
     def __init__(self, folder: Path, **policy: Any) -> None:
         self.folder = folder / "blobs"
-        self.store = SqliteStore(folder)
+        self.store = MeddledStore(folder)
         self.audit = Audit(self.store, Policy())
         self.skills = Skills(self.store, Blobs(str(self.folder)), self.audit, Policy(**policy))
 
@@ -156,5 +168,26 @@ def test_whose_a_skill_is(tell: Callable[..., None]) -> None:
             with pytest.raises(Forbidden, match="another's"):
                 await change(skill_id=skill.id)
         await skills.delete(ADMIN, skill.id)
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    "change", [SkillChanges(tags=("a",)), SkillChanges(text="---\nname: one\ndescription: Other.\n---\n")]
+)
+def test_of_two_changes_at_once_the_second_is_told_and_neither_is_lost(
+    tell: Callable[..., None], change: SkillChanges
+) -> None:
+    async def story(registry: Registry) -> None:
+        skills, skill = registry.skills, await registry.add()
+        registry.store.meanwhile = partial(skills.update, ANN, skill.id, SkillChanges(metadata={"by": "other"}))
+        with pytest.raises(Conflict, match="meanwhile"):
+            await skills.update(ANN, skill.id, change)
+        assert (await skills.get(ANN, skill.id)).metadata == {"by": "other"}
+
+        changed = await skills.update(ANN, skill.id, change)
+        assert changed == await skills.get(ANN, skill.id)
+        assert changed.metadata == {"by": "other"}
+        assert changed.tags == ("a",) or changed.description == "Other."
 
     tell(story)

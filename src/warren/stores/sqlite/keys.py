@@ -89,9 +89,9 @@ def remember(
     return load_text(row[1])
 
 
-def forget(connection: sqlite3.Connection, owner: Owner, key: str) -> None:
-    """Untie a key."""
+def forget(connection: sqlite3.Connection, owner: Owner, key: str, target: str) -> None:
+    """Untie a key from a target."""
     connection.execute(
-        "DELETE FROM idempotency WHERE tenant = ? AND subject = ? AND key = ?",
-        (*map(dump_text, owner), dump_text(key)),
+        "DELETE FROM idempotency WHERE tenant = ? AND subject = ? AND key = ? AND target = ?",
+        tuple(map(dump_text, (*owner, key, target))),
     )

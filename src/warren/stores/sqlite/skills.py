@@ -76,11 +76,12 @@ def _check_bytes(connection: sqlite3.Connection, skill: Skill, was: int, most: i
 
 
 def swap(connection: sqlite3.Connection, skill: Skill, was: Skill, *, most_bytes: int) -> bool:
-    """Update a skill if its package is still the same. Raises Conflict and QuotaExceeded."""
+    """Update a skill if nobody has changed it since. Raises Conflict and QuotaExceeded."""
     _check_bytes(connection, skill, was.size, most_bytes)
     changes = ", ".join(f"{name} = ?" for name in _CHANGING.split(", "))
-    statement = f"UPDATE skills SET {changes} WHERE id = ? AND blob = ?"  # noqa: S608 - our own names
-    return _insert(connection, statement, (*_dump(skill), dump_text(skill.id), dump_text(was.blob)), skill) > 0
+    statement = f"UPDATE skills SET {changes} WHERE id = ? AND blob = ? AND changed_at = ?"  # noqa: S608 - our own names
+    same = (dump_text(skill.id), dump_text(was.blob), was.changed_at)
+    return _insert(connection, statement, (*_dump(skill), *same), skill) > 0
 
 
 def remove(connection: sqlite3.Connection, skill_id: str) -> bool:

@@ -273,9 +273,9 @@ class SqliteStore:
             partial(keys.remember, owner=owner, key=key, fingerprint=fingerprint, target=target, ttl_s=ttl_s)
         )
 
-    async def forget(self, owner: Owner, key: str) -> None:
+    async def forget(self, owner: Owner, key: str, target: str) -> None:
         """Untie an idempotency key."""
-        await self._write(partial(keys.forget, owner=owner, key=key), in_steps=False)
+        await self._write(partial(keys.forget, owner=owner, key=key, target=target), in_steps=False)
 
     async def add_file(self, file: StoredFile, *, own_bytes: int = 0, all_bytes: int = 0) -> None:
         """Keep a stored file."""
@@ -318,7 +318,7 @@ class SqliteStore:
         return await self._reader.scan(skill_rows.page, query)
 
     async def swap_skill(self, skill: Skill, *, was: Skill, most_bytes: int = 0) -> bool:
-        """Replace a skill if its package still is the one of `was`."""
+        """Replace a skill if it still is as in `was`."""
         return await self._write(partial(skill_rows.swap, skill=skill, was=was, most_bytes=most_bytes), flushed=True)
 
     async def remove_skill(self, skill_id: str) -> bool:
