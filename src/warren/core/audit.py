@@ -17,7 +17,7 @@ from warren.errors import Error, Forbidden, StoreError
 from warren.records import AuditEntry, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from warren.core.policy import Policy
     from warren.records import AuditQuery, AuditRow, Caller, Page, Principal
@@ -36,6 +36,8 @@ class Audit:
 
     def __init__(self, store: Store, policy: Policy) -> None:
         self.policy = policy
+        self.before_look: list[Callable[[], None]] = []
+        """Called before the record is read, to note what has happened and was not noted yet."""
         self._store = store
         self._backlog: deque[tuple[AuditEntry, int]] = deque()
         self._backlog_bytes = 0
@@ -192,9 +194,7 @@ class Audit:
             if asked != principal.owner:
                 raise Forbidden("only a key with the admin scope can read what others did")
             query = dataclasses.replace(query, tenant=principal.tenant, subject=principal.subject)
-        # What was done is in the record by the time that anybody looks.
-        with contextlib.suppress(StoreError):
-            await self.flush()
+        await self._complete()
         return await self._store.audit(query)
 
     async def verify(self) -> tuple[int, str]:
@@ -204,11 +204,17 @@ class Audit:
 
     async def export(self, *, since: float | None = None, until: float | None = None) -> AsyncIterator[AuditRow]:
         """Yield the rows of a time, oldest first."""
-        with contextlib.suppress(StoreError):
-            await self.flush()
+        await self._complete()
         async for row in self._store.chain():
             if (since is None or row.entry.at >= since) and (until is None or row.entry.at < until):
                 yield row
+
+    async def _complete(self) -> None:
+        """Have what was done in the record by the time that anybody looks, also what was answered just now."""
+        for note in self.before_look:
+            note()
+        with contextlib.suppress(StoreError):
+            await self.flush()
 
     def _put(self, entry: AuditEntry, size: int) -> None:
         self._backlog.append((entry, size))

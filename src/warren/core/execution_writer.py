@@ -115,6 +115,11 @@ class ExecutionWriter:
         """Return the finished executions of a sandbox that are not on disk yet, by their ids."""
         return {id_: one.execution for id_, one in self._finishes.items() if one.execution.sandbox_id == sandbox_id}
 
+    def note_all(self) -> None:
+        """Note what has finished in the audit record, without waiting for its record: somebody looks there now."""
+        for finish in self._finishes.values():
+            self._note(finish)
+
     async def flush(self, sandbox_id: str | None = None) -> None:
         """Have what has finished so far on disk. Raises StoreError when that cannot be."""
         waiting = set(self._finishes if sandbox_id is None else self.unwritten(sandbox_id))
@@ -147,9 +152,7 @@ class ExecutionWriter:
         for finish in batch:
             if finish.start is not None:
                 await finish.start.done.wait()
-            if not finish.is_audited:
-                finish.is_audited = True
-                self._note(finish)
+            self._note(finish)
         await self._audit.flush()
         for finish in batch:
             if not finish.is_kept:
@@ -190,6 +193,9 @@ class ExecutionWriter:
             finish.link.ack_soon(finish.execution.id)
 
     def _note(self, finish: Finish) -> None:
+        if finish.is_audited:
+            return
+        finish.is_audited = True
         execution = finish.execution
         self._audit.note(
             finish.caller,

@@ -69,6 +69,7 @@ class Executions:
         self._links = links
         self._tracer = tracer or Tracer()
         self._writer = ExecutionWriter(store, audit, policy)
+        audit.before_look.append(self._writer.note_all)
         observer = observer or Observer()
         self._conductor = Conductor(self._writer, links, observer, egress)
         self._followers = Followers(observer)

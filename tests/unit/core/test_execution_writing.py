@@ -9,8 +9,10 @@ import pytest
 
 from unit.core.estate import ANN, wait_until
 from unit.core.workshop import SHELL, Workshop, command
+from warren.core.execution_request import build_fingerprint
 from warren.core.policy import Policy
 from warren.errors import StoreError
+from warren.records import AuditQuery
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -28,12 +30,20 @@ class FullStore(SqliteStore):
         self.refuses_starts = False
         self.refuses_finishes = False
         self.after_listing: Callable[[], Awaitable[None]] | None = None
+        self.after_looking: Callable[[], Awaitable[None]] | None = None
 
     async def record(self, execution: Execution) -> None:
         refuses = self.refuses_starts if execution.result is None else self.refuses_finishes
         if refuses:
             raise StoreError("the disk is full")
         await super().record(execution)
+
+    async def execution(self, execution_id: str) -> Execution | None:
+        found = await super().execution(execution_id)
+        meanwhile, self.after_looking = self.after_looking, None
+        if meanwhile is not None:
+            await meanwhile()
+        return found
 
     async def executions(self, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
         page = await super().executions(sandbox_id, offset=offset, limit=limit)
@@ -119,5 +129,38 @@ def test_a_finish_that_is_written_while_the_store_is_read_is_seen_too(tmp_path: 
         store.after_listing = write
         (listed,) = (await shop.executions.list(ANN, sandbox.id)).items
         assert listed.result == execution.result
+
+    tell(tmp_path, images_dir, story)
+
+
+def test_the_audit_record_has_what_was_answered_just_now_and_has_it_once(tmp_path: Path, images_dir: str) -> None:
+    async def story(shop: Workshop, store: FullStore) -> None:
+        sandbox = await shop.create()
+        store.refuses_finishes = True
+        execution = await shop.executions.run(ANN, sandbox.id, command("echo x"))
+        (row,) = (await shop.audit.list(ANN, AuditQuery(action="execution.finish"))).items
+        assert row.entry.execution_id == execution.id
+        store.refuses_finishes = False
+        assert len(await shop.finishes(execution.id)) == 1
+
+    tell(tmp_path, images_dir, story)
+
+
+def test_two_who_find_that_their_key_made_nothing_run_it_once(tmp_path: Path, images_dir: str) -> None:
+    async def story(shop: Workshop, store: FullStore) -> None:
+        sandbox = await shop.create()
+        new = command("echo x >> log; wc -l < log", idempotency_key="k")
+        tied = build_fingerprint(sandbox.id, new)
+        await store.remember(ANN.principal.owner, "k", tied, "exe_0000000000", ttl_s=60)
+        others: list[Execution] = []
+
+        async def run_too() -> None:
+            others.append(await shop.executions.run(ANN, sandbox.id, new))
+
+        store.after_looking = run_too
+        execution = await shop.executions.run(ANN, sandbox.id, new)
+        assert [each.id for each in others] == [execution.id]
+        assert execution.result is not None
+        assert execution.result.stdout.strip() == b"1"
 
     tell(tmp_path, images_dir, story)
