@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from dataclasses import dataclass
@@ -81,15 +82,13 @@ async def reachable(target: Target) -> AsyncIterator[str]:
         return
     settings = Settings.load(flags={"data_dir": target.data_dir})
     async with contextlib.AsyncExitStack() as held:
-        await _find_or_serve(settings, held)
-        path = held.enter_context(short_path(socket_path(settings.data_dir)))
-        yield f"unix:{path}"
+        yield f"unix:{await _find_or_serve(settings, held)}"
 
 
-async def _find_or_serve(settings: Settings, held: contextlib.AsyncExitStack) -> None:
-    """Return once a service is at the socket. When it has to be us, it ends with `held`."""
+async def _find_or_serve(settings: Settings, held: contextlib.AsyncExitStack) -> str:
+    """Return the path of the service's socket once there is one. When it has to be us, it ends with `held`."""
     until = time.monotonic() + _PATIENCE_S
-    while not is_served(settings.data_dir):
+    while (path := _join(settings.data_dir, held)) is None:
         try:
             held.enter_context(only_one(settings.data_dir, COMMAND))
         except Held:
@@ -101,21 +100,49 @@ async def _find_or_serve(settings: Settings, held: contextlib.AsyncExitStack) ->
             from warren.cli.embedded_service import embedded_service
 
             await held.enter_async_context(embedded_service(settings))
-            return
+            return held.enter_context(short_path(socket_path(settings.data_dir)))
+    return path
+
+
+def _join(data_dir: str, held: contextlib.AsyncExitStack) -> str | None:
+    """Find the socket of a service that listens; None where none does. One that is a command's is there for `held`."""
+    path = socket_path(data_dir)
+    with contextlib.ExitStack() as joined:
+        try:
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        joined.callback(os.close, place)
+        presence = joined.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        here = f"/proc/self/fd/{place}"
+        if not _connect(presence, here, path):
+            return None
+        holder = find_holder(data_dir)
+        if holder is None or holder.kind != COMMAND:
+            # Not by descriptor: a service that is started again has another socket at the same path.
+            return held.enter_context(short_path(path))
+        # WHY: a command that serves takes its socket's name away when it is done, and waits for whoever is connected.
+        # We are from now on, and by descriptor its socket is found without a name.
+        held.push(joined.pop_all())
+        return here
 
 
 def is_served(data_dir: str) -> bool:
     """Whether a service listens on the socket of a data folder."""
     path = socket_path(data_dir)
     with short_path(path) as short, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(short)
-        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
-            return False
-        except PermissionError:
-            raise ConfigError(
-                f"{path} is another user's service: name it with --url and have a key in WARREN_API_KEY"
-            ) from None
+        return _connect(probe, short, path)
+
+
+def _connect(probe: socket.socket, where: str, path: str) -> bool:
+    try:
+        probe.connect(where)
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        return False
+    except PermissionError:
+        raise ConfigError(
+            f"{path} is another user's service: name it with --url and have a key in WARREN_API_KEY"
+        ) from None
     return True
 
 

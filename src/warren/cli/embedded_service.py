@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 
 from warren.app import build_service
 from warren.cli.listening import build_server, local_socket, socket_path
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from warren.cli.server import Server
     from warren.settings import Settings
 
-_TICK_S = 0.02
+_TICK_S = 0.005
+_ACCEPTING = 8
+"""Rounds of the loop in which those are let in who connected before the socket had no name; it takes four."""
 
 
 @contextlib.asynccontextmanager
@@ -55,13 +58,16 @@ async def _let_others_finish(data_dir: str, server: Server) -> None:
     """Wait for the commands that found us; those that come now find nobody, and wait until the folder is free."""
     with contextlib.suppress(OSError):
         os.unlink(socket_path(data_dir))
+    for _ in range(_ACCEPTING):
+        await anyio.lowlevel.checkpoint()
     with anyio.move_on_after(1):
-        await _wait_for_requests(server)
+        await _wait_for_connections(server)
         return
     print("warren: other commands still use the engine of this one; it ends with them", file=sys.stderr)
-    await _wait_for_requests(server)
+    await _wait_for_connections(server)
 
 
-async def _wait_for_requests(server: Server) -> None:
-    while server.server_state.tasks:  # noqa: ASYNC110 - uvicorn gives no event for it
+async def _wait_for_connections(server: Server) -> None:
+    # Not for requests: a command makes several, and between two there is none.
+    while server.server_state.connections:  # noqa: ASYNC110 - uvicorn gives no event for it
         await anyio.sleep(_TICK_S)
