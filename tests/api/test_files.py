@@ -138,6 +138,23 @@ def test_a_write_goes_ahead_only_under_its_condition(ann: httpx.Client, files: s
     assert code(ann.put(at, content=b"no", headers={"If-Match": "*"})) == (412, "precondition_failed")
 
 
+def test_who_was_overtaken_while_sending_is_refused_and_nothing_of_the_other_is_lost(
+    ann: httpx.Client, files: str, sandbox: str, etag: str
+) -> None:
+    at = f"{files}/a.txt"
+
+    def send_slowly() -> Iterator[bytes]:
+        yield b"slow"
+        # Until the service has found that the condition holds, as far as it can say then.
+        while not ann.get("/audit", params={"sandbox_id": sandbox, "action": "file.stat"}).json()["items"]:
+            pass
+        assert ann.put(at, content=b"quick", headers={"If-Match": etag}).status_code == 204
+        yield b"ly"
+
+    assert code(ann.put(at, content=send_slowly(), headers={"If-Match": etag})) == (412, "precondition_failed")
+    assert ann.get(at).content == b"quick"
+
+
 def test_of_many_who_make_a_new_file_one_does(served: Served, files: str) -> None:
     def make(number: int) -> int:
         with served.client("ann") as client:

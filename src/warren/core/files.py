@@ -7,15 +7,18 @@ agent resolves it, inside the sandbox.
 from __future__ import annotations
 
 import contextlib
+import posixpath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from warren.core.observer import Observer
 from warren.core.transfers import Transfers
-from warren.errors import Error
+from warren.core.turns import Turns
+from warren.errors import Error, NotFound
 from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
 
     from warren.core.audit import Audit
     from warren.core.link import Link
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from warren.core.sandboxes import Sandboxes
     from warren.domain import Entry
     from warren.records import Caller
+
+    Check = Callable[[Entry | None], None]
+    """Looks at what is there, None for nothing, and raises where that may not be changed."""
 
 T = TypeVar("T")
 
@@ -40,6 +46,7 @@ class Files:
         self._audit = audit
         self._observer = observer or Observer()
         self.transfers = Transfers(self._observer)
+        self._turns = Turns()
 
     async def stat(self, caller: Caller, sandbox_id: str, path: str, *, follow: bool = True) -> Entry:
         """Describe a file or folder, or with `follow=False` a link itself."""
@@ -100,10 +107,23 @@ class Files:
         mode: int = 0o644,
         create: str = "replace",
         parents: bool = True,
+        check: Check | None = None,
     ) -> Entry:
-        """Write a file: whole, or not at all. `create` is replace, exclusive or append."""
-        async with self._doing("write", caller, sandbox_id, Scope.RUN, path=path, create=create) as (link, noted):
-            counted = _Counted(content)
+        """Write a file: whole, or not at all. `create` is replace, exclusive or append.
+
+        `check` is asked when all of the content has come: no other write of this service comes between.
+        """
+        async with (
+            self._doing("write", caller, sandbox_id, Scope.RUN, path=path, create=create) as (link, noted),
+            contextlib.AsyncExitStack() as turn,
+        ):
+
+            async def take_turn() -> None:
+                await turn.enter_async_context(self._turn(sandbox_id, path))
+                await _ask(check, link, path)
+
+            # WHY not before: who sends slowly would keep all others from the file.
+            counted = _Counted(content, take_turn)
             try:
                 entry = await link.write(_inside(path), counted, mode=mode, create=create, parents=parents)
             finally:
@@ -128,9 +148,15 @@ class Files:
                 await link.mkdir(folder)
             return await link.move(_inside(path), target, overwrite=overwrite)
 
-    async def delete(self, caller: Caller, sandbox_id: str, path: str, *, recursive: bool = False) -> int:
-        """Delete a file or folder; return how many things that were."""
-        async with self._doing("delete", caller, sandbox_id, Scope.RUN, path=path) as (link, noted):
+    async def delete(
+        self, caller: Caller, sandbox_id: str, path: str, *, recursive: bool = False, check: Check | None = None
+    ) -> int:
+        """Delete a file or folder; return how many things that were. `check` is asked as for a write."""
+        async with (
+            self._doing("delete", caller, sandbox_id, Scope.RUN, path=path) as (link, noted),
+            self._turn(sandbox_id, path),
+        ):
+            await _ask(check, link, path)
             noted["deleted"] = deleted = await link.delete(_inside(path), recursive=recursive)
         return deleted
 
@@ -159,7 +185,10 @@ class Files:
         `command` is for the record; whoever only views needs only to read.
         """
         scope = Scope.READ if command == "view" else Scope.RUN
-        async with self._doing("edit", caller, sandbox_id, scope, path=path, command=command) as (link, _):
+        async with (
+            self._doing("edit", caller, sandbox_id, scope, path=path, command=command) as (link, _),
+            self._turn(sandbox_id, path),
+        ):
             return await do(link, _inside(path))
 
     @contextlib.asynccontextmanager
@@ -200,6 +229,10 @@ class Files:
                 self._observer.moved("in", counted.size)
         return entries
 
+    def _turn(self, sandbox_id: str, path: str) -> AbstractAsyncContextManager[None]:
+        """Hold the turn at changing a file."""
+        return self._turns.one((sandbox_id, posixpath.normpath(_inside(path))))
+
     @contextlib.asynccontextmanager
     async def _doing(
         self, verb: str, caller: Caller, sandbox_id: str, scope: Scope, **noted: Any
@@ -229,18 +262,35 @@ class Files:
 class _Counted:
     """Content on its way, and how much of it has passed."""
 
-    def __init__(self, source: bytes | AsyncIterable[bytes]) -> None:
+    def __init__(
+        self, source: bytes | AsyncIterable[bytes], before_end: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._source = source
+        self._before_end = before_end
         self.size = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if isinstance(self._source, bytes):
             self.size = len(self._source)
             yield self._source
-            return
-        async for piece in self._source:
-            self.size += len(piece)
-            yield piece
+        else:
+            async for piece in self._source:
+                self.size += len(piece)
+                yield piece
+        if self._before_end is not None:
+            await self._before_end()
+
+
+async def _ask(check: Check | None, link: Link, path: str) -> None:
+    """Have somebody look at what is there now. Raises what they say."""
+    if check is None:
+        return
+    try:
+        entry = await link.stat(_inside(path))
+    except NotFound:
+        check(None)
+    else:
+        check(entry)
 
 
 def _inside(path: str) -> str:

@@ -16,13 +16,13 @@ from unit.core.estate import ANN, BOB, READER, Estate
 from warren.core.files import Files
 from warren.core.observer import Observer
 from warren.core.policy import Policy
-from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
+from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound, PreconditionFailed, TooLarge
 from warren.records import AuditQuery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from warren.domain import Image
+    from warren.domain import Entry, Image
     from warren.records import AuditEntry
 
 
@@ -227,5 +227,44 @@ def test_names_of_any_bytes_are_names(tell: Any) -> None:
             await shelf.files.write(ANN, shelf.id, name, name.encode("utf-8", "surrogateescape"))
             assert os.fsdecode(await shelf.content(name)) == name
         assert len((await shelf.files.list(ANN, shelf.id))[0]) == 4
+
+    tell(story)
+
+
+def test_of_two_who_replace_the_same_state_one_is_refused_however_they_meet(tell: Any) -> None:
+    async def story(shelf: Shelf) -> None:
+        def only(state: Entry) -> Callable[[Entry | None], None]:
+            def check(entry: Entry | None) -> None:
+                if entry != state:
+                    raise PreconditionFailed("it is another")
+
+            return check
+
+        async def slowly(state: Entry) -> AsyncIterator[bytes]:
+            yield b"slow"
+            await shelf.files.write(ANN, shelf.id, "./a", b"quick", check=only(state))
+
+        state = await shelf.files.write(ANN, shelf.id, "a", b"first")
+        with pytest.raises(PreconditionFailed):
+            await shelf.files.write(ANN, shelf.id, "a", slowly(state), check=only(state))
+        assert await shelf.content("a") == b"quick"
+
+        state, refused = await shelf.files.stat(ANN, shelf.id, "a"), []
+
+        async def change(what: Callable[..., Awaitable[Any]], *content: bytes) -> None:
+            try:
+                await what(ANN, shelf.id, "a", *content, check=only(state))
+            except PreconditionFailed:
+                refused.append(what)
+
+        async with anyio.create_task_group() as tasks:
+            for content in (b"one", b"two"):
+                tasks.start_soon(change, shelf.files.write, content)
+            tasks.start_soon(change, shelf.files.delete)
+        assert len(refused) == 2
+        with pytest.raises(PreconditionFailed):
+            await shelf.files.write(ANN, shelf.id, "never", b"x", check=only(state))
+        with pytest.raises(NotFound):
+            await shelf.content("never")
 
     tell(story)

@@ -114,7 +114,9 @@ async def write_file(call: Call) -> ASGIApp:
     if call.header(b"content-range") is not None:
         raise InvalidRequest("a part of a file cannot be written: send all of it, without Content-Range")
     conditions = Conditions.of(call.header)
-    await _check_write(call, path, conditions)
+    if conditions:
+        # Before all of it has come, where that can be said already; `check` has the last word.
+        conditions.check_write(await _find(call, path))
     try:
         entry = await call.service.files.write(
             call.caller,
@@ -124,6 +126,7 @@ async def write_file(call: Call) -> ASGIApp:
             mode=int(query.mode, 8),
             create="exclusive" if conditions.wants_new else "replace",
             parents=query.parents,
+            check=conditions.check_write if conditions else None,
         )
     except Conflict as error:
         if conditions.wants_new and await _find(call, path) is not None:
@@ -134,16 +137,15 @@ async def write_file(call: Call) -> ASGIApp:
 
 async def delete_file(call: Call) -> ASGIApp:
     """Delete a file or folder."""
-    path = parse_path(call.scope)
-    await _check_write(call, path, Conditions.of(call.header))
-    await call.service.files.delete(call.caller, sandbox_id(call), path, recursive=call.query(DeleteFile).recursive)
+    conditions = Conditions.of(call.header)
+    await call.service.files.delete(
+        call.caller,
+        sandbox_id(call),
+        parse_path(call.scope),
+        recursive=call.query(DeleteFile).recursive,
+        check=conditions.check_write if conditions else None,
+    )
     return NO_CONTENT
-
-
-async def _check_write(call: Call, path: str, conditions: Conditions) -> None:
-    """Raise PreconditionFailed. What programs inside do between this and the write is theirs to know."""
-    if conditions:
-        conditions.check_write(await _find(call, path))
 
 
 async def _find(call: Call, path: str) -> Entry | None:
