@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     from warren.guest.execution import Execution
     from warren.guest.kernel_process import Clock
     from warren.guest.kernels import Kernel
-
-INTERRUPT_AFTER_S = 0.05
-"""A kernel hears no interrupt before it has taken up its cell; one that comes sooner waits for that long."""
 
 
 class CellRun(Run):
@@ -42,11 +38,7 @@ class CellRun(Run):
 
     def send_interrupt(self) -> None:
         """Interrupt the cell; one that still waits ends here."""
-        pause = self.started + INTERRUPT_AFTER_S - time.monotonic()
-        if pause > 0 and self.pipes is not None:
-            self.agent.loop.call_later(pause, lambda: self._kernel.interrupt(self))
-        else:
-            self._kernel.interrupt(self)
+        self._kernel.interrupt(self)
 
     def send_kill(self) -> None:
         """Kill the kernel; a cell that still waits ends here."""

@@ -55,6 +55,8 @@ class KernelProcess:
         self._on_exit = on_exit
         self.gone = False
         """Whether it has ended; what it said before may still be on its way."""
+        self.ending = False
+        """Whether it has been killed; what it did before may still be on its way, and it does nothing more."""
         self.pid = pid
         self.socket = link
         self.clock = Clock(pid)
@@ -67,14 +69,18 @@ class KernelProcess:
         """Note that it came up in time."""
         self._timer.cancel()
 
-    def interrupt(self) -> None:
-        """Send SIGINT to its group."""
+    def interrupt(self) -> bool:
+        """Send SIGINT to its group; False when it would not hear it: a kernel does not until it runs its cell."""
         if not self.gone:
+            if processes.ignores(self.pid, signal.SIGINT):
+                return False
             processes.send_group(self.pid, signal.SIGINT)
+        return True
 
     def kill(self, execution: str | None) -> None:
         """Kill it and its descendants; what follows, follows from its exit."""
         if not self.gone:
+            self.ending = True
             # Not by group: a copy just forked may not have left it yet, nor have told us of itself. It is our child.
             contained = self._agent.boot.contained
             processes.end(self.pid, execution, contained=contained, spare_ours=True)

@@ -53,6 +53,12 @@ class Kernels:
         self.get(name).delete()
         del self._kernels[name]
 
+    def abandon(self, kernel: Kernel) -> None:
+        """End one that could not be made, and forget it: its name may have been given to another by now."""
+        kernel.delete()
+        if self._kernels.get(kernel.name) is kernel:
+            del self._kernels[kernel.name]
+
     def describe(self) -> list[dict[str, Any]]:
         """List them."""
         return [kernel.describe() for kernel in self._kernels.values()]
@@ -63,8 +69,8 @@ def _list(agent: Agent, stream: Stream, _params: dict[str, Any], _payload: bytes
 
 
 def _create(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    name = get_name(params, "kernel")
-    agent.kernels.add(name).start(lambda why: _answer_made(agent, stream, name, why))
+    made = agent.kernels.add(get_name(params, "kernel"))
+    made.start(lambda why: _answer_made(agent, stream, made, why))
 
 
 def _restart(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
@@ -73,20 +79,19 @@ def _restart(agent: Agent, stream: Stream, params: dict[str, Any], _payload: byt
 
 def _fork(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
     source = agent.kernels.get(get_name(params, "kernel"))
-    name = get_name(params, "to")
-    target = agent.kernels.add(name)
+    target = agent.kernels.add(get_name(params, "to"))
 
     def forked(copy: Copy | None, why: str) -> None:
         if copy is None:
-            agent.kernels.remove(name)
+            agent.kernels.abandon(target)
             stream.fail("conflict", f"the kernel cannot be forked: {why}")
         else:
-            target.become(copy, lambda why: _answer_made(agent, stream, name, why))
+            target.become(copy, lambda why: _answer_made(agent, stream, target, why))
 
     try:
         source.fork(forked)
     except Refused:
-        agent.kernels.remove(name)
+        agent.kernels.abandon(target)
         raise
 
 
@@ -111,10 +116,10 @@ def _delete(agent: Agent, stream: Stream, params: dict[str, Any], _payload: byte
     stream.reply()
 
 
-def _answer_made(agent: Agent, stream: Stream, name: str, why: str | None) -> None:
+def _answer_made(agent: Agent, stream: Stream, made: Kernel, why: str | None) -> None:
     """Answer for a new kernel; one that could not be made is forgotten."""
     if why is not None:
-        agent.kernels.remove(name)
+        agent.kernels.abandon(made)
     _answer(stream, why)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from warren.guest.agent import Agent
     from warren.guest.execution import Execution
+    from warren.guest.loop import Timer
 
     Settled = Callable[[str | None], None]
     """Called with None when it worked, else with the reason."""
@@ -35,6 +36,9 @@ MAX_WAITING = 16
 MAX_KERNELS = 16
 UP_DEADLINE_S = 60.0
 WAKE_DEADLINE_S = 5.0
+DEAF_S = 0.01
+"""Between two tries to interrupt a cell that its kernel has not taken up yet; a program may never want to hear one."""
+MAX_DEAF_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class Kernel:
         self._queue: deque[CellRun] = deque()
         self._current: CellRun | None = None
         self._live: KernelProcess | None = None
+        self._deaf: Timer | None = None
+        """The next try to interrupt a cell."""
         self._up_waiters: list[Settled] = []
         self._freezing: tuple[str, int] | None = None
         """The execution whose copy may come, and how many cells it will hold."""
@@ -136,11 +142,14 @@ class Kernel:
             # Only reachable with an environment at the edge of a header: the cell would wait for ever.
             self._break("the environment is too large")
 
-    def interrupt(self, run: CellRun) -> None:
-        """Interrupt a running cell; take a waiting one out of the queue."""
+    def interrupt(self, run: CellRun, again_s: float = DEAF_S) -> None:
+        """Interrupt a running cell, as soon as its kernel hears it; take a waiting one out of the queue."""
         if run is self._current:
-            if self._live is not None and self.state == "busy":
-                self._live.interrupt()
+            if self._live is not None and self.state == "busy" and not self._live.interrupt():
+                if self._deaf is not None:
+                    self._deaf.cancel()
+                later_s = min(2 * again_s, MAX_DEAF_S)
+                self._deaf = self._agent.loop.call_later(again_s, lambda: self.interrupt(run, later_s))
         elif run in self._queue:
             self._queue.remove(run)
             run.never_ran()
@@ -168,7 +177,7 @@ class Kernel:
 
     def rollback(self, cells: int, settled: Settled) -> None:
         """Undo the last cells. Raises Refused."""
-        if self.state != "idle" or self._queue:
+        if not self._is_free():
             raise Refused("conflict", f"kernel {self.name} is not idle: wait for its cell, or interrupt it")
         target = self.executed - cells
         # Before its first cell a kernel is as a new one: that needs no copy.
@@ -183,7 +192,7 @@ class Kernel:
 
     def fork(self, settled: Callable[[Copy | None, str], None]) -> None:
         """Ask for a copy that becomes another kernel; `settled` gets it, or None and the reason. Raises Refused."""
-        if self.state != "idle" or self._queue:
+        if not self._is_free():
             raise Refused("conflict", f"kernel {self.name} is busy or was never used: only an idle one can be forked")
         token = self._token()
         self._forking[token] = settled
@@ -199,6 +208,7 @@ class Kernel:
         """End it and everything that waits for it."""
         self._deleted = True
         self._copies.drop_all()
+        self._freezing = None
         queue, self._queue = self._queue, deque()
         for run in queue:
             run.deadline.asked = "restarted"
@@ -210,6 +220,9 @@ class Kernel:
         news, self._news = self._news, News()
         return news
 
+    def _is_free(self) -> bool:
+        return self.state == "idle" and not self._queue and self._live is not None and not self._live.ending
+
     def _next(self) -> None:
         if self._deleted or not self._queue:
             return
@@ -217,7 +230,8 @@ class Kernel:
             self.start()
         elif self.state == "idle":
             assert self._live is not None
-            if self._live.gone:
+            # One that was killed, while it was idle or as its cell ended: the cell is for whoever takes over.
+            if self._live.gone or self._live.ending:
                 return
             self.state = "busy"
             run = self._current = self._queue.popleft()
@@ -266,9 +280,10 @@ class Kernel:
             raise ProtocolError("a kernel sent a frame that kernels do not send")
 
     def _up(self) -> None:
-        if self.state not in ("starting", "waking"):
-            return
         assert self._live is not None
+        # One that was killed just before it came up, because it was late or is not wanted any more, is none.
+        if self.state not in ("starting", "waking") or self._live.ending:
+            return
         self._live.is_up()
         woken = self.state == "waking"
         self.state = "idle"
@@ -288,7 +303,9 @@ class Kernel:
         self._current = None
         self.state = "idle"
         self.executed += 1
-        self._freezing = (run.execution.id, self.executed)
+        if not self._requested:
+            # Of one that is to begin again, or to go away, nothing is kept.
+            self._freezing = (run.execution.id, self.executed)
         run.done(self._live.clock, status, exit_code, error)
         self._next()
 

@@ -104,6 +104,16 @@ def send_group(group: int, number: int) -> None:
         return
 
 
+def ignores(pid: int, number: int) -> bool:
+    """Tell whether a process ignores a signal; not when it has gone."""
+    try:
+        status = _read(f"/proc/{pid}/status")
+        mask = int(status.partition(b"\nSigIgn:")[2].split(maxsplit=1)[0], 16)
+    except (OSError, ValueError, IndexError):
+        return False
+    return bool(mask >> (number - 1) & 1)
+
+
 def is_child(pid: int) -> bool:
     """Tell whether `pid` is a child of ours that has not been reaped."""
     try:
