@@ -7,10 +7,11 @@ interpreter of that environment, made when it is first asked for; or of one that
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Mapping  # noqa: TC003  # cheap, and the runtime annotation stays true
+from collections.abc import Iterator, Mapping  # noqa: TC003  # cheap, and the runtime annotation stays true
 from typing import NoReturn
 
 _SHOWN = frozenset({"METADATA", "WHEEL", "entry_points.txt", "namespace_packages.txt", "top_level.txt"})
@@ -55,20 +56,38 @@ def make(image: str, folder: str) -> str:
     target = os.readlink(os.path.join(image, "bin", "python"))
     packages, mark = os.path.join(image, library), os.path.join(folder, library, _MARK)
     said = f"# {os.stat(packages).st_mtime_ns}\n{packages}\n"
-    with contextlib.suppress(OSError):
-        if os.readlink(python) == target and _read(mark) == said:
-            return python
+
+    def is_made() -> bool:
+        with contextlib.suppress(OSError):
+            return os.readlink(python) == target and _read(mark) == said
+        return False
+
+    if is_made():
+        return python
     os.makedirs(os.path.join(folder, library), exist_ok=True)
     os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
-    _put(os.path.join(folder, "pyvenv.cfg"), _read(os.path.join(image, "pyvenv.cfg")))
-    for name, leads_to in (("python", target), ("python3", "python")):
-        _link(leads_to, os.path.join(folder, "bin", name))
-    _forget_gone(os.path.join(folder, library))
-    for name in os.listdir(packages):
-        if name.endswith(".dist-info"):
-            _show(os.path.join(packages, name), os.path.join(folder, library, name))
-    _put(mark, said)
+    with _alone(folder):
+        # Whoever was before us may have made it, and be about to replace what we would put there again.
+        if is_made():
+            return python
+        _put(os.path.join(folder, "pyvenv.cfg"), _read(os.path.join(image, "pyvenv.cfg")))
+        for name, leads_to in (("python", target), ("python3", "python")):
+            _link(leads_to, os.path.join(folder, "bin", name))
+        _forget_gone(os.path.join(folder, library))
+        _show_all(packages, os.path.join(folder, library), os.path.join(folder, ".making"))
+        _put(mark, said)
     return python
+
+
+@contextlib.contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Keep other processes from making the same, until this one is done or dead."""
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
 
 
 def _forget_gone(library: str) -> None:
@@ -79,6 +98,18 @@ def _forget_gone(library: str) -> None:
             shutil.rmtree(os.path.join(library, name), ignore_errors=True)
 
 
+def _show_all(packages: str, library: str, making: str) -> None:
+    """Show every package of the image; each is made aside, so that one that is there is whole, also after a kill."""
+    shutil.rmtree(making, ignore_errors=True)
+    os.mkdir(making)
+    for name in os.listdir(packages):
+        # Whoever makes it a second time, for another build of the image, leaves what is installed alone.
+        if name.endswith(".dist-info") and not os.path.lexists(os.path.join(library, name)):
+            _show(os.path.join(packages, name), os.path.join(making, name))
+            os.rename(os.path.join(making, name), os.path.join(library, name))
+    os.rmdir(making)
+
+
 def _show(source: str, target: str) -> None:
     """Let installers know a package of the image for installed here, so that they neither fetch nor shadow it.
 
@@ -86,24 +117,25 @@ def _show(source: str, target: str) -> None:
     """
     name = os.path.basename(target)
     files = sorted(_SHOWN.intersection(os.listdir(source)))
-    # Whoever makes it a second time, for another build of the image, leaves what is installed alone.
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(target)
-        for file in files:
-            os.symlink(os.path.join(source, file), os.path.join(target, file))
-        _put(os.path.join(target, "INSTALLER"), "image\n")
-        record = "".join(f"{name}/{file},,\n" for file in [*files, "INSTALLER", "RECORD"])
-        _put(os.path.join(target, "RECORD"), record)
+    os.mkdir(target)
+    for file in files:
+        os.symlink(os.path.join(source, file), os.path.join(target, file))
+    _put(os.path.join(target, "INSTALLER"), "image\n")
+    record = "".join(f"{name}/{file},,\n" for file in [*files, "INSTALLER", "RECORD"])
+    _put(os.path.join(target, "RECORD"), record)
 
 
 def _link(leads_to: str, path: str) -> None:
-    temporary = f"{path}.{os.getpid()}"
+    temporary = f"{path}.new"
+    # What one that was killed left.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
     os.symlink(leads_to, temporary)
     os.replace(temporary, path)
 
 
 def _put(path: str, text: str) -> None:
-    temporary = f"{path}.{os.getpid()}"
+    temporary = f"{path}.new"
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(temporary, path)
