@@ -15,6 +15,8 @@ _CTL_GET_FREE = 0x4C82
 _CONFIGURE = 0x4C0A
 _AUTOCLEAR = 4
 _ATTEMPTS = 256
+_LOST = frozenset({errno.EBUSY, errno.ENOENT, errno.ENXIO, errno.ENODEV})
+"""What a free device answers that another process has taken, or removed, since it was named."""
 _MAJOR = 7
 
 
@@ -28,18 +30,16 @@ def attach(file: int) -> tuple[int, str]:
     except OSError as exc:
         raise OSError(exc.errno, f"open {_CONTROL}: {exc.strerror}; `modprobe loop` brings it") from None
     try:
+        # WHY: a device that has been named and not yet opened is an unused one, which others of us remove.
+        fcntl.flock(control, fcntl.LOCK_EX)
         for _ in range(_ATTEMPTS):
             path = _device(fcntl.ioctl(control, _CTL_GET_FREE))
-            device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                fcntl.ioctl(device, _CONFIGURE, _configuration(file))
+                return _open(path, file), path
             except OSError as exc:
-                os.close(device)
                 # WHY: "free" is only so until somebody else has it; another process was faster.
-                if exc.errno != errno.EBUSY:
+                if exc.errno not in _LOST:
                     raise OSError(exc.errno, f"attach a disk image to {path}: {exc.strerror}") from None
-            else:
-                return device, path
         raise OSError(errno.EBUSY, "no loop device could be had: others took each before us")
     finally:
         os.close(control)
@@ -54,11 +54,22 @@ def numbers() -> set[int]:
 def remove_unused(before: set[int]) -> None:
     """Remove those that nobody uses, but for those that were there before: devices come by themselves, but stay."""
     with contextlib.suppress(OSError), open(_CONTROL, "rb") as control:
+        fcntl.flock(control, fcntl.LOCK_EX)
         for number in sorted(numbers() - before):
             # One that is in use, by whomever, answers EBUSY.
             with contextlib.suppress(OSError):
                 fcntl.ioctl(control, _CTL_REMOVE, number)
                 os.unlink(f"/dev/loop{number}")
+
+
+def _open(path: str, file: int) -> int:
+    device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(device, _CONFIGURE, _configuration(file))
+    except OSError:
+        os.close(device)
+        raise
+    return device
 
 
 def _device(number: int) -> str:
