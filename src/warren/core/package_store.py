@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import time
 from typing import TYPE_CHECKING
 
 from warren.core.package_sources import SIZES, Digest
@@ -57,7 +58,7 @@ class PackageStore:
         except OSError as exc:
             raise _failed(self._folder, exc) from exc
         with contextlib.suppress(OSError):
-            os.utime(file)
+            _note_use(file)
         return file
 
     def begin(self) -> Incoming:
@@ -84,7 +85,7 @@ class PackageStore:
         """Return a page that is kept; None when there is none. `name` is a hash of ours."""
         try:
             with open(self._path("pages", name), "rb") as file:
-                os.utime(file.fileno())
+                _note_use(file.fileno())
                 return file.read()
         except FileNotFoundError:
             return None
@@ -99,6 +100,7 @@ class PackageStore:
                 with open(temporary, "xb") as file:
                     file.write(content)
                     file.flush()
+                    _note_use(file.fileno())
                     os.fsync(file.fileno())
                 os.rename(temporary, self._path("pages", name))
             except BaseException:
@@ -151,6 +153,7 @@ class Incoming:
 
     def settle(self) -> None:
         """Have it where it survives the host."""
+        _note_use(self._file)
         os.fsync(self._file)
 
     def discard(self) -> None:
@@ -161,6 +164,12 @@ class Incoming:
     def close(self) -> None:
         """Close it; whoever reads it must be done."""
         os.close(self._file)
+
+
+def _note_use(file: int) -> None:
+    """Note that a file is used now: by our clock, since that of file systems stands still for milliseconds."""
+    now = time.time_ns()
+    os.utime(file, ns=(now, now))
 
 
 def _shrink(folder: str, most: int, spared: str) -> int:
