@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 from typing import TYPE_CHECKING
 
@@ -162,6 +163,26 @@ def test_beyond_the_budget_it_reports_what_it_saw_and_no_more(crowded: str) -> N
     assert all(one["action"] != "deleted" for one in first + found)
     os.unlink(os.path.join(crowded, "top"))
     assert ("top", "deleted") in [(one["path"], one["action"]) for one in changes.scan()[0]]
+
+
+class Stalling(set[str]):
+    """Names to ignore: whoever looks for one first is off the processor for longer than a scan may take."""
+
+    has_stalled = False
+
+    def __contains__(self, name: object) -> bool:
+        if not self.has_stalled:
+            self.has_stalled = True
+            select.select([], [], [], 1.5 * module.MAX_SECONDS)
+        return False
+
+
+def test_a_small_workspace_is_seen_whole_though_others_have_the_processor(tmp_path: Path) -> None:
+    changes = Changes(str(tmp_path))
+    changes.ignored = Stalling()
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "new").touch()
+    assert said(changes) == [("d/new", "created")]
 
 
 def test_the_budget_of_time_is_kept(crowded: str) -> None:
