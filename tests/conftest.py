@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from warren.core.image_system import build_command, find_missing
 from warren.core.images import Catalog
@@ -18,10 +20,14 @@ if TYPE_CHECKING:
     from warren.domain import Image
 
 # The same examples in every run, and no time limit for one: a failure is somebody's change, not the machine's mood.
-hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("same")
+# WHY: else examples hold constants of the modules that are imported by then, which is another set in every worker.
+providers._get_local_constants = Constants
 
-_SETTLE_S = 15.0
+_SETTLE_S = 60.0
 _CACHE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ".cache", "tests")
 
 

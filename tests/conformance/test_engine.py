@@ -118,7 +118,7 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         pytest.skip(str(exc))
     yield bench
     assert anyio.run(bench.clean) == []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (left := leftovers(bench.data_dir)) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert left == []

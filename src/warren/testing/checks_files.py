@@ -11,7 +11,7 @@ import anyio
 
 from warren.domain import MIB
 from warren.errors import Error, InvalidRequest, NotFound
-from warren.testing.subject import printed, refused, request, run, text_file
+from warren.testing.subject import DEADLINE_S, printed, refused, request, run, text_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -106,17 +106,20 @@ async def check_a_terminal_echoes(subject: Subject) -> None:
 async def check_a_port_is_reached(subject: Subject) -> None:
     """A server inside is reached through the channel; a port where nothing listens is not found."""
     server = (
-        "import socket\ns = socket.create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\n"
+        "import socket\ns = socket.create_server(('127.0.0.1', 0))\n"
+        # Held, so that nobody else on the machine listens there.
+        "silent = socket.socket()\nsilent.bind(('127.0.0.1', 0))\n"
+        "print(s.getsockname()[1], silent.getsockname()[1], flush=True)\n"
         "c, _ = s.accept()\nwhile data := c.recv(65536): c.sendall(data.upper())\nc.close(); s.close()"
     )
     async with subject.linked_sandbox() as link:
         async for event in link.stream(request(server)):
             if event.kind == "stdout":
-                port = int(event.data)
+                port, silent = map(int, event.data.split())
                 await _talk(link, port)
             if event.result is not None:
                 assert event.result.ok, event.result
-        await refused(NotFound, link.connect_port(port))
+        await refused(NotFound, link.connect_port(silent))
 
 
 async def _talk(link: Link, port: int) -> None:
@@ -133,7 +136,7 @@ async def _talk(link: Link, port: int) -> None:
 
 async def _read_until(terminal: Terminal, *wanted: bytes) -> None:
     seen = b""
-    with anyio.fail_after(20):
+    with anyio.fail_after(DEADLINE_S):
         while not all(word in seen for word in wanted):
             part = await terminal.receive()
             assert part, f"the terminal ended after {seen!r}"

@@ -10,7 +10,7 @@ import anyio
 from warren.domain import MIB, ExecKind, Handle, Image, Limits, Storage, new_id
 from warren.errors import Conflict, Error, InvalidRequest, SandboxLost
 from warren.guest.wire import PROTOCOL_VERSION, Decoder
-from warren.testing.subject import printed, refused, request, run, text_file
+from warren.testing.subject import DEADLINE_S, printed, refused, request, run, text_file
 
 if TYPE_CHECKING:
     from warren.testing.subject import Subject
@@ -246,7 +246,7 @@ async def check_usage_counts_what_is_used(subject: Subject) -> None:
 
 async def _wait_until_lost(subject: Subject, handle: Handle) -> None:
     """Connect until that is SandboxLost. A dying process takes connections for an instant; nobody answers on them."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(DEADLINE_S):
         while True:
             try:
                 channel = await subject.engine.connect(handle)

