@@ -51,7 +51,7 @@ def lie(story: Callable[[Link, Liar], Awaitable[None]], hello: Header | bytes = 
     async def tell() -> None:
         ours, theirs = socket.socketpair()
         liar = Liar(theirs)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await liar.channel.send(hello if isinstance(hello, bytes) else b"".join(encode(hello)))
             try:
                 async with Link(UnixChannel(ours)) as link:

@@ -131,8 +131,8 @@ class Estate:
 
 
 async def wait_until(condition: Callable[[], object]) -> None:
-    """Look again and again, for at most ten seconds."""
-    with anyio.fail_after(10):
+    """Look again and again, for at most a minute."""
+    with anyio.fail_after(60):
         while not condition():  # noqa: ASYNC110 - the tested code tells nobody
             await anyio.sleep(0.005)
 

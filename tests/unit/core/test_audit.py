@@ -109,7 +109,7 @@ def test_what_the_store_refuses_is_kept_and_written_later(tmp_path: Path) -> Non
                 audit.note(ANN, "sandbox.delete")
                 assert audit.backlog == 2
                 store.full = False
-                with anyio.fail_after(10):
+                with anyio.fail_after(60):
                     await store.written.wait()
                 await audit.flush()
                 group.cancel_scope.cancel()

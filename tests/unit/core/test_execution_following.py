@@ -58,7 +58,8 @@ def test_input_that_nobody_reads_does_not_pile_up(tell: Tell) -> None:
 
             async def write() -> None:
                 try:
-                    await shop.executions.write_stdin(ANN, sandbox.id, execution.id, bytes(1 << 20))
+                    # More than there is room for anywhere, whatever was taken before.
+                    await shop.executions.write_stdin(ANN, sandbox.id, execution.id, bytes(12 << 20))
                 except Conflict as error:
                     errors.append(error)
 

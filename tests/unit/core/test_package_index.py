@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -348,10 +349,10 @@ def test_large_pages_are_read_from_a_file_that_is_there_as_long_as_somebody_read
             ]
             async with mirroring(tmp_path, shelf) as mirror:
                 whole = await mirror.ask("/pypi/simple/large/", **JSON)
-                before = len(os.listdir("/proc/self/fd"))
+                before = open_files(tmp_path)
                 begun = [(await mirror.begin("/pypi/simple/large/", **JSON))[2] for _ in range(20)]
                 firsts = [await anext(each) for each in begun]
-                held = len(os.listdir("/proc/self/fd"))
+                held = open_files(tmp_path)
                 rest = b"".join([piece async for piece in begun[0]])
                 for each in begun:
                     await each.aclose()
@@ -362,6 +363,15 @@ def test_large_pages_are_read_from_a_file_that_is_there_as_long_as_somebody_read
         assert whole.headers["content-length"] == str(len(whole.body))
 
     run(body)
+
+
+def open_files(folder: Path) -> list[str]:
+    """List what is open below a folder; what else this process has open comes and goes."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return sorted(path for path in found if path.startswith(f"{folder}/"))
 
 
 def test_npm_packages_are_checked_and_kept_too(tmp_path: Path) -> None:
@@ -424,6 +434,8 @@ def test_the_indexes_that_this_host_is_configured_for_are_read(tmp_path: Path) -
                 pytest.skip(f"the configured index cannot be asked here: {reply.body.decode().strip()}")
             hashed = [file for file in json.loads(reply.body)["files"] if file["hashes"]]
             whole = await mirror.ask(hashed[-1]["url"])
+            if whole.status == 502:
+                pytest.skip(f"the configured index gives no file here: {whole.body.decode().strip()}")
 
         assert hashlib.sha256(whole.body).hexdigest() == hashed[-1]["hashes"]["sha256"]
 

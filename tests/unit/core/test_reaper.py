@@ -19,7 +19,7 @@ SOON = 0.05
 
 async def reap_until(estate: Estate, condition: Callable[[], object]) -> None:
     """Have the reaper look again and again until what was due has happened."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not condition():
             await estate.reaper.tick()
             await anyio.sleep(0.01)

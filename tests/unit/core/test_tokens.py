@@ -320,18 +320,12 @@ def test_a_remembered_token_expires_to_the_second() -> None:
 
 
 def test_a_signature_is_checked_once_and_then_remembered() -> None:
-    """An ECDSA check on P-521 takes about a millisecond; a thousand remembered ones must take less than a few."""
-    key = ec_key("secp521r1")
-    tokens, token = build(build_pem_keys(public_pem(key))), mint(key, "ES512")
-
-    async def ask_often() -> float:
-        await tokens.authenticate(token)
-        since = time.perf_counter()
-        for _ in range(1000):
-            await tokens.authenticate(token)
-        return time.perf_counter() - since
-
-    assert anyio.run(ask_often) < 0.2
+    """Without the key nothing could be checked; what was is known all the same."""
+    tokens, token = build(), mint()
+    accept(tokens, token)
+    tokens._keys = ()
+    assert refuse(tokens, mint(sub="bob")).reason == "jwt_algorithm"
+    assert accept(tokens, token).subject == "jwt:ann"
     assert len(tokens._cache) == 1
 
 

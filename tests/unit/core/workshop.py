@@ -72,7 +72,7 @@ class Workshop(Estate):
 
     async def finished(self, execution_id: str) -> Execution:
         """Wait until an execution has a result that is on disk."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while True:
                 execution = await self.store.execution(execution_id)
                 if execution is not None and execution.result is not None:
@@ -103,7 +103,7 @@ async def first_output(shop: Workshop, sandbox_id: str, execution_id: str) -> Ev
 async def wait_for_file(shop: Workshop, sandbox_id: str, path: str) -> None:
     """Wait until a file of a workspace is there."""
     async with shop.sandboxes.use(ANN, sandbox_id) as place:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while True:
                 with contextlib.suppress(NotFound):
                     await place.link.stat(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def test_an_execution_runs_on_when_its_connection_drops(agent: RunningAgent) -> None:
+    os.mkfifo(os.path.join(agent.workspace, "gate"))
     first = agent.connect()
-    stream = first.start_run("echo one; read -t 0.3 < <(sleep 1); echo two", kind="shell", exec="exe_dropped")
+    stream = first.start_run("echo one; read < gate; echo two", kind="shell", exec="exe_dropped")
     first.wait_for(stream, lambda reply: reply.output() == b"one\n")
     first.close()
 
@@ -22,6 +24,8 @@ def test_an_execution_runs_on_when_its_connection_drops(agent: RunningAgent) -> 
     listed = {one["exec"]: one for one in second.hello["executions"]}
     assert listed["exe_dropped"]["state"] == "running"
     assert listed["exe_dropped"]["seq"] == 1
+    with open(os.path.join(agent.workspace, "gate"), "w") as gate:
+        gate.write("\n")
     reply = second.wait(second.start("attach", exec="exe_dropped", after=1))
 
     assert reply.output() == b"two\n"
@@ -81,18 +85,23 @@ def test_only_the_last_finished_executions_are_kept(client: Client) -> None:
     assert client.call("attach", exec="exe_many69")["t"] == "ok"
 
 
-def test_cancelling_a_stream_leaves_the_execution_running(client: Client) -> None:
-    stream = client.start_run("echo here; read -t 0.2 < <(sleep 1); echo end", kind="shell", exec="exe_cancel")
+def test_cancelling_a_stream_leaves_the_execution_running(agent: RunningAgent, client: Client) -> None:
+    os.mkfifo(os.path.join(agent.workspace, "held"))
+    stream = client.start_run("echo here; read < held; echo end", kind="shell", exec="exe_cancel")
     client.wait_for(stream, lambda reply: bool(reply.events))
     client.send({"t": "cancel", "id": stream})
 
-    reply = client.wait(client.start("attach", exec="exe_cancel"))
+    attached = client.start("attach", exec="exe_cancel")
+    with open(os.path.join(agent.workspace, "held"), "w") as gate:
+        gate.write("\n")
+    reply = client.wait(attached)
     assert reply.result["stdout"] == "here\nend\n"
 
 
 def test_who_does_not_read_misses_output_and_is_told_how_much(agent: RunningAgent, client: Client) -> None:
     slow = agent.connect()
     stream = slow.start_run("head -c 50000000 /dev/zero", kind="shell", exec="exe_slow")
+    slow.wait_for(stream, lambda reply: bool(reply.events))
     result = client.wait(client.start("attach", exec="exe_slow")).result
 
     reply = slow.wait(stream)

@@ -446,6 +446,7 @@ def test_workers_are_not_led_out_either(here: Place) -> None:
     here.make({f"real/sub{number}/g": b"inside" for number in range(20)})
 
     async def story(link: Link) -> None:
+        packed = b""
         for _ in range(8):
             with contextlib.suppress(InvalidRequest, NotFound, Conflict):
                 entries, _complete = await link.list(recursive=True)

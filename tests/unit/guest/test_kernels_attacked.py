@@ -79,7 +79,7 @@ def test_a_malformed_claim_ends_that_kernel_only_and_its_checkpoint_takes_over(c
 
 
 def test_half_a_frame_holds_up_that_cell_until_its_timeout(client: Client) -> None:
-    result = client.run("send(struct.pack('>II', 1000, 0) + b'{')", timeout_ms=500, grace_ms=200)
+    result = client.run("send(struct.pack('>II', 1000, 0) + b'{')", timeout_ms=2000, grace_ms=200)
 
     assert result["cause"] in ("timeout", "killed")
     assert result["state"] == "rolled_back"

@@ -23,7 +23,7 @@ def test_a_catastrophic_pattern_ends_at_the_clock(tmp_path: Path) -> None:
     fd = os.open(tmp_path, PLACE)
     before = signal.getsignal(signal.SIGALRM)
     try:
-        body, payload = module.search(Walk(Workspace(fd, str(tmp_path)), "."), None, None, r"(a+)+$", 10, seconds=0.3)
+        body, payload = module.search(Walk(Workspace(fd, str(tmp_path)), "."), None, None, r"(a+)+$", 10, seconds=1.5)
     finally:
         signal.signal(signal.SIGALRM, before)
         os.close(fd)

@@ -293,7 +293,7 @@ def test_a_script_leaves_alone_what_has_its_name(client: Client) -> None:
 
 def test_without_a_grace_nothing_is_interrupted_before_it_is_killed(client: Client) -> None:
     code = "import time\nprint('begun')\ntry:\n    time.sleep(1000)\nexcept BaseException:\n    print('asked')"
-    result = client.run(code, kind="script", timeout_ms=1000, grace_ms=0, file="killed.py")
+    result = client.run(code, kind="script", timeout_ms=2000, grace_ms=0, file="killed.py")
 
     assert (result["cause"], result["exit_code"]) == ("timeout", -9)
     assert (result["stdout"], result["stderr"]) == ("begun\n", "")

@@ -40,7 +40,7 @@ def served() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
 
     yield serve
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     for listener in listeners:
         listener.close()
 
@@ -83,12 +83,13 @@ def test_bytes_go_both_ways_and_each_direction_ends_on_its_own(
 
 
 def test_nothing_listening_is_not_found_and_nothing_but_loopback_is_tried(here: Place) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        free = listener.getsockname()[1]
-
     async def story(link: Link) -> None:
-        with pytest.raises(NotFound, match=str(free)):
-            await link.connect_port(free)
+        with socket.socket() as silent:
+            # Held, so that nobody else on this machine listens there.
+            silent.bind(("127.0.0.1", 0))
+            port = silent.getsockname()[1]
+            with pytest.raises(NotFound, match=str(port)):
+                await link.connect_port(port)
         for host in ("10.0.0.1", "169.254.169.254", "example.com", "0.0.0.0", ""):
             with pytest.raises(InvalidRequest, match="only the sandbox itself"):
                 await link.connect_port(80, host)
@@ -130,7 +131,7 @@ def test_closing_our_end_closes_theirs(here: Place, served: Callable[[Callable[[
         stream = await link.connect_port(port)
         await stream.send(b"hello")
         await stream.aclose()
-        await anyio.to_thread.run_sync(ended.wait, 10)
+        await anyio.to_thread.run_sync(ended.wait, 60)
 
     here.do(story)
 
@@ -156,7 +157,7 @@ def test_a_program_inside_reaches_whoever_listens_outside(here: Place) -> None:
 
         def client() -> bytes:
             content = bytearray()
-            with socket.create_connection(("127.0.0.1", port), 10) as sock:
+            with socket.create_connection(("127.0.0.1", port), 60) as sock:
                 sock.sendall(b"quiet")
                 sock.shutdown(socket.SHUT_WR)
                 while data := sock.recv(1 << 16):
@@ -175,7 +176,7 @@ def test_without_anybody_outside_a_connection_inside_is_closed(here: Place) -> N
 
     port = here.do(listen)
 
-    with socket.create_connection(("127.0.0.1", port), 10) as sock:
+    with socket.create_connection(("127.0.0.1", port), 60) as sock:
         assert sock.recv(1) == b""
 
 
@@ -184,7 +185,7 @@ def test_a_link_without_a_handler_refuses_the_connection(here: Place) -> None:
         port = await link.listen_port(0, "refused")
 
         def client() -> bytes:
-            with socket.create_connection(("127.0.0.1", port), 10) as sock:
+            with socket.create_connection(("127.0.0.1", port), 60) as sock:
                 return sock.recv(1)
 
         assert await anyio.to_thread.run_sync(client) == b""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NOBODY = 65534
-DEADLINE_S = 30
+DEADLINE_S = 90
 
 
 class ChildDied(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import secrets
 
 import pytest
 
@@ -30,7 +31,7 @@ def _children() -> set[str]:
 def test_it_leaves_no_group_no_file_and_no_process() -> None:
     before = _children()
     probe.probe()
-    places, _ = hierarchies.find("warren-test-leftover")
+    places, _ = hierarchies.find(f"warren-test-{secrets.token_hex(4)}")
     left = [name for place in places.values() for name in os.listdir(os.path.dirname(place.folder))]
     for place in set(places.values()):
         os.rmdir(place.folder)

@@ -48,7 +48,7 @@ def _is_attached(path: str) -> bool:
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         os.sched_yield()

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -49,6 +51,7 @@ with warren.Client() as client:
 """
 
 
+@pytest.mark.timeout(600)  # a type checker that starts from nothing takes its time
 def test_a_users_type_checker_knows_every_type_and_finds_mistakes(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(GOOD)
     (tmp_path / "bad.py").write_text(BAD)

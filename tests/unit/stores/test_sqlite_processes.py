@@ -134,13 +134,14 @@ def test_a_file_that_another_process_is_just_making_is_not_taken_for_a_strange_o
 
 def test_a_writer_waits_for_another_process_but_not_for_ever(tmp_path: Path) -> None:
     async def main() -> None:
-        store = SqliteStore(tmp_path, lock_wait_s=0.2)
+        store = SqliteStore(tmp_path, lock_wait_s=1.0)
         await store.open()
         sandbox = make_sandbox()
         await store.add(sandbox)
         with contextlib.closing(sqlite3.connect(tmp_path / "warren.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with anyio.fail_after(2):
+            # One after the other they would wait for half a minute.
+            with anyio.fail_after(15):
                 found = await asyncio.gather(*(store.append(make_entry()) for _ in range(30)), return_exceptions=True)
             assert {type(each) for each in found} == {StoreError}
             assert "locked by another process" in str(found[0])
