@@ -75,20 +75,20 @@ async def connected(target: Target) -> AsyncIterator[AsyncClient]:
 
 
 @contextlib.asynccontextmanager
-async def reachable(target: Target) -> AsyncIterator[str]:
-    """Find it, or be it, and say where it is."""
+async def reachable(target: Target, *, is_waited_for: bool = True) -> AsyncIterator[str]:
+    """Find it, or be it, and say where it is. A command that is it waits for us, unless we can find the next."""
     if target.url is not None:
         yield target.url
         return
     settings = Settings.load(flags={"data_dir": target.data_dir})
     async with contextlib.AsyncExitStack() as held:
-        yield f"unix:{await _find_or_serve(settings, held)}"
+        yield f"unix:{await _find_or_serve(settings, held, is_waited_for)}"
 
 
-async def _find_or_serve(settings: Settings, held: contextlib.AsyncExitStack) -> str:
+async def _find_or_serve(settings: Settings, held: contextlib.AsyncExitStack, is_waited_for: bool) -> str:
     """Return the path of the service's socket once there is one. When it has to be us, it ends with `held`."""
     until = time.monotonic() + _PATIENCE_S
-    while (path := _join(settings.data_dir, held)) is None:
+    while (path := _join(settings.data_dir, held, is_waited_for)) is None:
         try:
             held.enter_context(only_one(settings.data_dir, COMMAND))
         except Held:
@@ -104,7 +104,7 @@ async def _find_or_serve(settings: Settings, held: contextlib.AsyncExitStack) ->
     return path
 
 
-def _join(data_dir: str, held: contextlib.AsyncExitStack) -> str | None:
+def _join(data_dir: str, held: contextlib.AsyncExitStack, is_waited_for: bool) -> str | None:
     """Find the socket of a service that listens; None where none does. One that is a command's is there for `held`."""
     path = socket_path(data_dir)
     with contextlib.ExitStack() as joined:
@@ -118,7 +118,7 @@ def _join(data_dir: str, held: contextlib.AsyncExitStack) -> str | None:
         if not _connect(presence, here, path):
             return None
         holder = find_holder(data_dir)
-        if holder is None or holder.kind != COMMAND:
+        if not is_waited_for or holder is None or holder.kind != COMMAND:
             # Not by descriptor: a service that is started again has another socket at the same path.
             return held.enter_context(short_path(path))
         # WHY: a command that serves takes its socket's name away when it is done, and waits for whoever is connected.

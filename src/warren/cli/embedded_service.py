@@ -69,5 +69,11 @@ async def _let_others_finish(data_dir: str, server: Server) -> None:
 
 async def _wait_for_connections(server: Server) -> None:
     # Not for requests: a command makes several, and between two there is none.
-    while server.server_state.connections:  # noqa: ASYNC110 - uvicorn gives no event for it
+    while not all(map(_is_idle, server.server_state.connections)):  # noqa: ASYNC110 - uvicorn gives no event for it
         await anyio.sleep(_TICK_S)
+
+
+def _is_idle(connection: object) -> bool:
+    """Whether something was asked on a connection, and all of it answered: commands hold one without a word besides."""
+    cycle = getattr(connection, "cycle", None)
+    return cycle is not None and cycle.response_complete

@@ -89,5 +89,6 @@ async def _reach(target: Target) -> AsyncIterator[str]:
     from warren.cli.connection import prepare_image, reachable
 
     await to_thread.run_sync(prepare_image, target, None, abandon_on_cancel=True)
-    async with reachable(target) as url:
+    # It may run for days, and finds the next by itself: nobody has to wait for it.
+    async with reachable(target, is_waited_for=False) as url:
         yield url
