@@ -9,7 +9,7 @@ import httpx
 import pydantic
 import pytest
 
-from api.served import Served
+from api.served import DEADLINE_S, Served
 from warren.gateway.app import DIALECTS
 from warren.gateway.dialects import details
 from warren.gateway.dialects.details import Refused, parse_body
@@ -26,7 +26,7 @@ class Asked(pydantic.BaseModel):
 
 def test_a_key_in_the_address_is_as_good_as_one_in_a_header(served: Served) -> None:
     key = served.keys["ann"]
-    with httpx.Client(base_url=f"{served.url}/k/{key}") as client:
+    with httpx.Client(base_url=f"{served.url}/k/{key}", timeout=DEADLINE_S, trust_env=False) as client:
         assert client.get("/api/v1/sandboxes").status_code == 200
         assert client.get("/api/v1/sandboxes", headers={"Authorization": "Bearer made-up"}).status_code == 200
         assert client.get("/livez").json() == {"status": "ok"}
@@ -36,13 +36,15 @@ def test_a_key_in_the_address_is_as_good_as_one_in_a_header(served: Served) -> N
     "address", ["/k/wrn_nobody/api/v1/sandboxes", "/k//api/v1/sandboxes", "/k/%00/api/v1/sandboxes"]
 )
 def test_a_wrong_key_in_the_address_is_refused_and_not_repeated(served: Served, address: str) -> None:
-    answer = httpx.get(f"{served.url}{address}", headers={"Authorization": f"Bearer {served.keys['ann']}"})
+    with served.client("ann") as client:
+        answer = client.get(f"{served.url}{address}")
     assert answer.status_code == 401
     assert "wrn_nobody" not in answer.text
 
 
 def test_a_key_alone_leads_nowhere(served: Served) -> None:
-    assert httpx.get(f"{served.url}/k/{served.keys['ann']}").status_code in {200, 307, 404}
+    with served.client("nobody") as client:
+        assert client.get(f"{served.url}/k/{served.keys['ann']}").status_code in {200, 307, 404}
 
 
 @pytest.mark.parametrize(

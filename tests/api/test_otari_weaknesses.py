@@ -54,11 +54,9 @@ def test_2_a_line_of_17_mib_is_cut_and_the_next_call_has_its_own_output(otari: O
 
 
 def test_3_a_command_that_leaves_something_running_answers_at_once(otari: Otari) -> None:
-    since = time.monotonic()
-    done = otari.bash("sleep 25 & echo hi", timeout=20)
-
+    # Had it waited for that, its time would have been over.
+    done = otari.bash("sleep 61 & echo hi", timeout=30)
     assert (done["stdout"], done["return_code"]) == ("hi\n", 0)
-    assert time.monotonic() - since < 15
 
 
 def test_4_children_of_a_command_that_took_too_long_are_ended_with_it(otari: Otari) -> None:
@@ -186,12 +184,13 @@ def test_10_sessions_outlive_the_service(make_settings: Callable[..., Settings])
 
 
 def test_11_a_session_is_in_use_for_as_long_as_a_call_takes_and_gone_when_idle(served: Served) -> None:
-    with Otari(served, idle_timeout_seconds=1) as otari:
-        done = otari.python("import time\ntime.sleep(3)\nprint('done')")
+    with Otari(served, idle_timeout_seconds=3) as otari:
+        begun = time.time()
+        done = otari.python("import time\ntime.sleep(4)\nprint('done')")
         shown = otari.http.get(f"/sessions/{otari.id}")
         assert done["stdout"] == "done"
         assert shown.status_code == 200
-        assert time.time() - shown.json()["last_activity_at"] < 2
+        assert shown.json()["last_activity_at"] > begun + 3.9
 
         wait_for(lambda: otari.http.get(f"/sessions/{otari.id}").status_code == 404)
 

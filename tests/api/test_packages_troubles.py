@@ -9,7 +9,7 @@ import pytest
 
 from api.package_server import shelving
 from api.package_yard import Yard
-from api.served import Served
+from api.served import Served, wait_for
 from warren.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -37,11 +37,19 @@ def yard(make_settings: Callable[..., Settings]) -> Iterator[Yard]:
         served.stop()
 
 
-def connections(yard: Yard, sandbox: str) -> list[dict[str, Any]]:
-    """Return what is written down of a sandbox's connections, the newest first."""
+def connections(yard: Yard, sandbox: str, count: int) -> list[dict[str, Any]]:
+    """Return what is written down of a sandbox's connections, the newest first, once there are so many.
+
+    Each is written down when it is over, which the program inside may know first.
+    """
+
+    def look() -> list[dict[str, Any]] | None:
+        asked: dict[str, str | int] = {"action": "egress.connect", "sandbox_id": sandbox, "limit": 500}
+        rows = adam.get("/audit", params=asked).json()["items"]
+        return [{**row["details"], "outcome": row["outcome"]} for row in rows] if len(rows) >= count else None
+
     with yard.served.client("adam") as adam:
-        found = adam.get("/audit", params={"action": "egress.connect", "sandbox_id": sandbox, "limit": 500}).json()
-    return [{**row["details"], "outcome": row["outcome"]} for row in found["items"]]
+        return wait_for(look)
 
 
 def test_packages_with_many_parts_are_installed_within_the_limits(yard: Yard) -> None:
@@ -104,7 +112,7 @@ def test_a_file_that_has_not_its_hash_breaks_off_and_is_written_down_as_that(
     )["stdout"].strip()
     caplog.clear()
     done = yard.bash(sandbox, f"curl -sS -o got {url}; code=$?; stat -c %s got; exit $code")
-    rows = connections(yard, sandbox)
+    rows = connections(yard, sandbox, 2)
 
     assert done["exit_code"] == 18, done
     assert int(done["stdout"]) < len(honest)

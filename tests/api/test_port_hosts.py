@@ -57,7 +57,7 @@ def look(served: Served, host: str, path: str = "/", method: str = "GET", **head
 
 
 def test_a_browser_is_led_from_a_link_to_the_page_at_its_own_host(served: Served, inside: Inside, link: str) -> None:
-    first = httpx.get(f"{served.url}{link}echo?x=1", headers=NAVIGATE, trust_env=False)
+    first = httpx.get(f"{served.url}{link}echo?x=1", headers=NAVIGATE, timeout=DEADLINE_S, trust_env=False)
     assert first.status_code == 307
     assert first.headers["location"] == f"https://{host_of(inside)}{link}echo?x=1"
 
@@ -78,7 +78,7 @@ def test_a_browser_is_led_from_a_link_to_the_page_at_its_own_host(served: Served
 
 
 def test_what_is_no_browser_is_served_at_the_link_itself(served: Served, link: str) -> None:
-    answer = httpx.get(f"{served.url}{link}echo", trust_env=False)
+    answer = httpx.get(f"{served.url}{link}echo", timeout=DEADLINE_S, trust_env=False)
 
     assert answer.status_code == 200
     assert answer.headers["content-security-policy"].startswith("sandbox")

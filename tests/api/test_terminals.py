@@ -57,11 +57,11 @@ def test_who_comes_back_sees_what_was_shown_and_the_program_still_runs(
     with open_one("kept", query=CAT + "&cols=90&rows=30") as terminal:
         terminal.wait_for("up")
         terminal.type("before\n")
-        terminal.wait_for("before")
+        terminal.wait_for("before\r\n")
         terminal.cut()
     wait_for(lambda: _attached(ann, sandbox) == {"kept": 0})
     with open_one("kept") as terminal:
-        shown = terminal.wait_for("before")
+        shown = terminal.wait_for("before\r\n")
         terminal.type("after\n")
         terminal.wait_for("after")
 

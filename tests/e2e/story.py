@@ -47,11 +47,17 @@ class Story:
 
     async def next_one(self) -> dict[str, Any]:
         """Wait for the process that is ready to be the next sandbox; returns its record."""
-        while True:
-            for path in (self.folder / "local" / "births").glob("next-*/record.json"):
-                with contextlib.suppress(OSError):
-                    return dict(json.loads(path.read_text()))
+        while not (found := self.next_ones()):  # noqa: ASYNC110  (no event tells of what the keeper does)
             await anyio.sleep(0.01)
+        return found[0]
+
+    def next_ones(self) -> list[dict[str, Any]]:
+        """Return the records of the processes that are ready, one for each kind of storage."""
+        found = []
+        for path in (self.folder / "local" / "births").glob("next-*/record.json"):
+            with contextlib.suppress(OSError):
+                found.append(dict(json.loads(path.read_text())))
+        return found
 
     def pid(self, handle: Handle) -> int:
         """Tell which process a sandbox has."""

@@ -51,7 +51,7 @@ def test_a_service_in_the_background_is_started_seen_and_stopped(daemon: Daemon)
     assert daemon.say("status")[0] == 3
     said = daemon.start()
     headers = {"Authorization": f"Bearer {said['api_key']}"}
-    answer = httpx.get(f"{said['address']}/api/v1/sandboxes", headers=headers, trust_env=False)
+    answer = httpx.get(f"{said['address']}/api/v1/sandboxes", headers=headers, timeout=DEADLINE_S, trust_env=False)
     code, status = daemon.say("status")
     stopped = daemon.say("stop")
 
@@ -59,14 +59,17 @@ def test_a_service_in_the_background_is_started_seen_and_stopped(daemon: Daemon)
     assert (code, status["status"], status["pid"], status["address"]) == (0, "healthy", said["pid"], said["address"])
     assert os.path.samefile(status["log"], daemon.folder / "service.log")
     assert (stopped[0], stopped[1]["stopped"]) == (0, True)
-    assert not os.path.exists(f"/proc/{said['pid']}") or _is_zombie(said["pid"])
+    wait_until(lambda: not os.path.exists(f"/proc/{said['pid']}") or _is_zombie(said["pid"]), "the process to be gone")
     assert (daemon.say("status")[0], daemon.say("stop")[0]) == (3, 3)
     assert not (daemon.folder / "warren.sock").exists()
 
 
 def _is_zombie(pid: int) -> bool:
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        return file.read().rpartition(") ")[2].startswith("Z")
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(") ")[2].startswith("Z")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_the_first_key_is_shown_once_and_is_not_in_the_log(daemon: Daemon) -> None:

@@ -107,7 +107,8 @@ def test_a_workspace_that_stays_is_never_one_that_was_ready(tell: Any) -> None:
         kept = await s.engine.create(s.spec(storage=Storage.PERSISTENT))
 
         assert s.pid(kept) != ready["pid"]
-        assert (await s.next_one())["pid"] == ready["pid"]
+        # Beside it, by now or soon, there is one for the next that stays.
+        assert ready["pid"] in [each["pid"] for each in s.next_ones()]
 
     tell(story)
 

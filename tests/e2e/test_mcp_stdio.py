@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import uuid
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -107,6 +108,8 @@ def test_a_client_starts_it_and_it_leaves_nothing_behind(place: RunningService) 
             (file,) = (await client.list_resources()).resources
             assert getattr((await client.read_resource(file.uri)).contents[0], "text", "") == "1"
             told: list[str | None] = []
+            # All processes of this machine are in sight, and another may run the same tests.
+            sleep = f"sleep 16180.{uuid.uuid4().int}"
 
             async def hear(progress: float, total: float | None, message: str | None) -> None:
                 assert (progress > 0, total) == (True, None)
@@ -114,9 +117,9 @@ def test_a_client_starts_it_and_it_leaves_nothing_behind(place: RunningService) 
                 scope.cancel()
 
             with anyio.CancelScope() as scope:
-                await client.call_tool("run_bash", {"command": "echo on; sleep 16180"}, progress_callback=hear)
+                await client.call_tool("run_bash", {"command": f"echo on; {sleep}"}, progress_callback=hear)
             assert told[0] == "on"
-            alive = {"command": "pgrep -f 'sleep 1618[0]' || echo gone"}
+            alive = {"command": f"pgrep -f '[s]{sleep[1:]}' || echo gone"}
             with anyio.fail_after(DEADLINE_S):
                 while text(await client.call_tool("run_bash", alive)).split("\n")[0] != "gone":
                     pass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from api.inside import Inside
-from e2e.serving import create
+from e2e.serving import DEADLINE_S, create
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ def test_what_passed_is_written_down_at_the_latest_when_the_service_ends(serve: 
         client.get(f"/sandboxes/{sandbox}/ports/9/")
         body = {"kind": "port", "port": inside.port}
         made = client.post(f"/sandboxes/{sandbox}/links", json=body).json()
-        httpx.get(f"http://127.0.0.1:{service.port}{made['url']}echo", trust_env=False)
+        httpx.get(f"http://127.0.0.1:{service.port}{made['url']}echo", timeout=DEADLINE_S, trust_env=False)
     assert service.stop() == 0
 
     exported = service.run("audit", "export").stdout

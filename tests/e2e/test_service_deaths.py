@@ -160,7 +160,7 @@ def test_all_processes_of_a_sandbox_killed_at_once_cost_only_that_sandbox(
 ) -> None:
     sandbox, other = create(client), create(client)
     client.put(f"/sandboxes/{sandbox}/files/kept", content=b"yes").raise_for_status()
-    call = Call(service, sandbox, command="touch begun; sleep 60 & sleep 60")
+    call = Call(service, sandbox, command="sleep 60 & touch begun; sleep 60")
     pids = _processes_of(service, sandbox)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["bare", "local"])
 def service(request: pytest.FixtureRequest, serve: Callable[..., RunningService]) -> RunningService:
-    return serve(request.param, life_stopped_lifetime_s=3).start()
+    return serve(request.param, life_stopped_lifetime_s=5).start()
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def client(service: RunningService) -> Iterator[httpx.Client]:
 def test_each_sandbox_ends_when_it_is_due_and_not_before(service: RunningService, client: httpx.Client) -> None:
     busy = create(client, idle_timeout_seconds=0.5)
     running = run_code(client, busy, _WAIT, background=True)["execution_id"]
-    idle = create(client, idle_timeout_seconds=0.5)
+    idle = create(client, idle_timeout_seconds=2)
     run_code(client, idle, "x = 1\nopen('kept', 'w').write('yes')")
     short = create(client, storage="ephemeral", idle_timeout_seconds=0.5)
     expiring = create(client, max_lifetime_seconds=1.5)
@@ -41,7 +41,7 @@ def test_each_sandbox_ends_when_it_is_due_and_not_before(service: RunningService
     wait_until(lambda: client.get(f"/sandboxes/{expiring}").status_code == 404, "the expired one to go")
     wait_until(lambda: client.get(f"/sandboxes/{idle}").status_code == 404, "the forgotten one to go")
 
-    assert "nobody used it for 0.5 seconds" in stopped["reason"]
+    assert "nobody used it for 2 seconds" in stopped["reason"]
     assert again["stdout"] == "yes False\n"
     assert _get(client, busy, "running"), "a sandbox with something in the background is in use"
     assert _get(client, lasting, "running")

@@ -186,7 +186,7 @@ def test_every_sandbox_can_be_stopped_once_no_service_runs_and_is_resumed_by_the
 
     assert (refused.returncode, stopped.returncode) == (2, 0), refused.stderr + stopped.stderr
     assert "is served already" in refused.stderr
-    assert not os.path.exists(f"/proc/{pid}")
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "whoever started it to bury it")
     with service.start().client() as client:
         assert client.get(f"/sandboxes/{sandbox}").json()["status"] == "stopped"
         assert run_code(client, sandbox, "print(open('kept.txt').read())")["stdout"] == "kept\n"

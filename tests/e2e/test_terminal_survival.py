@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ COUNT = "command=stty+-echo%3B+echo+pid+%24%24%3B+while+read+line%3B+do+echo+got
 
 @pytest.fixture(params=["bare", "local"])
 def service(request: pytest.FixtureRequest, serve: Callable[..., RunningService]) -> RunningService:
-    return serve(request.param).start()
+    return serve(request.param, serve_drain_s=600).start()
 
 
 def test_a_terminal_outlives_a_service_that_is_killed(service: RunningService) -> None:
@@ -34,12 +33,12 @@ def test_a_terminal_outlives_a_service_that_is_killed(service: RunningService) -
     with open_terminal(service.port, sandbox, "kept", key=service.key, query=COUNT) as terminal:
         terminal.wait_for("pid ")
         terminal.type("one\n")
-        terminal.wait_for("got one")
+        terminal.wait_for("got one\r\n")
         service.kill()
         assert terminal.wait_end()[0] == 1006
     service.start()
     with open_terminal(service.port, sandbox, "kept", key=service.key) as again:
-        shown = again.wait_for("got one")
+        shown = again.wait_for("got one\r\n")
         again.type("two\n")
         again.wait_for("got two")
         assert not again.ready["created"]
@@ -55,9 +54,8 @@ def test_a_service_that_is_stopped_sends_its_terminals_away_at_once_and_they_com
         sandbox = create(client)
     with open_terminal(service.port, sandbox, "kept", key=service.key, query=COUNT) as terminal:
         terminal.wait_for("pid ")
-        begun = time.monotonic()
+        # It does not wait for them as it waits for requests, which is longer than anybody waits here.
         assert service.stop() == 0
-        took_s = time.monotonic() - begun
         assert terminal.wait_end() == (1012, "the service stops: connect again in a moment")
     service.start()
     with open_terminal(service.port, sandbox, "kept", key=service.key) as again:
@@ -67,8 +65,6 @@ def test_a_service_that_is_stopped_sends_its_terminals_away_at_once_and_they_com
         rows = client.get("/audit", params={"action": "terminal.close"}).json()["items"]
         client.delete(f"/sandboxes/{sandbox}")
 
-    # It does not wait for them as it waits for requests, which is 20 seconds.
-    assert took_s < 10
     assert rows[-1]["outcome"] == "ok"
 
 

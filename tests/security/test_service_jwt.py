@@ -281,7 +281,9 @@ def test_a_token_is_good_for_its_own_tenant_and_its_own_name_only(target: Attack
     with target.client("ann") as ann:
         sandbox_id = create(ann)
         headers = {"Authorization": f"Bearer {genuine(tenant='north', sub='ann')}"}
-        with httpx.Client(base_url=f"{target.url}/api/v1", headers=headers, trust_env=False) as twin:
+        with httpx.Client(
+            base_url=f"{target.url}/api/v1", headers=headers, timeout=DEADLINE_S, trust_env=False
+        ) as twin:
             assert twin.get(f"/sandboxes/{sandbox_id}").status_code == 404
             assert twin.get("/sandboxes").json()["total"] == 0
             assert twin.get("/audit").json()["items"] == []

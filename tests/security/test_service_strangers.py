@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from e2e.serving import DEADLINE_S
 from security.attacked import UPGRADE, Attacked, attacked, fill
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def test_failed_logins_do_not_fill_the_record(target: Attacked) -> None:
 def test_what_a_stranger_sends_comes_back_as_nothing_that_a_browser_runs(target: Attacked) -> None:
     script = "<script>alert(1)</script>"
     for path in (f"/{script}", f"/api/v1/{script}", f"/docs?x={script}", f"/api/v1/run/{script}?{script}"):
-        answer = httpx.get(f"{target.url}{path}", headers={"X-Request-ID": script}, trust_env=False)
+        answer = httpx.get(f"{target.url}{path}", headers={"X-Request-ID": script}, timeout=DEADLINE_S, trust_env=False)
         assert script not in answer.text
         assert script not in answer.headers["x-request-id"]
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -147,6 +148,7 @@ def test_no_foreign_page_is_allowed_in(target: Attacked) -> None:
         answer = httpx.options(
             f"{target.url}/api/v1/run",
             headers={"Origin": origin, "Access-Control-Request-Method": "POST"},
+            timeout=DEADLINE_S,
             trust_env=False,
         )
         assert not [name for name in answer.headers if name.startswith("access-control-")]

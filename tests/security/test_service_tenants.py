@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from e2e.serving import create, wait_until
+from e2e.serving import DEADLINE_S, create, wait_until
 from security.attacked import UPGRADE, Attacked, attacked, fill
 from warren.gateway.app import OPERATIONS
 from warren.records import Scope
@@ -155,7 +155,9 @@ def test_a_revoked_key_opens_nothing_soon_after(target: Attacked) -> None:
     made = target.service.run("keys", "create", "brief", "--tenant", "east", "--json")
     secret = re.search(r"wrn_[\w-]+", made.stdout)
     assert secret is not None
-    with httpx.Client(base_url=f"{target.url}/api/v1", headers={"X-API-Key": secret[0]}, trust_env=False) as client:
+    with httpx.Client(
+        base_url=f"{target.url}/api/v1", headers={"X-API-Key": secret[0]}, timeout=DEADLINE_S, trust_env=False
+    ) as client:
         assert client.get("/sandboxes").status_code == 200
         assert target.service.run("keys", "revoke", "brief").returncode == 0
         wait_until(lambda: client.get("/sandboxes").status_code == 401, "the key to be refused")

@@ -93,7 +93,7 @@ async def test_links_lead_there_without_a_key(sandbox: AsyncSandbox) -> None:
         write = await sandbox.link_file("given.txt", method="PUT", max_bytes=10)
         terminal = await sandbox.link_terminal()
 
-        async with httpx.AsyncClient(trust_env=False) as browser:
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as browser:
             assert (await browser.get(page.url + "here")).text == "/here"
             assert (await browser.get(read.url)).text == "shown"
             assert (await browser.put(write.url, content=b"given")).is_success

@@ -91,7 +91,7 @@ def test_links_lead_there_without_a_key(sandbox: Sandbox) -> None:
         write = sandbox.link_file("given.txt", method="PUT", max_bytes=10)
         terminal = sandbox.link_terminal()
 
-        with httpx.Client(trust_env=False) as browser:
+        with httpx.Client(timeout=60, trust_env=False) as browser:
             assert (browser.get(page.url + "here")).text == "/here"
             assert (browser.get(read.url)).text == "shown"
             assert (browser.put(write.url, content=b"given")).is_success
