@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -56,59 +56,49 @@ def _incomplete(own: Path) -> list[str]:
     return [info.name for info in (own / LIBRARY).glob("*.dist-info") if not (info / "RECORD").exists()]
 
 
-class _KilledError(BaseException):
-    """Stands for the end of a process in the middle of a line."""
+def _make_elsewhere(image: Path, own: Path, act: str) -> subprocess.Popen[bytes]:
+    """Make it in another process, which does something in the middle: after links, before what says they are all."""
+    program = (
+        "import os, sys\n"
+        "from warren.guest import own_environment\n"
+        "def look(event, arguments):\n"
+        f"    if event == 'open' and '/INSTALLER' in str(arguments[0]): {act}\n"
+        "sys.addaudithook(look)\n"
+        "own_environment.make(*sys.argv[1:])\n"
+    )
+    command = [sys.executable, "-c", program, str(image), str(own)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def test_one_that_is_killed_while_it_makes_it_leaves_nothing_half_made(
-    tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_killed_while_it_makes_it_leaves_nothing_half_made(tmp_path: Path, image: Path) -> None:
     own = tmp_path / "own"
-
-    def die(path: str, _text: str) -> None:
-        # After the links, and before what says that they are all.
-        if not path.endswith(".cfg"):
-            raise _KilledError(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(own_environment, "_put", die)
-        with pytest.raises(_KilledError):
-            own_environment.make(str(image), str(own))
+    with _make_elsewhere(image, own, "os.kill(os.getpid(), 9)") as killed:
+        killed.communicate()
     own_environment.make(str(image), str(own))
 
+    assert killed.returncode == -9
     assert _incomplete(own) == []
     assert {"one-1.0.dist-info", "two-2.0.dist-info"} <= set(os.listdir(own / LIBRARY))
 
 
-def test_of_two_who_make_it_at_once_neither_goes_on_before_it_is_whole(
-    tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, found, waits = tmp_path / "own", [], threading.Event()
-    put, lock = own_environment._put, fcntl.flock
+def test_of_two_who_make_it_at_once_neither_goes_on_before_it_is_whole(tmp_path: Path, image: Path) -> None:
+    own, found = tmp_path / "own", []
 
     def make() -> None:
         own_environment.make(str(image), str(own))
         found.append(_incomplete(own))
 
-    def note_waiting(fd: int, how: int) -> None:
-        if threading.current_thread() is other:
-            waits.set()
-        lock(fd, how)
-
-    def put_late(path: str, text: str) -> None:
-        if path.endswith("INSTALLER") and threading.current_thread() is not other and other.ident is None:
-            other.start()
-            while other.is_alive() and not waits.wait(0.01):
-                pass
-        put(path, text)
-
     other = threading.Thread(target=make)
-    monkeypatch.setattr(own_environment, "_put", put_late)
-    monkeypatch.setattr(fcntl, "flock", note_waiting)
-    make()
+    with _make_elsewhere(image, own, "print(flush=True); sys.stdin.read()") as slow:
+        assert slow.stdout is not None
+        slow.stdout.readline()
+        other.start()
+        # Whoever does not wait for the first is done by then, and has found half of it.
+        other.join(0.5)
+        slow.communicate()
     other.join()
 
-    assert found == [[], []]
+    assert (slow.returncode, found) == (0, [[]])
 
 
 def test_another_build_of_the_image_is_noticed_and_what_was_installed_stays(tmp_path: Path, image: Path) -> None:
