@@ -19,6 +19,7 @@ import orjson
 from warren.core.callback_stub import FOLDER, MODULE, extend_path, find_folder, render_stub
 from warren.core.callback_targets import Targets, Unreached
 from warren.core.transfers import Transfers
+from warren.core.turns import Turns
 from warren.errors import Error, InvalidRequest
 from warren.records import Callbacks, Caller, Principal
 
@@ -73,6 +74,8 @@ class ToolCallbacks:
         self._audit = audit
         self._targets = targets
         self._kept: dict[str, Callbacks] = {}
+        self.turns = Turns()
+        """At each sandbox: of two who offer tools at once, all that is in force is the second's."""
         self._places = Transfers(
             observer,
             "calls of tools",
@@ -97,7 +100,7 @@ class ToolCallbacks:
         async with self._audit.operation(caller, "callbacks.register", unfinished="abandoned", **noted):
             _check_tools(new.tools)
             await self._targets.check(new.url, new.peer)
-            async with self._sandboxes.use(caller, sandbox_id) as place:
+            async with self._sandboxes.use(caller, sandbox_id) as place, self.turns.one(sandbox_id):
                 return await self._install(place, new)
 
     async def attach(self, sandbox_id: str, link: Link) -> None:

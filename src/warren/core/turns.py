@@ -30,6 +30,11 @@ class Turns:
             if not turn.wanted:
                 del self._turns[key]
 
+    def wanted(self, key: Hashable) -> int:
+        """Count who has the turn at something, or waits for it."""
+        turn = self._turns.get(key)
+        return 0 if turn is None else turn.wanted
+
 
 class _Turn:
     __slots__ = ("lock", "wanted")

@@ -1,0 +1,79 @@
+"""Tools outside: of two who offer some at once, all that is in force is one's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from unit.core.estate import ANN, Estate, wait_until
+from warren.core.callback_stub import FOLDER, MODULE
+from warren.core.callback_targets import Targets
+from warren.core.callbacks import NewCallbacks, ToolCallbacks
+from warren.core.observer import Observer
+from warren.core.policy import Policy
+from warren.stores.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from warren.domain import Image
+    from warren.records import Callbacks
+
+URL = "http://127.0.0.1:9/tools"
+
+
+class MeddledStore(SqliteStore):
+    """A store that lets somebody else act before the first callbacks are kept."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def keep_callbacks(self, callbacks: Callbacks) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        await super().keep_callbacks(callbacks)
+
+
+def test_of_two_who_offer_tools_at_once_the_module_and_the_record_are_the_same_ones(
+    tmp_path: Path, images_dir: str, python_image: Image
+) -> None:
+    async def scenario(estate: Estate, store: MeddledStore) -> None:
+        callbacks = ToolCallbacks(estate.sandboxes, store, estate.audit, Targets(("127.0.0.1:9",)), Observer())
+        sandbox = await estate.create()
+        is_done = anyio.Event()
+
+        async def register(tool: str) -> None:
+            await callbacks.register(ANN, sandbox.id, NewCallbacks(url=URL, token="t", tools={tool: "."}))
+
+        async def register_second() -> None:
+            await register("second")
+            is_done.set()
+
+        async def overtake() -> None:
+            tasks.start_soon(register_second)
+            # Until the other has done all that it can do now.
+            await wait_until(lambda: is_done.is_set() or callbacks.turns.wanted(sandbox.id) == 2)
+
+        store.meanwhile = overtake
+        async with anyio.create_task_group() as tasks:
+            await register("first")
+            await is_done.wait()
+        (kept,) = await store.callbacks()
+        async with estate.sandboxes.use(ANN, sandbox.id) as place:
+            module = (await place.link.read_bytes(f"{FOLDER}/{MODULE}", 1 << 20)).decode()
+        assert [tool for tool in ("first", "second") if tool in module] == list(kept.tools)
+        assert str(kept.port) in module
+
+    async def story() -> None:
+        store = MeddledStore(str(tmp_path))
+        estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name), store=store)
+        async with estate.open():
+            try:
+                await scenario(estate, store)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await estate.clean()
+
+    anyio.run(story)
