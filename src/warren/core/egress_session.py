@@ -163,7 +163,7 @@ class Session:
             if self.around.upstream is not None:
                 passage.via, passage.address = "upstream_proxy", (*verdict.addresses, "")[0]
             traffic.record.hold(passage)
-            outside = await self._connect(asked, verdict, tls)
+            outside = await self._reach(asked, addresses, verdict, tls)
         except Refused as refused:
             self.around.policies.note_refused(self.sandbox_id, refused.verdict)
             traffic.refuse(passage, refused.verdict)
@@ -244,6 +244,18 @@ class Session:
             raise
         except Unreached:
             return ()
+
+    async def _reach(
+        self, asked: Asked, addresses: tuple[str, ...], verdict: Verdict, tls: ssl.SSLContext | None
+    ) -> Outside:
+        """Connect, and ask once more: it may have been taken back meanwhile. Raises Refused and Unreached."""
+        outside = await self._connect(asked, verdict, tls)
+        try:
+            self.decide(asked, addresses)
+        except Refused:
+            await outside.aclose()
+            raise
+        return outside
 
     async def _connect(self, asked: Asked, verdict: Verdict, tls: ssl.SSLContext | None) -> Outside:
         upstream = self.around.upstream

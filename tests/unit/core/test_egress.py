@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
+import anyio.abc
 import pytest
 
 from unit.core.estate import ADMIN, ANN, BOB, READER, Estate, wait_until
 from warren.core.egress import EgressControl, NewGrant, NewSecret
+from warren.core.egress_journal import EgressJournal
+from warren.core.egress_passage import Asked, EgressLimits, Traffic
 from warren.core.egress_policies import EgressPolicies
+from warren.core.egress_record import EgressRecord
+from warren.core.egress_session import Refused, Session, Surroundings
+from warren.core.egress_upstream import parse_upstream
+from warren.core.observer import Observer
 from warren.core.policy import Ceiling, Policy
 from warren.core.sandbox_changes import SandboxChanges
 from warren.egress import Egress, EgressMode, EgressRule
@@ -19,10 +26,11 @@ from warren.records import AuditQuery
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Hashable
     from pathlib import Path
 
     from unit.core.conftest import Serve
+    from warren.core.link import TunnelStream
     from warren.domain import Image
 
 RULE = EgressRule(host="api.example.org", ports=(443,))
@@ -172,26 +180,81 @@ class MeddledStore(SqliteStore):
 def test_a_sandbox_that_is_deleted_while_grants_expire_ends_nothing_else(
     tmp_path: Path, images_dir: str, python_image: Image
 ) -> None:
+    async def scenario(estate: Estate, store: MeddledStore) -> None:
+        egress = control(estate)
+        kept, deleted = await estate.create(), await estate.create()
+        for sandbox in (kept, deleted):
+            grant = await egress.grant(ANN, sandbox.id, NewGrant(rule=RULE))
+            over = dataclasses.replace(grant, rule=dataclasses.replace(grant.rule, until=1.0))
+            egress.policies.grants[sandbox.id][grant.id] = over
+
+        async def delete() -> None:
+            await estate.sandboxes.delete(ANN, deleted.id)
+
+        store.meanwhile = delete
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(egress.run)
+            await wait_until(lambda: egress.policies.grants == {kept.id: {}})
+            tasks.cancel_scope.cancel()
+        assert await estate.audited("egress.expire") == ["ok"]
+
     async def story() -> None:
         store = MeddledStore(str(tmp_path))
         estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name), store=store)
         async with estate.open():
-            egress = control(estate)
-            kept, deleted = await estate.create(), await estate.create()
-            for sandbox in (kept, deleted):
-                grant = await egress.grant(ANN, sandbox.id, NewGrant(rule=RULE))
-                over = dataclasses.replace(grant, rule=dataclasses.replace(grant.rule, until=1.0))
-                egress.policies.grants[sandbox.id][grant.id] = over
-
-            async def delete() -> None:
-                await estate.sandboxes.delete(ANN, deleted.id)
-
-            store.meanwhile = delete
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(egress.run)
-                await wait_until(lambda: egress.policies.grants == {kept.id: {}})
-                tasks.cancel_scope.cancel()
-            assert await estate.audited("egress.expire") == ["ok"]
-            await estate.clean()
+            try:
+                await scenario(estate, store)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await estate.clean()
 
     anyio.run(story)
+
+
+def test_what_is_taken_back_while_it_is_connected_to_is_refused_and_closed(serve: Serve, tmp_path: Path) -> None:
+    async def scenario(estate: Estate) -> None:
+        egress = control(estate)
+        sandbox = await estate.create()
+        grant = await egress.grant(ANN, sandbox.id, NewGrant(rule=RULE))
+        ended = anyio.Event()
+
+        async def find_public(_owner: Hashable, _name: str) -> tuple[str, ...]:
+            return ("93.184.216.34",)
+
+        async def find_proxy(_owner: Hashable, _name: str) -> tuple[str, ...]:
+            await egress.revoke(ANN, sandbox.id, grant.id)
+            return ("127.0.0.1",)
+
+        async def serve_one(stream: anyio.abc.SocketStream) -> None:
+            async with stream:
+                await stream.receive()
+                await stream.send(b"HTTP/1.1 200 OK\r\n\r\n")
+                with pytest.raises(anyio.EndOfStream):
+                    await stream.receive()
+            ended.set()
+
+        record = EgressRecord(estate.audit, EgressJournal(str(tmp_path / "journal")))
+        around = Surroundings(
+            policies=egress.policies,
+            traffic=Traffic(record, Observer(), EgressLimits()),
+            audit=estate.audit,
+            resolve=find_public,
+            inner={},
+        )
+        around.find_upstream = find_proxy
+        session = Session(around, sandbox.id, ANN.principal.owner, cast("TunnelStream", None))
+        async with (
+            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(listener.serve, serve_one)
+            port = listener.extra(anyio.abc.SocketAttribute.local_port)
+            around.upstream = parse_upstream(f"http://gate.example:{port}")
+            with pytest.raises(Refused):
+                await session.open(Asked("api.example.org", 443, "connect"))
+            with anyio.fail_after(60):
+                await ended.wait()
+            tasks.cancel_scope.cancel()
+        assert await estate.audited("egress.connect") == ["refused"]
+
+    serve(scenario)
