@@ -122,6 +122,7 @@ class ImageBuilds:
             if self._running.image != spec.name:
                 raise Conflict(f"image {self._running.image} is being built: wait until that is done")
             return self._running
+        self._check_stays(spec.name)
         if status.built:
             return None
         self._audit.check_writable()
@@ -142,6 +143,7 @@ class ImageBuilds:
         ) as noted:
             if self._running is not None and self._running.image == spec.name:
                 raise Conflict(f"image {spec.name} is being built: wait until that is done")
+            self._check_stays(spec.name)
             doomed = set(status.stale) if stale_only else {status.digest, *status.stale}
             async with self._closed_to_new(spec.name, is_all=not stale_only):
                 in_use = await self._find_used(spec.name, doomed)
@@ -157,6 +159,11 @@ class ImageBuilds:
                     # What an engine keeps warm has the files open that are gone now.
                     await retire()
         return freed
+
+    def _check_stays(self, name: str) -> None:
+        """Raise Conflict for an image that is about to go: what is built now would go with it."""
+        if name in self._images.removing:
+            raise Conflict(f"image {name} is being removed: wait until that is done")
 
     @contextlib.asynccontextmanager
     async def _closed_to_new(self, name: str, *, is_all: bool) -> AsyncIterator[None]:
