@@ -175,7 +175,8 @@ class Downloads:
         """Have the download of a file, begun if it is not, for as long as the body reads it."""
         key = "" if wanted.digest is None else str(wanted.digest)
         download = self._coming.get(key)
-        if download is None:
+        # One that nobody read for long is given up, and may not know yet.
+        if download is None or download.scope.cancel_called:
             download = self._start(key, wanted, fetch)
         if download.placed is None and owner not in download.lines:
             download.lines[owner] = anyio.CancelScope()

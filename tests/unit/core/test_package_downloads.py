@@ -1,0 +1,54 @@
+"""Downloads of packages: who asks for one that was just given up gets another."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.package_downloads import Downloads, Wanted
+from warren.core.package_fetch import Fetched
+from warren.core.package_sources import Digest
+from warren.core.package_store import PackageStore
+from warren.records import Owner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+CONTENT = b"all of it"
+ANN = Owner("default", "ann")
+
+
+def test_who_asks_for_a_download_that_nobody_read_for_long_gets_a_new_one(tmp_path: Path) -> None:
+    wanted = Wanted(name="a.whl", url="", digest=Digest("sha256", hashlib.sha256(CONTENT).hexdigest()))
+
+    async def story() -> None:
+        goes_on = anyio.Event()
+
+        async def body() -> AsyncIterator[bytes]:
+            await goes_on.wait()
+            yield CONTENT
+
+        @contextlib.asynccontextmanager
+        async def fetch() -> AsyncIterator[Fetched]:
+            yield Fetched(200, "", {}, body())
+
+        store = PackageStore(str(tmp_path), 1 << 20)
+        store.open()
+        async with anyio.create_task_group() as tasks:
+            downloads = Downloads(store, 1 << 20, tasks)
+            async with downloads.join(wanted, ANN, fetch) as first:
+                await first.wait_begun()
+            # As its deadline does; the task that downloads has not heard of it yet.
+            first.scope.cancel()
+            async with downloads.join(wanted, ANN, fetch) as second:
+                goes_on.set()
+                await second.wait_begun()
+                assert b"".join([piece async for piece in second.read(0, None)]) == CONTENT
+            assert second is not first
+            downloads.close()
+
+    anyio.run(story)
