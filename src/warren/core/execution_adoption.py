@@ -91,6 +91,10 @@ class Adoption:
     async def _lose(self, execution: Execution, why: str) -> None:
         if execution.id in self._conductor.running or self._conductor.writer.get(execution.id) is not None:
             return
+        # WHY in this order: what is in neither may have ended, and been written down, since the store was read.
+        current = await self._store.execution(execution.id)
+        if current is None or current.result is not None:
+            return
         running = Running(execution, build_caller(execution), None)
         running.is_audited = await self._is_audited(execution.id)
         self._conductor.settle(running, build_lost(execution, why))

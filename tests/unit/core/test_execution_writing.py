@@ -31,6 +31,7 @@ class FullStore(SqliteStore):
         self.refuses_finishes = False
         self.after_listing: Callable[[], Awaitable[None]] | None = None
         self.after_looking: Callable[[], Awaitable[None]] | None = None
+        self.after_running: Callable[[], Awaitable[None]] | None = None
 
     async def record(self, execution: Execution) -> None:
         refuses = self.refuses_starts if execution.result is None else self.refuses_finishes
@@ -43,6 +44,12 @@ class FullStore(SqliteStore):
         meanwhile, self.after_looking = self.after_looking, None
         if meanwhile is not None:
             await meanwhile()
+        return found
+
+    async def running(self, sandbox_id: str | None = None) -> tuple[Execution, ...]:
+        found = await super().running(sandbox_id)
+        if self.after_running is not None:
+            await self.after_running()
         return found
 
     async def executions(self, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
@@ -162,5 +169,24 @@ def test_two_who_find_that_their_key_made_nothing_run_it_once(tmp_path: Path, im
         assert [each.id for each in others] == [execution.id]
         assert execution.result is not None
         assert execution.result.stdout.strip() == b"1"
+
+    tell(tmp_path, images_dir, story)
+
+
+def test_what_ends_while_it_is_looked_for_what_was_lost_is_not_lost(tmp_path: Path, images_dir: str) -> None:
+    async def story(shop: Workshop, store: FullStore) -> None:
+        sandbox = await shop.create()
+        begun = await shop.executions.start(ANN, sandbox.id, command("mkfifo gate; read < gate; echo ended"))
+
+        async def finish() -> None:
+            await shop.executions.run(ANN, sandbox.id, command("until [ -p gate ]; do :; done; echo > gate"))
+            await shop.finished(begun.id)
+            await shop.executions.flush()
+
+        store.after_running = finish
+        await shop.executions.lose_rest()
+        execution = await shop.executions.get(ANN, sandbox.id, begun.id)
+        assert execution.result is not None
+        assert execution.result.stdout == b"ended\n"
 
     tell(tmp_path, images_dir, story)
