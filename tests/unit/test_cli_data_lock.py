@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from warren.cli.data_lock import COMMAND, SERVICE, Held, find_holder, only_one
+from warren.cli.server import Server
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -49,3 +53,72 @@ def test_whatever_is_in_the_file_of_a_held_folder_can_be_told(tmp_path: Path, te
 def test_a_folder_that_was_never_served_is_nobodys(tmp_path: Path) -> None:
     assert find_holder(str(tmp_path / "missing")) is None
     assert not (tmp_path / "missing").exists()
+
+
+def test_a_process_of_the_same_number_as_the_holder_before_is_not_taken_for_the_holder(tmp_path: Path) -> None:
+    """The text is of one that is dead, or of another container; the number is ours, as anybody's may be."""
+    with only_one(str(tmp_path)) as hold:
+        hold.note(SERVICE, address="http://127.0.0.1:8000")
+        pid, said, _ = (tmp_path / "service.lock").read_text().split("\n")
+        (tmp_path / "service.lock").write_text(f"{pid}\n{json.dumps(json.loads(said) | {'start': 1})}\n")
+        holder = find_holder(str(tmp_path))
+
+    assert pid == str(os.getpid())
+    assert holder is not None
+    assert (holder.pid, holder.what, holder.address) == (0, "another process", "http://127.0.0.1:8000")
+
+
+def test_whoever_looks_while_the_holder_writes_sees_the_text_before_or_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def looking(act: Callable[..., int | None]) -> Callable[..., int | None]:
+        def looked(*arguments: int | bytes) -> int | None:
+            done = act(*arguments)
+            seen.append(find_holder(str(tmp_path)))
+            return done
+
+        return looked
+
+    with only_one(str(tmp_path)) as hold:
+        hold.note(SERVICE, address="http://[::1]:8000", log="/var/log/a/long/name")
+        for name in ("ftruncate", "pwrite"):
+            monkeypatch.setattr(os, name, looking(getattr(os, name)))
+        hold.note(SERVICE, address="http://[::1]:9000")
+        monkeypatch.undo()
+
+    assert len(seen) == 2
+    assert {(each.pid, each.kind, each.address) for each in seen if each is not None} == {
+        (os.getpid(), SERVICE, "http://[::1]:9000")
+    }
+
+
+@pytest.mark.parametrize(
+    ("signals", "is_forced"),
+    [
+        ([signal.SIGTERM], False),
+        ([signal.SIGINT], False),
+        ([signal.SIGTERM, signal.SIGTERM], False),
+        ([signal.SIGINT, signal.SIGINT], True),
+        ([signal.SIGTERM, signal.SIGINT], True),
+        ([signal.SIGINT, signal.SIGTERM], True),
+        ([signal.SIGTERM, signal.SIGINT, signal.SIGTERM], True),
+    ],
+)
+def test_what_stop_now_sends_ends_a_service_at_once_in_whatever_order_it_comes(
+    signals: list[signal.Signals], is_forced: bool
+) -> None:
+    config, service = _Anything(), _Anything()
+    server = Server(config, config, config, service, drain_s=1)  # type: ignore[arg-type]  # nothing is served
+    for number in signals:
+        server.handle_exit(number, None)
+
+    assert (server.should_exit, server.force_exit) == (True, is_forced)
+
+
+class _Anything:
+    loaded = True
+
+    def drain(self) -> None:
+        """Take no more."""

@@ -179,8 +179,6 @@ def _wait_for_end(data_dir: str, holder: Holder, patience_s: float, now: bool) -
     until = time.monotonic() + patience_s
     with spinner(f"stopping {holder.what}: requests that are under way may finish"):
         if now:
-            # WHY: of two signals that wait Python takes the lower number first, and this one means something else then.
-            time.sleep(0.02)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(holder.pid, signal.SIGINT)
         while (current := find_holder(data_dir)) is not None and current.pid == holder.pid:

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from warren.engines import procfs
 from warren.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _NAME = "service.lock"
 _PATIENCE_S = 0.2
 """For somebody who only looks, which takes the lock for a moment."""
 _MAX_BYTES = 4096
+_PID_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Holder:
     """The process that has a data folder. What it says of itself is empty until it says so."""
 
     pid: int
+    """0 when it cannot be seen from here, or has not said so yet."""
     kind: str = ""
     """`service`, or `command`: one that needed an engine and found no service."""
     address: str = ""
@@ -48,10 +51,13 @@ class DataLock:
 
     def note(self, kind: str, *, address: str = "", log: str = "") -> None:
         """Say who we are. Only for others to read: a full disk is for the store to explain."""
-        text = f"{os.getpid()}\n{json.dumps({'kind': kind, 'address': address, 'log': log})}\n"
+        # The start with the pid: by itself it may be that of the one before us, or of another container.
+        said = {"kind": kind, "address": address, "log": log, "start": procfs.start_time(os.getpid())}
+        text = f"{os.getpid()}\n{json.dumps(said)}\n".encode()
         with contextlib.suppress(OSError):
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, text.encode(), 0)
+            # In this order there is always a whole text: what follows the second line does not count.
+            os.pwrite(self._lock, text, 0)
+            os.ftruncate(self._lock, len(text))
 
 
 @contextlib.contextmanager
@@ -113,9 +119,13 @@ def _take(lock: int) -> bool:
 
 
 def _read(lock: int) -> Holder:
-    pid, _, rest = os.pread(lock, _MAX_BYTES, 0).decode("utf-8", "replace").partition("\n")
+    first, second, *_ = [*os.pread(lock, _MAX_BYTES, 0).decode("utf-8", "replace").split("\n", 2), "", ""]
     said: Any = {}
     with contextlib.suppress(ValueError):
-        said = json.loads(rest)
-    words = {name: str(said.get(name, "")) for name in ("kind", "address", "log")} if isinstance(said, dict) else {}
-    return Holder(int(pid) if pid.isascii() and pid.isdigit() else 0, **words)
+        said = json.loads(second)
+    if not isinstance(said, dict):
+        said = {}
+    start = said.get("start")
+    pid = int(first) if first.isascii() and first.isdigit() and len(first) <= _PID_DIGITS else 0
+    is_here = isinstance(start, int) and procfs.is_alive(pid, start)
+    return Holder(pid if is_here else 0, **{name: str(said.get(name, "")) for name in ("kind", "address", "log")})

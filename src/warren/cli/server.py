@@ -44,6 +44,7 @@ class Server(uvicorn.Server):
         self._drain_s = drain_s
         self._drained_by = math.inf
         self._has_said_so = False
+        self._was_interrupted = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
@@ -65,10 +66,12 @@ class Server(uvicorn.Server):
         return super().capture_signals() if self._takes_signals else contextlib.nullcontext()
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
-        """Begin to stop; a second Ctrl-C stops at once."""
+        """Begin to stop; a second signal stops at once, if one of the two is a Ctrl-C."""
         # WHY: not as uvicorn does it, which raises the signal again as soon as it has stopped listening: that
         # would end us before the service has written down what it still has to write.
-        self.force_exit = self.should_exit and sig == signal.SIGINT
+        # Two that came together are taken in the order of their numbers, whichever was sent first.
+        self._was_interrupted |= sig == signal.SIGINT
+        self.force_exit |= self.should_exit and self._was_interrupted
         if not self.should_exit:
             self._drained_by = time.monotonic() + self._drain_s
         self.should_exit = True

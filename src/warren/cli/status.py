@@ -47,12 +47,18 @@ def _ask_here(data_dir: str, holder: Holder) -> dict[str, Any]:
     from warren.cli.connection import is_served
     from warren.cli.listening import socket_path
     from warren.engines.unix_channel import short_path
+    from warren.sdk.failures import ServiceUnreachable
 
+    why = "starting or stopping" if holder.address else "starting"
+    silent = {"status": "degraded", "reasons": [f"{why}: it does not answer yet"]}
     if not is_served(data_dir):
-        why = "starting or stopping" if holder.address else "starting"
-        return {"status": "degraded", "reasons": [f"{why}: it does not answer yet"]}
-    with short_path(socket_path(data_dir)) as path:
-        return _ask(f"unix:{path}")
+        return silent
+    try:
+        with short_path(socket_path(data_dir)) as path:
+            return _ask(f"unix:{path}")
+    except ServiceUnreachable:
+        # It was there a moment ago.
+        return silent
 
 
 def _ask(url: str) -> dict[str, Any]:
