@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +14,8 @@ from warren.cli.data_lock import COMMAND, SERVICE, Held, find_holder, only_one
 from warren.cli.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
+    from types import FrameType
 
 
 def test_whoever_holds_a_folder_is_found_with_what_they_say_of_themselves(tmp_path: Path) -> None:
@@ -68,25 +69,21 @@ def test_a_process_of_the_same_number_as_the_holder_before_is_not_taken_for_the_
     assert (holder.pid, holder.what, holder.address) == (0, "another process", "http://127.0.0.1:8000")
 
 
-def test_whoever_looks_while_the_holder_writes_sees_the_text_before_or_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_looks_while_the_holder_writes_sees_a_whole_text(tmp_path: Path) -> None:
     seen = []
 
-    def looking(act: Callable[..., int | None]) -> Callable[..., int | None]:
-        def looked(*arguments: int | bytes) -> int | None:
-            done = act(*arguments)
+    def look(_frame: FrameType, event: str, function: object) -> None:
+        if event == "c_return" and function in {os.ftruncate, os.pwrite}:
             seen.append(find_holder(str(tmp_path)))
-            return done
-
-        return looked
 
     with only_one(str(tmp_path)) as hold:
         hold.note(SERVICE, address="http://[::1]:8000", log="/var/log/a/long/name")
-        for name in ("ftruncate", "pwrite"):
-            monkeypatch.setattr(os, name, looking(getattr(os, name)))
-        hold.note(SERVICE, address="http://[::1]:9000")
-        monkeypatch.undo()
+        # Calls us after each call that the system gets.
+        sys.setprofile(look)
+        try:
+            hold.note(SERVICE, address="http://[::1]:9000")
+        finally:
+            sys.setprofile(None)
 
     assert len(seen) == 2
     assert {(each.pid, each.kind, each.address) for each in seen if each is not None} == {
