@@ -242,33 +242,33 @@ def test_a_server_that_does_not_answer_is_given_up(make_settings: Callable[..., 
     """But not while a body still goes in: then it has nothing to answer yet."""
 
     def slowly() -> Iterator[bytes]:
-        for _ in range(8):
+        for _ in range(25):
             yield b"x"
             # As long as a slow client takes: no event says so.
             time.sleep(0.1)
 
-    served = Served(make_settings("bare", serve={"port_answer_s": 0.5}))
+    served = Served(make_settings("bare", serve={"port_answer_s": 2}))
     served.start()
     try:
         with served.client("ann") as ann:
             sandbox = ann.post("/sandboxes", json={}).json()["id"]
             inside = Inside(ann, sandbox)
             answer = inside.ask("/hang")
-            assert heard(inside.ask("/echo", "POST", content=slowly()))["size"] == 8
+            assert heard(inside.ask("/echo", "POST", content=slowly()))["size"] == 25
             ann.delete(f"/sandboxes/{sandbox}")
     finally:
         served.stop()
 
     assert answer.status_code == 502
-    assert answer.json()["detail"] == f"the server on port {inside.port} did not answer in 0.5 s"
+    assert answer.json()["detail"] == f"the server on port {inside.port} did not answer in 2 s"
 
 
 def test_what_passes_keeps_a_sandbox_running_and_an_open_connection_does_not(served: Served) -> None:
     """Of a server that no execution waits for: those are use of their own."""
     with served.client("ann") as ann:
-        sandbox = ann.post("/sandboxes", json={"idle_timeout_seconds": 2}).json()["id"]
+        sandbox = ann.post("/sandboxes", json={"idle_timeout_seconds": 3}).json()["id"]
         inside = Inside(ann, sandbox, is_execution=False)
-        until = time.monotonic() + 4
+        until = time.monotonic() + 4.5
         while time.monotonic() < until:
             assert inside.ask("/echo").status_code == 200
         lines: list[str] = []

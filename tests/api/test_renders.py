@@ -38,7 +38,7 @@ _WAIT_S = 120.0
 def rendering(make_settings: Callable[..., Settings], office_image: Image) -> Iterator[Served]:
     """A service that renders."""
     assert office_image.name == "office"
-    render = {"per_minute": 0, "timeout_s": 25, "slides": 20, "files": 2, "html_chars": 100_000, "wait_s": 60}
+    render = {"per_minute": 0, "timeout_s": 40, "slides": 20, "files": 2, "html_chars": 100_000, "wait_s": 60}
     served = Served(make_settings("local", render=render))
     served.start()
     yield served

@@ -144,7 +144,8 @@ def test_an_upgrade_loses_no_sandbox_and_no_variable(serve: Callable[..., Runnin
 
     follow(service, tmp_path, stop)
     assert service.wait() == 0
-    said = follow(service, tmp_path, start, "warren run -c 'print(1)' >/dev/null", WARREN_SERVE_PORT=str(service.port))
+    said = follow(service, tmp_path, start, "warren run -c 'print(1)' >/dev/null", WARREN_SERVE_PORT="0")
+    service.port = int(re.findall(r"http://127\.0\.0\.1:(\d+)", said)[-1])
     with service.client() as client:
         stdout = run_code(client, sandbox, "print(x + 1)")["stdout"]
     follow(service, tmp_path, "warren stop")

@@ -7,6 +7,7 @@ import datetime as dt
 import ipaddress
 import json
 import os
+import secrets
 import shutil
 import socket
 import ssl
@@ -86,9 +87,11 @@ def write_certificate(folder: Path) -> None:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    """Find a port below those that this system gives to whoever connects: nobody is given it before the proxy has."""
+    while True:
+        port = secrets.randbelow(12_000) + 20_000
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def nginx_argv(folder: Path, port: int, service_port: int) -> list[str]:

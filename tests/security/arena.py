@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROGRAMS = os.path.join(os.path.dirname(__file__), "programs")
 ROOTLESS = os.geteuid() != 0
 _FIRST = "from __future__ import annotations"
-PROMPTLY_S = 10.0
+PROMPTLY_S = 30.0
 """In which a sandbox that has nothing to do must answer; on an idle machine it takes milliseconds."""
 
 

@@ -28,7 +28,6 @@ _WATCHED_SETTINGS = (
     "/proc/sys/kernel/sysrq",
     "/proc/sys/vm/overcommit_memory",
     "/proc/sys/vm/drop_caches",
-    "/proc/swaps",
 )
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -131,6 +130,9 @@ class Host:
             with contextlib.suppress(OSError), open(path, "rb") as file:
                 status = os.fstat(file.fileno())
                 seen[path] = (status.st_mode, status.st_uid, hashlib.sha256(file.read()).hexdigest())
+        # How much of each is used changes by itself.
+        with open("/proc/swaps", encoding="utf-8") as file:
+            seen["swaps"] = [line.split()[0] for line in file]
         return seen
 
 

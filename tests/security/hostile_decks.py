@@ -134,8 +134,7 @@ REFUSED = {
     "vanishing": (
         _deck(
             "<script>const all=[...document.querySelectorAll('.slide')];"
-            "addEventListener('scroll',()=>all.slice(1).forEach(e=>e.remove()));"
-            "setTimeout(()=>all.slice(1).forEach(e=>e.remove()),400)</script>",
+            "addEventListener('scroll',()=>all.slice(1).forEach(e=>e.remove()))</script>",
             "<section class=slide>1</section>" * 150,
         ),
         {"page_changed"},

@@ -248,16 +248,18 @@ def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(world: World, sa
 
 
 def test_whoever_goes_away_is_noticed_and_the_server_too(world: World, sandbox: str) -> None:
-    left = threading.Event()
+    asked, left = threading.Event(), threading.Event()
 
     def wait(connection: socket.socket) -> None:
         read_head(connection)
+        asked.set()
         if not connection.recv(1):
             left.set()
 
     with world.serve(wait):
-        world.shell(sandbox, "curl -sS -m 0.5 http://good.example/")
-
+        world.shell(sandbox, "curl -sS http://good.example/ > /dev/null 2>&1 & echo $! > asking")
+        assert asked.wait(DEADLINE_S)
+        world.shell(sandbox, "kill $(cat asking)")
         assert left.wait(DEADLINE_S)
     assert world.records(sandbox)[-1]["outcome"] == "abandoned"
 

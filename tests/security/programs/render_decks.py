@@ -20,7 +20,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 LIBRARY, DECKS, ORDERS, ALONE = ARGUMENTS  # type: ignore[name-defined] # noqa: F821 - arena.report puts it above
-GRACE_S = 40
+GRACE_S = 100
 called: list[str] = []
 
 
@@ -86,7 +86,7 @@ def colours(png: bytes) -> int:
 def render(name: str, html: str) -> dict[str, object]:
     """Render one deck and look at what it left."""
     with tempfile.TemporaryDirectory() as folder:
-        for path, content in (("index.html", html), ("job.json", json.dumps(ORDERS.get(name, {"timeout_s": 30})))):
+        for path, content in (("index.html", html), ("job.json", json.dumps(ORDERS.get(name, {"timeout_s": 60})))):
             with open(os.path.join(folder, path), "w") as file:
                 file.write(content)
         command = [sys.executable, "-m", "warren.render.job", os.path.join(folder, "job.json")]
