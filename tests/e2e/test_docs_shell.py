@@ -35,7 +35,7 @@ def test_the_page_about_the_shell_works(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         check=False,
     )
 
