@@ -131,10 +131,11 @@ class Pool:
             try:
                 images = await self._find_images()
                 await self._sweep(images)
-                missing = self._find_missing(images)
-                if missing is not None:
+                if self._find_missing(images) is not None:
                     await self._wait_quiet()
-                    await self._add(*missing)
+                    # Again: whoever took one may have put it back.
+                    if (missing := self._find_missing(images)) is not None:
+                        await self._add(*missing)
                     failures = 0
                     continue
             except Exception as error:  # noqa: BLE001 - without a pool everything works, only slower

@@ -9,8 +9,9 @@ import pytest
 from unit.core.estate import ANN, BOB, EPHEMERAL, Estate, wait_until
 from unit.local.forked import needs_root
 from warren.core.policy import Policy
+from warren.core.pool import Pool
 from warren.core.sandboxes import NewSandbox
-from warren.domain import GIB, MIB, Cause, Limits
+from warren.domain import GIB, MIB, Cause, Limits, Storage
 from warren.engines.local.engine import LocalEngine
 from warren.errors import QuotaExceeded
 from warren.lifecycle import Status
@@ -108,6 +109,44 @@ def test_a_refused_create_gives_its_sandbox_back(serve: Callable[..., None]) -> 
             assert estate.pool.sizes() == FULL
 
     serve(scenario, pool_size=1, own=Holding(sandboxes=1))
+
+
+class Waiting(Pool):
+    """A pool that is told when nobody else wants a sandbox, and says what it made."""
+
+    def __init__(self, estate: Estate) -> None:
+        super().__init__(estate.engine, estate.links, estate.images, estate.policy)
+        self.waits, self.is_quiet = anyio.Event(), anyio.Event()
+        self.made = 0
+
+    async def _wait_quiet(self) -> None:
+        self.waits.set()
+        await self.is_quiet.wait()
+
+    async def _add(self, image: Image, storage: Storage) -> None:
+        self.made += 1
+        await super()._add(image, storage)
+
+
+def test_what_is_put_back_while_the_pool_waits_is_not_made_again(serve: Callable[..., None]) -> None:
+    async def scenario(estate: Estate) -> None:
+        pool = Waiting(estate)
+        pool.is_quiet.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pool.run)
+            await wait_until(lambda: pool.sizes() == FULL)
+            pool.waits, pool.is_quiet = anyio.Event(), anyio.Event()
+            taken = pool.acquire(await estate.images.get("python"), Storage.PERSISTENT, estate.policy.limits)
+            assert taken is not None
+            await pool.waits.wait()
+            pool.release(taken)
+            pool.is_quiet.set()
+            await anyio.wait_all_tasks_blocked()
+            assert (pool.made, pool.sizes()) == (2, FULL)
+            tasks.cancel_scope.cancel()
+        await pool.drain()
+
+    serve(scenario, pool_size=1)
 
 
 def test_racing_claims_for_a_session_key_waste_nothing(serve: Callable[..., None]) -> None:
