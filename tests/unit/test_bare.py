@@ -79,7 +79,7 @@ def test_processes_are_found_by_their_mark_and_ancestry_and_all_are_killed() -> 
         assert len(found) == 2
 
         assert procfs.kill_all(f"MARK={mark}".encode())
-        assert process.wait(10) == -9
+        assert process.wait(60) == -9
     assert procfs.find(f"MARK={mark}".encode()) == []
 
 

@@ -79,7 +79,7 @@ class Crash:
             if meanwhile is not None:
                 await meanwhile()
             shop = Workshop(self.data_dir, self.images_dir, Policy(image="python"))
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 async with shop.working():
                     await after(shop)
                     assert await shop.store.verify()

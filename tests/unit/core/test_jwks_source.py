@@ -35,7 +35,7 @@ def issuer() -> Iterator[Issuer]:
 async def running(source: KeySource) -> AsyncIterator[KeySource]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(source.run)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             yield source
         tasks.cancel_scope.cancel()
 

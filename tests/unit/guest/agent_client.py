@@ -21,7 +21,7 @@ from warren.guest.wire import Decoder, Header, encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 LIMITS = {"memory_bytes": 512 << 20, "pids": 256, "checkpoint_bytes": 64 << 20, "checkpoints": 1}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from warren.guest.wire import Decoder, Header, encode
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 PR_SET_CHILD_SUBREAPER = 36
 MIB = 1 << 20
 
