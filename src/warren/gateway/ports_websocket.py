@@ -77,6 +77,7 @@ class _Server:
         self._mount = mount
         self._parts: list[bytes] = []
         self._opcode = Opcode.TEXT
+        self._sending = anyio.Lock(fast_acquire=True)
         self._protocol = ClientProtocol(
             WebSocketURI(False, "localhost", mount.port, path, query),
             subprotocols=offered or None,
@@ -168,13 +169,18 @@ class _Server:
             self._protocol.receive_data(data)
         else:
             self._protocol.receive_eof()
-        await self._flush()
+        # Whoever is at it takes along what there is to say to this; to wait would keep us from reading.
+        if not self._sending.locked():
+            await self._flush()
         return bool(data)
 
     async def _flush(self) -> None:
-        for data in self._protocol.data_to_send():
-            if data:
-                await self._connection.send(data)
+        # WHY: what is large goes out in pieces, and the answer to a ping must not come between them.
+        async with self._sending:
+            while waiting := self._protocol.data_to_send():
+                for data in waiting:
+                    if data:
+                        await self._connection.send(data)
 
     def _refused(self, failure: Exception | None) -> Unreachable:
         if isinstance(failure, InvalidStatus):
