@@ -112,7 +112,12 @@ class ImageBuilds:
     async def status(self, name: str) -> tuple[ImageSpec, ImageStatus]:
         """Return an image, by its name or an alias, and whether it is built. Raises NotFound."""
         spec = await to_thread.run_sync(self._catalog.spec, name)
-        return spec, await to_thread.run_sync(self._catalog.status, spec.name)
+        while True:
+            turn = self._images.turn
+            status = await to_thread.run_sync(self._catalog.status, spec.name)
+            # WHY: of a build that ended meanwhile it would be said that it neither is there nor runs.
+            if turn == self._images.turn:
+                return spec, status
 
     async def start(self, caller: Caller, name: str) -> Build | None:
         """Begin to build an image, or join who builds it; None when it is built. Raises NotFound and Conflict."""

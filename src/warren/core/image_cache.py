@@ -28,13 +28,17 @@ class ImageCache:
         self._reading = anyio.Lock(fast_acquire=True)
         self._listing = anyio.Lock(fast_acquire=True)
         self._listed: tuple[float, tuple[tuple[ImageSpec, ImageStatus], ...]] = (0.0, ())
+        self.turn = 0
+        """How often everything was forgotten: what was read in an earlier turn may be of before."""
 
     async def list(self) -> tuple[tuple[ImageSpec, ImageStatus], ...]:
         """Return every image and whether it is built, by name. Raises InvalidRequest for a spec that is wrong."""
         async with self._listing:
-            if time.monotonic() >= self._listed[0]:
+            while time.monotonic() >= self._listed[0]:
+                turn = self.turn
                 found = await to_thread.run_sync(self._look)
-                self._listed = (time.monotonic() + _FRESH_S, found)
+                if turn == self.turn:
+                    self._listed = (time.monotonic() + _FRESH_S, found)
             return self._listed[1]
 
     def _look(self) -> tuple[tuple[ImageSpec, ImageStatus], ...]:
@@ -46,12 +50,13 @@ class ImageCache:
         if image is not None:
             return image
         async with self._reading:
-            image = self._fresh(name)
-            if image is None:
-                image = await to_thread.run_sync(self._catalog.get, name)
-                if image.name in self.removing:
-                    raise NotFound(f"image {image.name} is being removed")
-                self._found[name] = (time.monotonic() + _FRESH_S, image)
+            while (image := self._fresh(name)) is None:
+                turn = self.turn
+                found = await to_thread.run_sync(self._catalog.get, name)
+                if found.name in self.removing:
+                    raise NotFound(f"image {found.name} is being removed")
+                if turn == self.turn:
+                    self._found[name] = (time.monotonic() + _FRESH_S, found)
             return image
 
     async def get_build(self, name: str, digest: str) -> Image:
@@ -64,6 +69,7 @@ class ImageCache:
 
     def forget(self) -> None:
         """Look again, whoever asks next."""
+        self.turn += 1
         self._found.clear()
         self._listed = (0.0, ())
 
