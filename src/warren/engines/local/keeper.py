@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import resource
@@ -50,6 +51,7 @@ class Keeper:
 
     async def serve(self, path: str) -> None:
         """Serve until retired or idle for long."""
+        _be_the_only_one(f"{path}.lock")
         await self._sandboxes.open()
         listener = unix_channel.listen(path)
         server = await asyncio.start_unix_server(self._connected, sock=listener, limit=CHUNK)
@@ -58,7 +60,7 @@ class Keeper:
             idle = asyncio.create_task(self._watch_idle())
             await self._ended.wait()
             idle.cancel()
-        # WHY: whoever finds the socket gone starts a new keeper, so nothing of ours may be under way by then.
+        # From here on whoever looks for a keeper starts another, which waits until we have ended.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         if self._tasks:
@@ -109,6 +111,13 @@ class Keeper:
             busy = self._writers or self._sandboxes.is_busy
             idle = 0.0 if busy else idle + IDLE_S / 20
         self._ended.set()
+
+
+def _be_the_only_one(path: str) -> None:
+    """Wait for the end of a keeper that is ending: what it removes as it goes would be ours, groups and all."""
+    # WHY not flock: this lock is ours alone, also while a child that we forked has the descriptor. Never closed: it is
+    # gone when we are.
+    fcntl.lockf(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), fcntl.LOCK_EX)
 
 
 async def _refuse(_params: Header) -> Header:

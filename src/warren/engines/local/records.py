@@ -64,9 +64,17 @@ class Record:
         os.rename(self.folder, folder)
         self.folder = folder
 
-    def is_alive(self) -> bool:
-        """Whether its process 1 still runs."""
-        return procfs.is_alive(self.pid, self.start_time)
+    def open_process(self) -> int:
+        """Return a descriptor of its process 1, which the caller closes; -1 when that does not run any more."""
+        try:
+            pidfd = os.pidfd_open(self.pid) if self.pid > 0 else -1
+        except ProcessLookupError:
+            return -1
+        # In this order: what the descriptor stands for is what is looked at, or has ended since it was opened.
+        if pidfd >= 0 and not procfs.is_alive(self.pid, self.start_time):
+            os.close(pidfd)
+            return -1
+        return pidfd
 
     def drop_runtime(self) -> None:
         """Forget process and socket; what stays can be started again."""

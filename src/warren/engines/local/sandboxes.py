@@ -353,11 +353,14 @@ class Sandboxes:
 
     def _adopt(self, record: Record) -> None:
         """Take over a sandbox of an earlier keeper, or clean up after one that did not live to see us."""
-        if record.state == records.RUNNING and record.is_alive():
-            self._watch(record, os.pidfd_open(record.pid))
+        pidfd = record.open_process()
+        if pidfd >= 0 and record.state == records.RUNNING:
+            self._watch(record, pidfd)
             return
-        if record.is_alive():
-            os.kill(record.pid, signal.SIGKILL)
+        if pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
         self._clean_up(record)
 
     def _remove_stray_groups(self) -> None:
@@ -371,11 +374,12 @@ class Sandboxes:
 
     def _new_record(self, sandbox_id: str, limits: Limits, storage: Storage, digest: str) -> Record:
         folder = self._place(sandbox_id)
+        uid_index = self._free_index()
         try:
             os.mkdir(folder, 0o700)
         except FileExistsError:
             raise Conflict(f"sandbox {sandbox_id} exists already") from None
-        record = Record(id=sandbox_id, folder=folder, storage=storage, image=digest, uid_index=self._free_index())
+        record = Record(id=sandbox_id, folder=folder, storage=storage, image=digest, uid_index=uid_index)
         record.limits = asdict(limits)
         record.save()
         self._records[sandbox_id] = record

@@ -1,0 +1,35 @@
+"""A sandbox's process is found again by the keeper that follows, whatever became of it meanwhile."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from typing import TYPE_CHECKING
+
+from warren.engines import procfs
+from warren.engines.local.records import Record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_process_is_opened_only_while_it_is_the_one_that_was_noted(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        record = Record(id="sbx_00000000", folder=str(tmp_path), pid=process.pid)
+        record.start_time = procfs.start_time(process.pid)
+        pidfd = record.open_process()
+        other = Record(id="sbx_00000001", folder=str(tmp_path), pid=process.pid, start_time=record.start_time - 1)
+        others = other.open_process()
+        process.kill()
+        select.select([pidfd], [], [])
+        unreaped = record.open_process()
+        process.wait()
+        gone = record.open_process()
+    is_it = procfs.pid_of(pidfd)
+    os.close(pidfd)
+
+    assert pidfd >= 0
+    assert is_it == -1
+    assert (others, unreaped, gone) == (-1, -1, -1)
+    assert Record(id="sbx_00000002", folder=str(tmp_path)).open_process() == -1
