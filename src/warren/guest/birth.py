@@ -31,10 +31,16 @@ def prepare() -> None:
     stdio.open_outputs()
 
 
+def forget_signals() -> None:
+    """Forget what was held back until now: it was sent to a nursery, not to what this is from now on."""
+    while _signal.sigtimedwait(_SIGNALS, 0) is not None:
+        pass
+
+
 def become(env: dict[str, str], cwd: str, fds: Sequence[int], oom_score: int = forking.LIVE_OOM_SCORE) -> None:
     """Make this fork a process of its own; `fds` become 0, 1, 2 and, if there is a fourth, 3. All others are closed."""
     os.setsid()
-    _let_signals_through()
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     _place(fds)
     forking.close_all_but(range(len(fds)))
     settle(oom_score)
@@ -66,13 +72,6 @@ def settle(oom_score: int = forking.LIVE_OOM_SCORE) -> None:
     forking.set_dumpable(True)
     forking.die_with_parent()
     forking.set_oom_score(oom_score)
-
-
-def _let_signals_through() -> None:
-    """Forget what was held back until now: it was sent to a nursery, not to what this is from now on."""
-    while _signal.sigtimedwait(_SIGNALS, 0) is not None:
-        pass
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
 def _place(fds: Sequence[int]) -> None:

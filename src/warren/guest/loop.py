@@ -44,6 +44,8 @@ class Loop:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._watches: dict[int, tuple[int, Callable[[int], None]]] = {}
+        self._new: set[int] = set()
+        """Descriptors that were not watched when this round began: what was found then is about others."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._timers_bound = 256
         self._order = itertools.count()
@@ -62,6 +64,7 @@ class Loop:
         before = self._watches.get(fd)
         if before is None:
             self._epoll.register(fd, events)
+            self._new.add(fd)
         elif before[0] != events:
             self._epoll.modify(fd, events)
         self._watches[fd] = (events, callback)
@@ -119,14 +122,15 @@ class Loop:
         if self._child_died:
             self._reap()
         found = self._epoll.poll(self._timeout())
+        self._new.clear()
         if (self._wake_read, READ) in found:
             # Before the rest: a request that came after a death must not be handed to whoever died.
             os.read(self._wake_read, 4096)
             self._reap()
         for fd, ready in found:
-            # An earlier callback of this round may have let go of this descriptor.
+            # An earlier callback of this round may have let go of this descriptor, and another have got its number.
             watch = self._watches.get(fd)
-            if watch is not None:
+            if watch is not None and fd not in self._new:
                 # An error or a hang-up concerns whoever reads and whoever writes: the call will say what it is.
                 watch[1]((ready | READ | WRITE if ready & _TROUBLE else ready) & watch[0])
         for _ in range(len(self._soon)):

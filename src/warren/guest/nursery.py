@@ -138,6 +138,8 @@ def _be_born(sock: socket.socket, write: int | None, workspace: str) -> NoReturn
     env = {str(name): str(value) for name, value in header.get("env", {}).items()}
     cold_because = cold.find_reason(env)
     note = f"Started cold: {cold_because}." if cold_because else ""
+    # Before the agent knows of us: what it sends from then on is for what we become.
+    birth.forget_signals()
     if write is None:
         control.send(_spawned(os.getpid(), os.getpid(), note))
     else:

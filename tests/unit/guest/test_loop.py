@@ -1,0 +1,65 @@
+"""The agent's loop, and what a fork does with signals, each in a process of its own: they change the whole process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+_REUSED = """
+import os
+from warren.guest.loop import READ, Loop
+
+loop, called = Loop(), []
+(first, first_end), (second, second_end) = os.pipe(), os.pipe()
+
+def replace(_events):
+    loop.unwatch(first)
+    loop.unwatch(second)
+    os.close(second)
+    number, ends["third"] = os.pipe()
+    assert number == second
+    loop.watch(number, READ, called.append)
+
+ends = {}
+loop.watch(first, READ, replace)
+loop.watch(second, READ, called.append)
+for end in (first_end, second_end):
+    os.write(end, b"x")
+loop.run_once()
+before = list(called)
+os.write(ends["third"], b"x")
+loop.run_once()
+print(len(before), len(called))
+"""
+_BORN = """
+import os, signal, sys
+from warren.guest import birth
+
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+birth.prepare()
+if "early" in sys.argv:
+    os.kill(os.getpid(), signal.SIGINT)
+birth.forget_signals()
+if "late" in sys.argv:
+    os.kill(os.getpid(), signal.SIGINT)
+birth.become(dict(os.environ), "/", (0, 1, 2))
+os._exit(0)
+"""
+
+
+def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, timeout=60, check=False)
+
+
+def test_what_was_found_for_a_descriptor_is_not_told_to_another_that_got_its_number() -> None:
+    done = _run(_REUSED)
+
+    assert (done.stdout, done.stderr) == (b"0 1\n", b"")
+
+
+@pytest.mark.parametrize(("when", "code"), [("early", 0), ("late", -signal.SIGINT)])
+def test_an_interrupt_reaches_what_a_nursery_becomes_from_when_its_number_is_known(when: str, code: int) -> None:
+    assert _run(_BORN, when).returncode == code
