@@ -189,7 +189,13 @@ class Sandboxes:
         sandbox = await self.get(caller, sandbox_id)
         if sandbox.status is not Status.RUNNING:
             return _NOTHING
-        return await self._engine.usage(Handle(sandbox.engine, sandbox.id))
+        try:
+            return await self._engine.usage(Handle(sandbox.engine, sandbox.id))
+        except SandboxLost:
+            # It may have been stopped, or deleted, while it was measured: then that is what there is to say.
+            if (await self.get(caller, sandbox_id)).status is Status.RUNNING:
+                raise
+            return _NOTHING
 
     @contextlib.asynccontextmanager
     async def use(self, caller: Caller, sandbox_id: str, scope: Scope = Scope.RUN) -> AsyncIterator[Place]:

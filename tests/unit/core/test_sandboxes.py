@@ -11,9 +11,11 @@ import pytest
 from anyio import lowlevel
 
 from unit.core.estate import ADMIN, ANN, BOB, EPHEMERAL, READER, Estate, wait_until
+from warren.core.policy import Policy
 from warren.core.sandbox_changes import SandboxChanges
 from warren.core.sandboxes import NewSandbox
 from warren.domain import MIB, Limits
+from warren.engines.bare import BareEngine
 from warren.engines.bare_place import link_library
 from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, StartFailed
 from warren.guest.wire import ProtocolError
@@ -21,8 +23,10 @@ from warren.lifecycle import Status
 from warren.records import Holding, SandboxQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    from warren.domain import Handle, Image, Usage
 
 
 def test_a_new_sandbox_runs_and_is_written_down(serve: Callable[..., None]) -> None:
@@ -407,6 +411,38 @@ def test_usage_is_measured_and_a_stopped_one_uses_nothing(serve: Callable[..., N
         assert (await estate.sandboxes.usage(ANN, sandbox.id)).memory_bytes == 0
 
     serve(scenario)
+
+
+class MeddledEngine(BareEngine):
+    """An engine that lets somebody else act before it measures."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def usage(self, handle: Handle) -> Usage:
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return await super().usage(handle)
+
+
+def test_one_that_is_stopped_or_deleted_while_it_is_measured_is_not_lost(
+    tmp_path: Path, images_dir: str, python_image: Image
+) -> None:
+    async def story() -> None:
+        engine = MeddledEngine(str(tmp_path), allow=True)
+        estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name), engine)
+        async with estate.open():
+            try:
+                stopped, deleted = await estate.create(), await estate.create()
+                engine.meanwhile = lambda: estate.sandboxes.stop(ANN, stopped.id)
+                assert (await estate.sandboxes.usage(ANN, stopped.id)).memory_bytes == 0
+                engine.meanwhile = lambda: estate.sandboxes.delete(ANN, deleted.id)
+                with pytest.raises(NotFound):
+                    await estate.sandboxes.usage(ANN, deleted.id)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await estate.clean()
+
+    anyio.run(story)
 
 
 def test_use_is_noted(serve: Callable[..., None]) -> None:
