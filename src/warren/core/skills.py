@@ -85,7 +85,7 @@ class Skills:
             async with self._blobs.write(package.content) as blob:
                 now = time.time()
                 skill = Skill(
-                    id=new_id("skl") if before is None else before.id,
+                    id=new_id("skl"),
                     owner=owner,
                     name=package.name,
                     description=package.description,
@@ -99,14 +99,8 @@ class Skills:
                     created_at=now,
                     changed_at=now,
                 )
-                if before is None:
-                    await self._add(skill)
-                else:
-                    kept = ("metadata", "server_id", "is_shared", "category", "tags", "created_at")
-                    same = {name: getattr(before, name) for name in kept}
-                    skill = dataclasses.replace(skill, **same, changed_at=_later(before))
-                    await self._swap(skill, before)
-            noted |= {"skill_id": skill.id, "bytes": skill.size, "replaced": before is not None}
+                skill, is_new = await self._put(skill, before, replace=replace)
+            noted |= {"skill_id": skill.id, "bytes": skill.size, "replaced": not is_new}
         return skill
 
     async def get(self, caller: Caller, skill_id: str) -> Skill:
@@ -220,6 +214,24 @@ class Skills:
         if skill.owner != caller.principal.owner:
             raise Forbidden(f"skill {skill.name!r} is another's: you may use it, but not change it")
         return skill
+
+    async def _put(self, skill: Skill, before: Skill | None, *, replace: bool) -> tuple[Skill, bool]:
+        """Keep a skill as a new one, and say True, or in the place of the one before; return it as it is kept."""
+        if before is None:
+            try:
+                await self._add(skill)
+            except Conflict:
+                # Somebody else may have made one of that name since.
+                before = await self._store.find_skill(skill.owner, skill.name) if replace else None
+                if before is None:
+                    raise
+            else:
+                return skill, True
+        kept = ("id", "metadata", "server_id", "is_shared", "category", "tags", "created_at")
+        same = {name: getattr(before, name) for name in kept}
+        skill = dataclasses.replace(skill, **same, changed_at=_later(before))
+        await self._swap(skill, before)
+        return skill, False
 
     async def _add(self, skill: Skill) -> None:
         try:

@@ -31,9 +31,16 @@ def package(name: str = "one", text: str = "") -> Package:
 
 
 class MeddledStore(SqliteStore):
-    """A store that lets somebody else act before a skill is replaced."""
+    """A store that lets somebody else act before a skill is kept or replaced."""
 
+    before_add: Callable[[], Awaitable[Any]] | None = None
     meanwhile: Callable[[], Awaitable[Any]] | None = None
+
+    async def add_skill(self, skill: Skill, *, most: int = 0, most_bytes: int = 0) -> None:
+        before_add, self.before_add = self.before_add, None
+        if before_add is not None:
+            await before_add()
+        await super().add_skill(skill, most=most, most_bytes=most_bytes)
 
     async def swap_skill(self, skill: Skill, *, was: Skill, most_bytes: int = 0) -> bool:
         meanwhile, self.meanwhile = self.meanwhile, None
@@ -189,5 +196,17 @@ def test_of_two_changes_at_once_the_second_is_told_and_neither_is_lost(
         assert changed == await skills.get(ANN, skill.id)
         assert changed.metadata == {"by": "other"}
         assert changed.tags == ("a",) or changed.description == "Other."
+
+    tell(story)
+
+
+def test_of_two_who_upload_a_skill_to_replace_any_the_second_replaces_the_first(tell: Callable[..., None]) -> None:
+    async def story(registry: Registry) -> None:
+        registry.store.before_add = partial(registry.add, text="first", replace=True)
+        skill = await registry.add(text="second", replace=True)
+        assert (await registry.skills.list(ANN)).items == (skill,)
+        assert "second" in await registry.skills.get_text(skill)
+        with pytest.raises(Conflict, match="already"):
+            await registry.add(text="third")
 
     tell(story)
