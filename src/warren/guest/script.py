@@ -39,7 +39,7 @@ class Manner(NamedTuple):
     echo: str = ""
     """Not empty: print the value of the last expression, as the interactive interpreter would."""
     file: str = ""
-    """Where its source should be while it runs; empty for a temporary file."""
+    """Where its source should be while it runs: an empty file that was made for it; empty for a temporary file."""
     label: str = ""
     """What tracebacks call it, if not by its file."""
     figures: str = ""
@@ -169,10 +169,10 @@ def _compile(source: bytes, path: str) -> list[types.CodeType]:
 def _save(source: bytes, wanted: str) -> tuple[str, str]:
     """Put the source into a file: tracebacks show its lines, and multiprocessing's children import it.
 
-    Returns the folder to remove in the end, and the path. Where something is at the path that is wanted already it is
-    another; what is made there the agent removes, also when this process is killed.
+    Returns the folder to remove in the end, and the path. What is wanted the agent has made, and removes in the end,
+    also when this process is killed.
     """
-    if wanted and _write_new(wanted, source):
+    if wanted and _fill(wanted, source):
         return "", wanted
     try:
         folder = tempfile.mkdtemp(prefix="script_")
@@ -185,9 +185,9 @@ def _save(source: bytes, wanted: str) -> tuple[str, str]:
         return "", "<script>"
 
 
-def _write_new(path: str, source: bytes) -> bool:
+def _fill(path: str, source: bytes) -> bool:
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -116,9 +116,6 @@ class ProcessRun(Run):
         header: dict[str, Any] = {"mode": "script", "env": self._environment(), "cwd": cwd, "argv": self.request.argv}
         if self.request.echo == "stdout":
             header["echo"] = "stdout"
-        if self.request.file and not self._is_taken(self.request.file):
-            self._made = self.request.file
-            header["file"] = os.path.join(self.agent.boot.workspace, self._made)
         if self.request.label:
             header["label"] = self.request.label
         if self.request.figures and self.agent.boot.contained:
@@ -126,6 +123,9 @@ class ProcessRun(Run):
         self._claim = os.memfd_create("claim", os.MFD_CLOEXEC)
         theirs = [os.dup(self._claim), *self.pipes.theirs]
         self.pipes.theirs.clear()
+        if self.request.file and self._take(self.request.file):
+            self._made = self.request.file
+            header["file"] = os.path.join(self.agent.boot.workspace, self._made)
 
         def spawned(pid: int | None, note: str | None) -> None:
             if pid is None:
@@ -137,12 +137,23 @@ class ProcessRun(Run):
 
         self.agent.nursery.spawn(header, self.request.code.encode(), theirs, spawned)
 
-    def _is_taken(self, name: str) -> bool:
+    def _take(self, name: str) -> bool:
+        """Make the file that a script will be in; False where something is already, which stays as it is."""
+        # WHY not by the script: we remove it in the end, and must not remove what another made there in between.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            os.stat(name, dir_fd=self.agent.workspace_fd, follow_symlinks=False)
+            made = os.open(name, flags, dir_fd=self.agent.workspace_fd)
         except OSError:
             return False
+        with contextlib.suppress(OSError):
+            os.fchmod(made, 0o644)
+        os.close(made)
         return True
+
+    def _remove_made(self) -> None:
+        if self._made:
+            with contextlib.suppress(OSError):
+                os.unlink(self._made, dir_fd=self.agent.workspace_fd)
 
     def _watch(self, pid: int, since: float | None = None) -> None:
         self._pid = pid
@@ -161,9 +172,7 @@ class ProcessRun(Run):
             processes.end(self._pid, self.execution.id, contained=self.agent.boot.contained)
             self.agent.end_later(self.execution.id)
         self._pid = None
-        if self._made:
-            with contextlib.suppress(OSError):
-                os.unlink(self._made, dir_fd=self.agent.workspace_fd)
+        self._remove_made()
         self.pipes.finish(self.agent.leftovers)
         if status:
             self.free_memory()
@@ -190,6 +199,7 @@ class ProcessRun(Run):
         """End as a shell ends when it cannot start a program."""
         assert self.pipes is not None
         self.write("stderr", f"{name}: {error.strerror}\n".encode("utf-8", "replace"))
+        self._remove_made()
         self.pipes.abandon()
         self._read_claim()
         self.conclude(Ending(exit_code=127 if isinstance(error, FileNotFoundError) else 126), 0.0)

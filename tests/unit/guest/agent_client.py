@@ -82,13 +82,28 @@ class Client:
         self._next = 1
         self._frames: list[tuple[Header, bytes]] = []
         self._replies: dict[int, Reply] = {}
+        self._held: bytearray | None = None
         self.hello = self._receive()[0]
 
     def close(self) -> None:
         self.socket.close()
 
     def send(self, header: Header, payload: bytes = b"") -> None:
-        self.socket.sendall(b"".join(encode(header, payload)))
+        data = b"".join(encode(header, payload))
+        if self._held is not None:
+            self._held += data
+        else:
+            self.socket.sendall(data)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Send what is sent in the block in one piece: it is handled before anything that happens because of it."""
+        held = self._held = bytearray()
+        try:
+            yield
+        finally:
+            self._held = None
+        self.socket.sendall(held)
 
     def start(self, op: str, payload: bytes = b"", **params: Any) -> int:
         stream, self._next = self._next, self._next + 2

@@ -21,28 +21,6 @@ if TYPE_CHECKING:
 _WAIT = "import os, time\nprint(os.getpid(), flush=True)\nwhile not os.path.exists('go'): time.sleep(0.001)\n"
 
 
-class _Together:
-    """Sends what is begun in the block in one piece."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    @contextlib.contextmanager
-    def sending(self) -> Iterator[None]:
-        sock, kept = self._client.socket, bytearray()
-
-        class Keeping:
-            def sendall(self, data: bytes) -> None:
-                kept.extend(data)
-
-        self._client.socket = Keeping()  # type: ignore[assignment]  # all that is used of it
-        try:
-            yield
-        finally:
-            self._client.socket = sock
-        sock.sendall(bytes(kept))
-
-
 @pytest.fixture
 def client(agent: RunningAgent) -> Iterator[Client]:
     client = agent.connect()
@@ -52,11 +30,6 @@ def client(agent: RunningAgent) -> Iterator[Client]:
     client.close()
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(agent.workspace, "go"))
-
-
-@pytest.fixture
-def together(client: Client) -> _Together:
-    return _Together(client)
 
 
 def _kernel(client: Client, name: str = "main") -> dict[str, Any]:
@@ -72,15 +45,16 @@ def _children(pid: int) -> set[int]:
         return {int(child) for child in file.read().split()}
 
 
-def _sleeps(pid: int) -> bool:
+def _is(state: str, pid: int) -> bool:
     with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] == "S"
+        return file.read().rpartition(")")[2].split()[0] == state
 
 
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[None]:
     os.kill(pid, signal.SIGSTOP)
     try:
+        until(lambda: _is("T", pid))
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -98,13 +72,11 @@ def _let_go(agent: RunningAgent, kernel: int) -> None:
     before = _children(agent.process.pid)
     with open(os.path.join(agent.workspace, "go"), "w"):
         pass
-    until(lambda: _children(agent.process.pid) > before and _sleeps(kernel))
+    until(lambda: _children(agent.process.pid) > before and _is("S", kernel))
 
 
-def test_a_kernel_that_is_deleted_before_it_is_up_is_answered_and_its_name_is_free(
-    client: Client, together: _Together
-) -> None:
-    with together.sending():
+def test_a_kernel_that_is_deleted_before_it_is_up_is_answered_and_its_name_is_free(client: Client) -> None:
+    with client.together():
         first = client.start("kernel.create", kernel="twice")
         deleted = client.start("kernel.delete", kernel="twice")
         second = client.start("kernel.create", kernel="twice")
@@ -115,9 +87,9 @@ def test_a_kernel_that_is_deleted_before_it_is_up_is_answered_and_its_name_is_fr
     assert client.run("print('is there')", kernel="twice")["stdout"] == "is there\n"
 
 
-def test_a_fork_that_is_deleted_before_it_is_made_leaves_its_source_alone(client: Client, together: _Together) -> None:
+def test_a_fork_that_is_deleted_before_it_is_made_leaves_its_source_alone(client: Client) -> None:
     client.run("x = 1")
-    with together.sending():
+    with client.together():
         forked = client.start("kernel.fork", kernel="main", to="copy")
         deleted = client.start("kernel.delete", kernel="copy")
         killed = client.start_run("import os; os._exit(1)")
@@ -128,13 +100,11 @@ def test_a_fork_that_is_deleted_before_it_is_made_leaves_its_source_alone(client
     assert client.run("print('goes on')")["stdout"] == "goes on\n"
 
 
-def test_a_cell_that_comes_while_its_kernel_is_rolled_back_or_restarted_runs_afterwards(
-    client: Client, together: _Together
-) -> None:
+def test_a_cell_that_comes_while_its_kernel_is_rolled_back_or_restarted_runs_afterwards(client: Client) -> None:
     client.run("x = 1")
     _settle(client)
     client.run("x = 2")
-    with together.sending():
+    with client.together():
         rolled_back = client.start("kernel.rollback", kernel="main", cells=1)
         again = client.start("kernel.rollback", kernel="main", cells=1)
         fork = client.start("kernel.fork", kernel="main", to="other")
@@ -145,7 +115,7 @@ def test_a_cell_that_comes_while_its_kernel_is_rolled_back_or_restarted_runs_aft
     result = client.wait(after).result
     assert (result["stdout"], result["cause"], result["state"]) == ("1\n", "exited", "kept")
 
-    with together.sending():
+    with client.together():
         restarted = client.start("kernel.restart", kernel="main")
         after = client.start_run("print('x' in globals())")
     assert (client.wait(restarted).end or {})["t"] == "ok"

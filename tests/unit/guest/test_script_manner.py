@@ -77,6 +77,20 @@ def test_tracebacks_call_a_script_by_its_label(client: Client) -> None:
     assert result["stdout"].endswith("main.py\n")
 
 
+def test_of_two_scripts_that_want_one_name_one_has_it_until_its_end(client: Client) -> None:
+    look = "import os; print(os.path.basename(__file__), flush=True); input(); print(os.path.exists(__file__))"
+    with client.together():
+        first = client.start_run(look, kind="script", file="twice.py", stdin=True)
+        second = client.start_run("print(__file__)", kind="script", file="twice.py")
+    client.wait_for(first, lambda reply: reply.output() == b"twice.py\n")
+    elsewhere = client.wait(second).result
+    client.send({"t": "data", "id": first}, b"\n")
+
+    assert os.path.basename(elsewhere["stdout"].strip()) == "main.py"
+    assert client.wait(first).result["stdout"] == "twice.py\nTrue\n"
+    assert client.run("ls twice.py", kind="shell")["exit_code"] != 0
+
+
 @pytest.mark.parametrize("label", ["x" * 65, "a\nb", "\x1b[1m", 5])
 def test_a_label_that_is_none_is_refused(client: Client, label: object) -> None:
     end = client.call("run", b"1", kind="script", exec="exe_label", label=label)
