@@ -123,6 +123,17 @@ class Skills:
         content = await self._read(skill)
         return await to_thread.run_sync(read_text, content, skill.folder)
 
+    async def get_with_text(self, caller: Caller, skill_id: str) -> tuple[Skill, str]:
+        """Return a skill and its SKILL.md, both of one moment. Raises NotFound as `get`."""
+        while True:
+            skill = await self.get(caller, skill_id)
+            try:
+                return skill, await self.get_text(skill)
+            except Conflict:
+                # It was replaced since, and is read again; or it is as it was, and its package is gone.
+                if (await self.get(caller, skill_id)).blob == skill.blob:
+                    raise
+
     async def list(self, caller: Caller, *, offset: int = 0, limit: int = 50, everybody: bool = False) -> Page[Skill]:
         """Return a page of the caller's own and their tenant's shared skills, by name; as admin of everybody's."""
         check_may(caller, Scope.ADMIN if everybody else Scope.READ)

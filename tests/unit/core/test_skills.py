@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,10 @@ from warren.errors import Conflict, Error, Forbidden, NotFound, QuotaExceeded
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
+    from warren.core.blobs import Reading
     from warren.core.skill_package import Package
     from warren.records import Skill
 
@@ -49,12 +51,27 @@ class MeddledStore(SqliteStore):
         return await super().swap_skill(skill, was=was, most_bytes=most_bytes)
 
 
+class MeddledBlobs(Blobs):
+    """Packages that somebody else replaces before they are read."""
+
+    meanwhile: Callable[[], Awaitable[Any]] | None = None
+
+    @contextlib.asynccontextmanager
+    async def read(self, name: str) -> AsyncIterator[Reading]:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        async with super().read(name) as content:
+            yield content
+
+
 class Registry:
     def __init__(self, folder: Path, **policy: Any) -> None:
         self.folder = folder / "blobs"
         self.store = MeddledStore(folder)
         self.audit = Audit(self.store, Policy())
-        self.skills = Skills(self.store, Blobs(str(self.folder)), self.audit, Policy(**policy))
+        self.blobs = MeddledBlobs(str(self.folder))
+        self.skills = Skills(self.store, self.blobs, self.audit, Policy(**policy))
 
     async def add(self, name: str = "one", **options: Any) -> Skill:
         return await self.skills.add(ANN, package(name, options.pop("text", "")), source="imported", **options)
@@ -208,5 +225,19 @@ def test_of_two_who_upload_a_skill_to_replace_any_the_second_replaces_the_first(
         assert "second" in await registry.skills.get_text(skill)
         with pytest.raises(Conflict, match="already"):
             await registry.add(text="third")
+
+    tell(story)
+
+
+def test_who_looks_at_a_skill_while_it_is_replaced_or_deleted_sees_it_after_that(tell: Callable[..., None]) -> None:
+    async def story(registry: Registry) -> None:
+        skill = await registry.add(text="old")
+        registry.blobs.meanwhile = partial(registry.add, text="new", replace=True)
+        seen, text = await registry.skills.get_with_text(ANN, skill.id)
+        assert (seen.id, text.endswith("new")) == (skill.id, True)
+        assert seen == await registry.skills.get(ANN, skill.id)
+        registry.blobs.meanwhile = partial(registry.skills.delete, ANN, skill.id)
+        with pytest.raises(NotFound):
+            await registry.skills.get_with_text(ANN, skill.id)
 
     tell(story)

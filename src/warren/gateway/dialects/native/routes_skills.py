@@ -95,9 +95,8 @@ async def list_skills(call: Call) -> ASGIApp:
 
 async def get_skill(call: Call) -> ASGIApp:
     """Show a skill and what it says."""
-    skill = await call.service.skills.get(call.caller, _skill_id(call))
     async with _one_package(call):
-        return await _show(call, skill)
+        return _show(call, *await call.service.skills.get_with_text(call.caller, _skill_id(call)))
 
 
 async def update_skill(call: Call) -> ASGIApp:
@@ -113,7 +112,8 @@ async def update_skill(call: Call) -> ASGIApp:
         tags=body.portal_tags,
     )
     async with _one_package(call):
-        return await _show(call, await call.service.skills.update(call.caller, _skill_id(call), changes))
+        skill = await call.service.skills.update(call.caller, _skill_id(call), changes)
+        return _show(call, skill, await call.service.skills.get_text(skill))
 
 
 async def delete_skill(call: Call) -> ASGIApp:
@@ -153,8 +153,7 @@ def _skill_id(call: Call) -> str:
     return call.id("skill_id", schemas.SKILL_ID, "skill")
 
 
-async def _show(call: Call, skill: Skill) -> ASGIApp:
-    text = await call.service.skills.get_text(skill)
+def _show(call: Call, skill: Skill, text: str) -> ASGIApp:
     return answer_with(call, len(text), lambda: json_reply({**render_skill(skill), "skill_md_content": text}))
 
 
