@@ -13,6 +13,7 @@ import pytest
 from warren.domain import Handle, Image, SandboxSpec, new_id
 from warren.engines import procfs
 from warren.engines.bare import BareEngine
+from warren.engines.bare_place import find_interpreter
 from warren.errors import EngineUnavailable, StartFailed
 
 if TYPE_CHECKING:
@@ -89,3 +90,25 @@ def test_a_process_that_ended_is_not_there() -> None:
 
     assert procfs.read(pid) is None
     assert procfs.read(os.getpid()) is not None
+
+
+def test_what_an_interpreter_reads_as_it_starts_is_never_half_written(tmp_path: Path) -> None:
+    """Whoever has it open sees the text of before, and where nothing changes nothing is written."""
+    (tmp_path / "image" / "venv" / "lib" / "python3.11").mkdir(parents=True)
+
+    def prepare(prefix: str) -> str:
+        image = Image(name="own", digest="0" * 64, path=str(tmp_path / "image"), interpreter_prefix=prefix)
+        return find_interpreter(str(tmp_path), SandboxSpec(id=new_id("sbx"), image=image))
+
+    config = os.path.join(os.path.dirname(os.path.dirname(prepare("/one"))), "pyvenv.cfg")
+    os.utime(config, ns=(1, 1))
+    prepare("/one")
+    is_untouched = os.stat(config).st_mtime_ns == 1
+    with open(config) as opened:
+        prepare("/another")
+        before = opened.read()
+    with open(config) as file:
+        after = file.read()
+
+    assert is_untouched
+    assert (before.splitlines()[0], after.splitlines()[0]) == ("home = /one/bin", "home = /another/bin")

@@ -106,12 +106,22 @@ def find_interpreter(home: str, spec: SandboxSpec) -> str:
     # The image's own `venv/bin/python` names paths that only sandboxes see, so we make one around its library.
     folder = os.path.join(home, f"image-{hashlib.sha256(os.fsencode(image.path)).hexdigest()[:12]}")
     os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
-    with open(os.path.join(folder, "pyvenv.cfg"), "w", encoding="utf-8") as config:
-        config.write(f"home = {image.interpreter_prefix}/bin\ninclude-system-site-packages = false\n")
+    _configure(folder, f"home = {image.interpreter_prefix}/bin\ninclude-system-site-packages = false\n")
     for link, target in (("lib", library), ("bin/python", f"{image.interpreter_prefix}/bin/{name}")):
         with contextlib.suppress(FileExistsError):
             os.symlink(target, os.path.join(folder, link))
     return os.path.join(folder, "bin", "python")
+
+
+def _configure(folder: str, text: str) -> None:
+    """Have an interpreter's configuration there, whole all the time: another may be starting, and reads it."""
+    path = os.path.join(folder, "pyvenv.cfg")
+    with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as config:
+        if config.read() == text:
+            return
+    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as config:
+        config.write(text)
+    os.replace(f"{path}.{os.getpid()}", path)
 
 
 def start_agent(place: Place, spec: SandboxSpec, python: str, library: str) -> tuple[int, int]:
