@@ -33,10 +33,11 @@ class _Unsaid(Exception):
         self.name = name
 
 
-async def run_tunnel(session: Session, opened: Opened) -> None:
-    """Pass everything both ways until both have ended; then it is closed, and written down."""
+async def run_tunnel(session: Session, opened: Opened, greet: Callable[[], Awaitable[None]]) -> None:
+    """Tell the program, and pass everything both ways until both have ended; then it is closed, and written down."""
     traffic = session.around.traffic
     try:
+        await greet()
         await _Tunnel(session.inside, opened, is_checked=opened.verdict.is_by_name).run()
     except _Unsaid as unsaid:
         verdict = Verdict(allowed=False, rule="server name", why=str(unsaid))

@@ -245,12 +245,15 @@ class HttpSession:
         except Unreached as error:
             await self._refuse_connect(504 if error.is_late else 502, str(error), "unreachable")
         else:
-            await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
             session.inside.put_back(bytes(self._http.trailing_data[0]))
             if is_within:
+                await self._greet()
                 await HttpSession(session, (host, port)).run()
             else:
-                await run_tunnel(session, opened)
+                await run_tunnel(session, opened, self._greet)
+
+    async def _greet(self) -> None:
+        await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
 
     async def _refuse_connect(self, status: int, sentence: str, word: str) -> None:
         await self._answer(status, sentence, word)

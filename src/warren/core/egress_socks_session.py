@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -42,11 +43,12 @@ async def run_socks(session: Session) -> None:
     except Unreached:
         await _end(session, asked, socks.Reply.UNREACHABLE)
     else:
-        await session.inside.send(asked.answer(socks.Reply.OK))
+        greet = partial(session.inside.send, asked.answer(socks.Reply.OK))
         if opened is None:
+            await greet()
             await HttpSession(session, (wanted.host, wanted.port)).run()
         else:
-            await run_tunnel(session, opened)
+            await run_tunnel(session, opened, greet)
 
 
 async def _negotiate(session: Session) -> socks.Asked | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import pytest
 
 from unit.core.estate import ADMIN, ANN, BOB, READER, Estate, wait_until
@@ -16,7 +18,9 @@ from warren.core.egress_passage import Asked, EgressLimits, Traffic
 from warren.core.egress_policies import EgressPolicies
 from warren.core.egress_record import EgressRecord
 from warren.core.egress_session import Refused, Session, Surroundings
+from warren.core.egress_socks_session import run_socks
 from warren.core.egress_upstream import parse_upstream
+from warren.core.link import TunnelStream
 from warren.core.observer import Observer
 from warren.core.policy import Ceiling, Policy
 from warren.core.sandbox_changes import SandboxChanges
@@ -26,11 +30,10 @@ from warren.records import AuditQuery
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
     from pathlib import Path
 
     from unit.core.conftest import Serve
-    from warren.core.link import TunnelStream
     from warren.domain import Image
 
 RULE = EgressRule(host="api.example.org", ports=(443,))
@@ -211,50 +214,95 @@ def test_a_sandbox_that_is_deleted_while_grants_expire_ends_nothing_else(
     anyio.run(story)
 
 
+class Gate:
+    """A way out through a proxy of the test's own, which takes whatever is asked for, and hears when it is closed."""
+
+    def __init__(self, estate: Estate, egress: EgressControl, folder: Path) -> None:
+        self.ended = anyio.Event()
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        record = EgressRecord(estate.audit, EgressJournal(str(folder / "journal")))
+        self.around = Surroundings(
+            policies=egress.policies,
+            traffic=Traffic(record, Observer(), EgressLimits()),
+            audit=estate.audit,
+            resolve=self._find_public,
+            inner={},
+        )
+        self.around.find_upstream = self._find_gate
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[Surroundings]:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        self.around.upstream = parse_upstream(f"http://gate.example:{port}")
+        async with listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, self._serve_one)
+            yield self.around
+            with anyio.fail_after(60):
+                await self.ended.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _serve_one(self, stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(b"HTTP/1.1 200 OK\r\n\r\n")
+            with pytest.raises(anyio.EndOfStream):
+                await stream.receive()
+        self.ended.set()
+
+    async def _find_public(self, _owner: Hashable, _name: str) -> tuple[str, ...]:
+        return ("93.184.216.34",)
+
+    async def _find_gate(self, _owner: Hashable, _name: str) -> tuple[str, ...]:
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return ("127.0.0.1",)
+
+
 def test_what_is_taken_back_while_it_is_connected_to_is_refused_and_closed(serve: Serve, tmp_path: Path) -> None:
     async def scenario(estate: Estate) -> None:
         egress = control(estate)
         sandbox = await estate.create()
         grant = await egress.grant(ANN, sandbox.id, NewGrant(rule=RULE))
-        ended = anyio.Event()
-
-        async def find_public(_owner: Hashable, _name: str) -> tuple[str, ...]:
-            return ("93.184.216.34",)
-
-        async def find_proxy(_owner: Hashable, _name: str) -> tuple[str, ...]:
-            await egress.revoke(ANN, sandbox.id, grant.id)
-            return ("127.0.0.1",)
-
-        async def serve_one(stream: anyio.abc.SocketStream) -> None:
-            async with stream:
-                await stream.receive()
-                await stream.send(b"HTTP/1.1 200 OK\r\n\r\n")
-                with pytest.raises(anyio.EndOfStream):
-                    await stream.receive()
-            ended.set()
-
-        record = EgressRecord(estate.audit, EgressJournal(str(tmp_path / "journal")))
-        around = Surroundings(
-            policies=egress.policies,
-            traffic=Traffic(record, Observer(), EgressLimits()),
-            audit=estate.audit,
-            resolve=find_public,
-            inner={},
-        )
-        around.find_upstream = find_proxy
-        session = Session(around, sandbox.id, ANN.principal.owner, cast("TunnelStream", None))
-        async with (
-            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(listener.serve, serve_one)
-            port = listener.extra(anyio.abc.SocketAttribute.local_port)
-            around.upstream = parse_upstream(f"http://gate.example:{port}")
+        gate = Gate(estate, egress, tmp_path)
+        gate.meanwhile = lambda: egress.revoke(ANN, sandbox.id, grant.id)
+        async with gate.serving() as around:
+            session = Session(around, sandbox.id, ANN.principal.owner, cast("TunnelStream", None))
             with pytest.raises(Refused):
                 await session.open(Asked("api.example.org", 443, "connect"))
-            with anyio.fail_after(60):
-                await ended.wait()
-            tasks.cancel_scope.cancel()
         assert await estate.audited("egress.connect") == ["refused"]
+
+    serve(scenario)
+
+
+class Told(TunnelStream):
+    """A program that asks by SOCKS, and is cut off while it is told that it has what it asked for."""
+
+    def __init__(self) -> None:
+        self.says = [b"\x05\x01\x00", b"\x05\x01\x00\x03\x0fapi.example.org\x01\xbb"]
+        self.scope: anyio.CancelScope | None = None
+
+    async def receive(self) -> bytes:
+        return self.says.pop(0) if self.says else b""
+
+    async def send(self, data: bytes) -> None:
+        if len(data) > 2:
+            assert self.scope is not None
+            self.scope.cancel()
+            await anyio.lowlevel.checkpoint()
+
+
+def test_what_is_cut_while_its_program_is_told_of_it_is_closed_and_written_down(serve: Serve, tmp_path: Path) -> None:
+    async def scenario(estate: Estate) -> None:
+        egress, told = control(estate), Told()
+        sandbox = await estate.create()
+        await egress.grant(ANN, sandbox.id, NewGrant(rule=RULE))
+        async with Gate(estate, egress, tmp_path).serving() as around:
+            session = Session(around, sandbox.id, ANN.principal.owner, told)
+            told.scope = session.scope
+            with session.scope:
+                await run_socks(session)
+            assert around.traffic.live == {}
+        assert await estate.audited("egress.connect") == ["abandoned"]
 
     serve(scenario)
