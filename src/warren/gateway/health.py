@@ -61,6 +61,7 @@ class Health:
         """What dialects say besides."""
         self._looked_s = looked_s
         self._looked_at = -math.inf
+        self._looking = anyio.Lock(fast_acquire=True)
         self._found: list[str] = []
         self._active = 0
         """Sandboxes that were running then."""
@@ -86,9 +87,11 @@ class Health:
 
     async def reasons(self) -> list[str]:
         """Say why the service cannot do its work now; nothing when it can."""
-        if time.monotonic() - self._looked_at > self._looked_s:
-            self._looked_at = time.monotonic()
-            self._found = [*await self._look("store", self._ask_store), *await self._look("engine", self._ask_engine)]
+        # Whoever asks while somebody looks waits for what is found: what was found before may be nothing yet.
+        async with self._looking:
+            if time.monotonic() - self._looked_at > self._looked_s:
+                store, engine = await self._look("store", self._ask_store), await self._look("engine", self._ask_engine)
+                self._found, self._looked_at = [*store, *engine], time.monotonic()
         told = ["stopping: no new work is taken"] if self._service.is_draining else []
         return [*told, *self._found]
 

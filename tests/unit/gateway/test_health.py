@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import anyio
 import httpx
 import pytest
 
@@ -122,6 +123,24 @@ def test_a_storm_of_questions_costs_the_store_nothing(images_dir: str) -> None:
             asked += [(await client.get("/health")).json() for _ in range(20)]
             await service.store.open()
         assert {answer["status"] for answer in asked} == {"ok"}
+
+    tell(images_dir, story)
+
+
+def test_who_asks_while_somebody_looks_hears_what_is_found(images_dir: str) -> None:
+    async def story(whole: Whole) -> None:
+        service, heard = whole.service, []
+        health = Health(service, Auth(service.keys), Metrics(service), _nowhere, looked_s=3600)
+        await service.store.close()
+
+        async def ask() -> None:
+            heard.append(await health.reasons())
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(ask)
+        await service.store.open()
+        assert heard == [["store: store_error"]] * 3
 
     tell(images_dir, story)
 
