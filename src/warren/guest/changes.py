@@ -3,10 +3,14 @@
 Large workspaces are looked at from the top down. A folder that the budget did not reach keeps what was known of it,
 and the scan says that it is not complete; it never reports what it did not see. A file's mark holds its change time,
 which, unlike its modification time, no program can set: what an execution did to a file cannot be hidden.
+
+That time is of a clock that ticks every few milliseconds (Linux 6.13 looks closer for most file systems). A file that
+changed in the tick in which an execution begins may change again without another time, so of these the content counts.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import time
@@ -20,6 +24,11 @@ MAX_BUSY_SECONDS = 0.200
 MAX_CHANGES = 1000
 _TICK_NS = 20_000_000
 """The kernel stamps files with a clock that may be this much behind."""
+_CLOCK = 5
+"""CLOCK_REALTIME_COARSE, with which the kernel stamps files; Python has no name for it."""
+_MAX_KEPT = 64
+_MAX_KEPT_BYTES = 16 << 10
+"""Files whose content is kept while they cannot be told apart otherwise, and how large each may be."""
 _PACKAGES = ".packages"
 """The folder of what the sandbox installed: thousands of files that nobody wrote, and that nobody looks for here."""
 _MODULES = "node_modules"
@@ -38,15 +47,30 @@ class Changes:
         self._folders: dict[str, _Folder] = {}
         self._complete = True
         self._scanned_ns = 0
+        self._young: set[str] = set()
+        """Files that may change again without another mark."""
+        self._kept: dict[str, bytes] = {}
+        """What was in them when an execution began."""
         self.ignored: set[str] = set()
         """Names of the agent's own temporary files, which no execution made."""
         self.scan()
 
+    def begin(self) -> None:
+        """Note that something is about to run: what it does must be told apart from what was done before."""
+        if not self._young:
+            return
+        tick = self._read_clock()
+        still = [path for path in self._young if path not in self._kept and self._is_young(path, tick)]
+        for path in itertools.islice(still, _MAX_KEPT - len(self._kept)):
+            content = self._read(path)
+            if content is not None:
+                self._kept[path] = content
+
     def scan(self) -> tuple[list[dict[str, Any]], bool]:
         """Look once; return the files created, modified or deleted since the last scan, and whether that is all."""
-        started_ns = time.time_ns()
-        look = _Look(self._root, "", self.ignored)
-        changes: list[dict[str, Any]] = []
+        started_ns, tick = time.time_ns(), self._read_clock()
+        look = self._look("")
+        changes = self._find_hidden(look)
         for path, files in look.folders.items():
             self._compare(path, files, changes)
         if look.cut is not None:
@@ -56,12 +80,17 @@ class Changes:
         self._folders.update(look.folders)
         self._complete = look.complete
         self._scanned_ns = started_ns
+        self._kept.clear()
+        changed = {str(change["path"]) for change in changes}
+        self._young = {path for path in changed | self._young if self._is_young(path, tick)}
         changes.sort(key=lambda change: str(change["path"]))
         return changes[:MAX_CHANGES], look.complete and len(changes) <= MAX_CHANGES
 
     def adopt(self, path: str) -> None:
         """Take what is at `path` now as known: a gateway put it there, or took it away, not an execution."""
         path = "" if path == "." else path
+        tick = self._read_clock()
+        self._kept.pop(path, None)
         folder, _, name = path.rpartition("/")
         if path in self._folders:
             for known in [known for known in self._folders if not path or f"{known}/".startswith(f"{path}/")]:
@@ -73,14 +102,57 @@ class Changes:
             files.pop(name, None)
             return
         if stat.S_ISDIR(info.st_mode):
-            look = _Look(self._root, path, self.ignored)
+            look = self._look(path)
             self._folders.update(look.folders)
             self._complete = self._complete and look.complete
+            for each, found in look.folders.items():
+                self._young.update(_join(each, file) for file, mark in found.items() if mark[0] >= tick)
         else:
             if self._complete:
                 # A folder that no scan has seen came with the file.
                 files = self._folders.setdefault(folder, files)
             files[name] = (info.st_ctime_ns, info.st_size, info.st_ino)
+            if self._is_young(path, tick):
+                self._young.add(path)
+
+    def _look(self, start: str) -> _Look:
+        return _Look(self._root, start, self.ignored)
+
+    def _read_clock(self) -> int:
+        """Return the time that a file would be stamped with now."""
+        return time.clock_gettime_ns(_CLOCK)
+
+    def _is_young(self, path: str, tick: int) -> bool:
+        """Tell whether what changes a file now may leave its mark as it is known."""
+        folder, _, name = path.rpartition("/")
+        mark = self._folders.get(folder, {}).get(name)
+        return mark is not None and mark[0] >= tick
+
+    def _read(self, path: str) -> bytes | None:
+        """Return what is in a small file; None for any other."""
+        try:
+            # SAFE BECAUSE: nothing but a regular file is read, as the same user, and what is read is compared only.
+            fd = os.open(os.path.join(self._root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            info = os.fstat(fd)
+            is_small = stat.S_ISREG(info.st_mode) and info.st_size <= _MAX_KEPT_BYTES
+            return os.read(fd, _MAX_KEPT_BYTES) if is_small else None
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+
+    def _find_hidden(self, look: _Look) -> list[dict[str, Any]]:
+        """List the files that hold something else, and have the mark of before."""
+        found = []
+        for path, content in self._kept.items():
+            folder, _, name = path.rpartition("/")
+            mark = look.folders.get(folder, {}).get(name)
+            if mark is not None and mark == self._folders.get(folder, {}).get(name) and self._read(path) != content:
+                found.append(_change(folder, name, "modified", mark[1]))
+        return found
 
     def _compare(self, path: str, files: _Folder, changes: list[dict[str, Any]]) -> None:
         known = self._folders.get(path)
@@ -180,4 +252,8 @@ class _Look:
 
 
 def _change(folder: str, name: str, action: str, size: int = 0) -> dict[str, Any]:
-    return {"path": f"{folder}/{name}" if folder else name, "action": action, "size": size}
+    return {"path": _join(folder, name), "action": action, "size": size}
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

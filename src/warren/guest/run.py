@@ -49,6 +49,7 @@ class Run:
     def begin(self) -> None:
         """Start the clocks: the program runs from now on."""
         self._before = self.agent.facts.counts()
+        self.agent.changes.begin()
         self.started = time.monotonic()
         self.deadline.start()
 

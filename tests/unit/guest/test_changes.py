@@ -50,6 +50,65 @@ def test_what_was_there_at_the_start_is_no_change(tmp_path: Path) -> None:
     assert said(Changes(str(tmp_path))) == []
 
 
+class _Slow(Changes):
+    """The changes of a file system whose clock ticks once a year."""
+
+    def _read_clock(self) -> int:
+        return 0
+
+    def _look(self, start: str) -> module._Look:
+        look = super()._look(start)
+        for files in look.folders.values():
+            files.update({name: (0, size, number) for name, (_, size, number) in files.items()})
+        return look
+
+
+def test_what_changes_twice_in_one_tick_of_the_clock_is_told_each_time(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    old, deep = tmp_path / "old", tmp_path / "d" / "deep"
+    old.write_text("1")
+    changes = _Slow(str(tmp_path))
+
+    changes.begin()
+    old.write_text("2")
+    deep.write_text("1")
+    assert said(changes) == [("d/deep", "created"), ("old", "modified")]
+    changes.begin()
+    deep.write_text("2")
+    assert said(changes) == [("d/deep", "modified")]
+    changes.begin()
+    assert said(changes) == []
+    changes.begin()
+    deep.write_text("12")
+    assert said(changes) == [("d/deep", "modified")]
+
+
+def test_what_a_gateway_wrote_in_one_tick_is_no_change_and_what_runs_then_is(tmp_path: Path) -> None:
+    changes = _Slow(str(tmp_path))
+    changes.begin()
+    for text in ("1", "2"):
+        (tmp_path / "f").write_text(text)
+        changes.adopt("f")
+    changes._folders[""]["f"] = (0, *changes._folders[""]["f"][1:])
+    changes.begin()
+    assert said(changes) == []
+    changes.begin()
+    (tmp_path / "f").write_text("3")
+    assert said(changes) == [("f", "modified")]
+
+
+def test_nothing_is_read_of_a_file_that_has_its_time(tmp_path: Path) -> None:
+    changes = Changes(str(tmp_path))
+    (tmp_path / "f").write_text("1")
+    assert said(changes) == [("f", "created")]
+    stamped = (tmp_path / "f").stat().st_ctime_ns
+    while changes._read_clock() <= stamped:
+        pass
+    changes.begin()
+
+    assert changes._kept == {}
+
+
 def test_setting_the_clock_of_a_file_back_hides_nothing(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_text("before")
