@@ -191,7 +191,7 @@ def check_it_is_not_held_up(service: RunningService) -> None:
     begun = time.monotonic()
 
     assert service.stop() == 0
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize(
