@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
-from warren.cli.copying import Room, check_copy, check_sources, place
+from warren.cli.copying import Room, check_copy, check_sources, place, write_whole
 from warren.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 
@@ -63,3 +65,25 @@ def test_hidden_files_that_are_there_are_not_replaced(path: str, tmp_path: Path)
 
     with pytest.raises(InvalidRequest, match="is hidden"):
         check_copy(str(tmp_path), path)
+
+
+def test_of_two_copies_to_one_place_the_last_is_there_and_whole(tmp_path: Path) -> None:
+    target, beside, seen = tmp_path / "out", tmp_path / "out.partial", []
+    beside.write_text("mine")
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"first, "
+        # The other is copied while this one is under way.
+        await write_whole(str(target), other(), Room(100))
+        seen.append(target.read_text())
+        yield b"and last"
+
+    async def other() -> AsyncIterator[bytes]:
+        yield b"another"
+
+    anyio.run(write_whole, str(target), slowly(), Room(100))
+
+    assert seen == ["another"]
+    assert target.read_text() == "first, and last"
+    assert beside.read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.partial"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sys
 import tarfile
 from typing import IO, TYPE_CHECKING
@@ -91,10 +92,16 @@ async def copy_out(link: Link, result: ExecResult, folder: str, room: Room) -> N
 
 async def _copy_file(link: Link, path: str, target: str, room: Room) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    partial, done = f"{target}.partial", 0
+    await write_whole(target, link.read(path), room)
+
+
+async def write_whole(target: str, parts: AsyncIterator[bytes], room: Room) -> None:
+    """Make a file of what comes, at once when all of it is there."""
+    # A name of its own: another command may copy to the same place now.
+    partial, done = os.path.join(os.path.dirname(target), f".warren-{secrets.token_hex(8)}.partial"), 0
     try:
-        async with await anyio.open_file(partial, "wb") as file:
-            async for part in link.read(path):
+        async with await anyio.open_file(partial, "xb") as file:
+            async for part in parts:
                 done += len(part)
                 room.check(done)
                 await file.write(part)
