@@ -52,6 +52,8 @@ class Loop:
         self._soon: deque[Callable[[], None]] = deque()
         self._children: dict[int, Callable[[int, resource.struct_rusage], None]] = {}
         self._strays: dict[int, tuple[float, int, resource.struct_rusage]] = {}
+        self.expected = 0
+        """The child that somebody will ask for: its end is remembered however many others end meanwhile."""
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, _ignore)
         # A signal interrupts epoll only through this descriptor: Python retries interrupted calls itself.
@@ -167,7 +169,7 @@ class Loop:
             else:
                 self._strays[pid] = (time.monotonic(), status, usage)
                 if len(self._strays) > MAX_STRAYS:
-                    del self._strays[next(iter(self._strays))]
+                    del self._strays[next(stray for stray in self._strays if stray != self.expected)]
 
 
 def _ignore(_signal: int, _frame: object) -> None:

@@ -86,7 +86,7 @@ class NurseryLink:
 
     def _adopt(self, sock: socket.socket, pid: int) -> None:
         link = self._socket = KernelSocket(self._loop, sock)
-        self._pid = pid
+        self._pid = self._loop.expected = pid
         link.on_frame = self._answered
         # The end of file, not the end of a process: who answers a request was the nursery, and a successor is now.
         link.on_broken = lambda _why: self._lost(link)
@@ -98,7 +98,7 @@ class NurseryLink:
         if header["t"] == "failed" and isinstance(why, str):
             self._answer(None, why[:1024])
         elif header["t"] == "spawned" and isinstance(pid, int) and isinstance(nursery, int) and min(pid, nursery) > 1:
-            self._pid = nursery
+            self._pid = self._loop.expected = nursery
             self._answer(pid, note[:1024] if isinstance(note, str) else None)
         else:
             raise ProtocolError("the nursery named no process")

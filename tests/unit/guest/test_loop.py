@@ -34,6 +34,31 @@ os.write(ends["third"], b"x")
 loop.run_once()
 print(len(before), len(called))
 """
+_MANY = """
+import os, time
+from warren.guest.loop import MAX_STRAYS, Loop
+
+def end(status):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(status)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+loop, ended, since = Loop(), [], time.monotonic()
+loop.expected = end(3)
+for _ in range(3):
+    loop.call_soon(int)
+    loop.run_once()
+    for _ in range(MAX_STRAYS):
+        end(0)
+loop.call_soon(int)
+loop.run_once()
+loop.on_exit(loop.expected, lambda status, usage: ended.append(os.waitstatus_to_exitcode(status)), since)
+loop.call_soon(int)
+loop.run_once()
+print(ended)
+"""
 _BORN = """
 import os, signal, sys
 from warren.guest import birth
@@ -58,6 +83,12 @@ def test_what_was_found_for_a_descriptor_is_not_told_to_another_that_got_its_num
     done = _run(_REUSED)
 
     assert (done.stdout, done.stderr) == (b"0 1\n", b"")
+
+
+def test_the_end_of_a_child_that_is_waited_for_late_is_known_however_many_others_have_ended() -> None:
+    done = _run(_MANY)
+
+    assert (done.stdout, done.stderr) == (b"[3]\n", b"")
 
 
 @pytest.mark.parametrize(("when", "code"), [("early", 0), ("late", -signal.SIGINT)])
