@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 import anyio
 
 from unit.core.estate import ANN, Estate, wait_until
+from unit.core.meddling import MeddledStore, tell
 from warren.core.callback_stub import FOLDER, MODULE
 from warren.core.callback_targets import Targets
 from warren.core.callbacks import NewCallbacks, ToolCallbacks
 from warren.core.observer import Observer
-from warren.core.policy import Policy
-from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from warren.domain import Image
@@ -24,22 +22,18 @@ if TYPE_CHECKING:
 URL = "http://127.0.0.1:9/tools"
 
 
-class MeddledStore(SqliteStore):
+class CallbacksStore(MeddledStore):
     """A store that lets somebody else act before the first callbacks are kept."""
 
-    meanwhile: Callable[[], Awaitable[None]] | None = None
-
     async def keep_callbacks(self, callbacks: Callbacks) -> None:
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            await meanwhile()
+        await self.let_others_act()
         await super().keep_callbacks(callbacks)
 
 
 def test_of_two_who_offer_tools_at_once_the_module_and_the_record_are_the_same_ones(
     tmp_path: Path, images_dir: str, python_image: Image
 ) -> None:
-    async def scenario(estate: Estate, store: MeddledStore) -> None:
+    async def scenario(estate: Estate, store: CallbacksStore) -> None:
         callbacks = ToolCallbacks(estate.sandboxes, store, estate.audit, Targets(("127.0.0.1:9",)), Observer())
         sandbox = await estate.create()
         is_done = anyio.Event()
@@ -66,14 +60,4 @@ def test_of_two_who_offer_tools_at_once_the_module_and_the_record_are_the_same_o
         assert [tool for tool in ("first", "second") if tool in module] == list(kept.tools)
         assert str(kept.port) in module
 
-    async def story() -> None:
-        store = MeddledStore(str(tmp_path))
-        estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name), store=store)
-        async with estate.open():
-            try:
-                await scenario(estate, store)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await estate.clean()
-
-    anyio.run(story)
+    tell(CallbacksStore(str(tmp_path)), str(tmp_path), images_dir, python_image.name, scenario)

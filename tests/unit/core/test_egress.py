@@ -12,6 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from unit.core.estate import ADMIN, ANN, BOB, READER, Estate, wait_until
+from unit.core.meddling import MeddledStore, tell
 from warren.core.egress import EgressControl, NewGrant, NewSecret
 from warren.core.egress_journal import EgressJournal
 from warren.core.egress_passage import Asked, EgressLimits, Traffic
@@ -27,7 +28,6 @@ from warren.core.sandbox_changes import SandboxChanges
 from warren.egress import Egress, EgressMode, EgressRule
 from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from warren.records import AuditQuery
-from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
@@ -168,22 +168,18 @@ def test_what_a_tenant_may_have_is_held_against_everything(serve: Serve) -> None
     serve(scenario, egress=Egress(mode=EgressMode.OPEN), tenant=ceiling)
 
 
-class MeddledStore(SqliteStore):
+class GrantsStore(MeddledStore):
     """A store that lets somebody else act while a grant is removed."""
 
-    meanwhile: Callable[[], Awaitable[None]] | None = None
-
     async def remove_grant(self, grant_id: str) -> bool:
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            await meanwhile()
+        await self.let_others_act()
         return await super().remove_grant(grant_id)
 
 
 def test_a_sandbox_that_is_deleted_while_grants_expire_ends_nothing_else(
     tmp_path: Path, images_dir: str, python_image: Image
 ) -> None:
-    async def scenario(estate: Estate, store: MeddledStore) -> None:
+    async def scenario(estate: Estate, store: GrantsStore) -> None:
         egress = control(estate)
         kept, deleted = await estate.create(), await estate.create()
         for sandbox in (kept, deleted):
@@ -201,17 +197,7 @@ def test_a_sandbox_that_is_deleted_while_grants_expire_ends_nothing_else(
             tasks.cancel_scope.cancel()
         assert await estate.audited("egress.expire") == ["ok"]
 
-    async def story() -> None:
-        store = MeddledStore(str(tmp_path))
-        estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name), store=store)
-        async with estate.open():
-            try:
-                await scenario(estate, store)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await estate.clean()
-
-    anyio.run(story)
+    tell(GrantsStore(str(tmp_path)), str(tmp_path), images_dir, python_image.name, scenario)
 
 
 class Gate:

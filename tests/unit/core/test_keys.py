@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from unit.core.meddling import MeddledStore
 from warren.core.audit import Audit
 from warren.core.keys import Keys
 from warren.core.policy import Policy
@@ -18,7 +19,7 @@ from warren.records import AuditQuery, Caller, Principal, Scope
 from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from warren.records import ApiKey
@@ -182,22 +183,18 @@ def test_names_that_would_confuse_are_refused(tmp_path: Path, name: str) -> None
     anyio.run(check)
 
 
-class MeddledStore(SqliteStore):
+class KeysStore(MeddledStore):
     """A store that lets somebody else act after all keys were read."""
-
-    meanwhile: Callable[[], Awaitable[object]] | None = None
 
     async def keys(self) -> tuple[ApiKey, ...]:
         found = await super().keys()
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            await meanwhile()
+        await self.let_others_act()
         return found
 
 
 def test_what_becomes_of_a_key_here_is_known_here_at_once(tmp_path: Path) -> None:
     async def check() -> None:
-        store = MeddledStore(tmp_path)
+        store = KeysStore(tmp_path)
         await store.open()
         try:
             keys = Keys(store, Audit(store, Policy()))

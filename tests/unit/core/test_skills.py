@@ -11,13 +11,13 @@ import anyio
 import pytest
 
 from unit.core.estate import ADMIN, ANN, BOB, READER
+from unit.core.meddling import Meddled, MeddledStore
 from warren.core.audit import Audit
 from warren.core.blobs import Blobs
 from warren.core.policy import Policy
 from warren.core.skill_package import pack_text
 from warren.core.skills import SkillChanges, Skills
 from warren.errors import Conflict, Error, Forbidden, NotFound, QuotaExceeded
-from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -32,11 +32,10 @@ def package(name: str = "one", text: str = "") -> Package:
     return pack_text(f"---\nname: {name}\ndescription: Says.\n---\n{text}")
 
 
-class MeddledStore(SqliteStore):
+class SkillsStore(MeddledStore):
     """A store that lets somebody else act before a skill is kept or replaced."""
 
     before_add: Callable[[], Awaitable[Any]] | None = None
-    meanwhile: Callable[[], Awaitable[Any]] | None = None
 
     async def add_skill(self, skill: Skill, *, most: int = 0, most_bytes: int = 0) -> None:
         before_add, self.before_add = self.before_add, None
@@ -45,22 +44,16 @@ class MeddledStore(SqliteStore):
         await super().add_skill(skill, most=most, most_bytes=most_bytes)
 
     async def swap_skill(self, skill: Skill, *, was: Skill, most_bytes: int = 0) -> bool:
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            await meanwhile()
+        await self.let_others_act()
         return await super().swap_skill(skill, was=was, most_bytes=most_bytes)
 
 
-class MeddledBlobs(Blobs):
+class MeddledBlobs(Meddled, Blobs):
     """Packages that somebody else replaces before they are read."""
-
-    meanwhile: Callable[[], Awaitable[Any]] | None = None
 
     @contextlib.asynccontextmanager
     async def read(self, name: str) -> AsyncIterator[Reading]:
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            await meanwhile()
+        await self.let_others_act()
         async with super().read(name) as content:
             yield content
 
@@ -68,7 +61,7 @@ class MeddledBlobs(Blobs):
 class Registry:
     def __init__(self, folder: Path, **policy: Any) -> None:
         self.folder = folder / "blobs"
-        self.store = MeddledStore(folder)
+        self.store = SkillsStore(folder)
         self.audit = Audit(self.store, Policy())
         self.blobs = MeddledBlobs(str(self.folder))
         self.skills = Skills(self.store, self.blobs, self.audit, Policy(**policy))
