@@ -157,8 +157,8 @@ class RunningService:
 
     def log(self) -> list[dict[str, Any]]:
         """Read what the processes on this folder have logged."""
-        lines = (self.log_path).read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        lines = self.log_path.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
     def rows(self) -> dict[str, Sandbox]:
         """Read the sandboxes that the store has, whether or not a service runs."""

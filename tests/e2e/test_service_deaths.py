@@ -182,6 +182,8 @@ def test_a_sandbox_that_dies_during_an_upload_says_so_and_keeps_what_it_had(
 
     def pieces() -> Iterator[bytes]:
         yield b"new" * 100_000
+        # Not before it is being written: an upload that had not come so far would go to the sandbox that is resumed.
+        wait_until(lambda: _names(client, sandbox) > 1, "the upload to begin")
         os.kill(service.sandbox_pid(sandbox), signal.SIGKILL)
         wait_until(lambda: client.get(f"/sandboxes/{sandbox}").json()["status"] != "running", "the loss to be noticed")
         yield b"new" * 100_000
@@ -205,6 +207,11 @@ def test_the_pool_replaces_what_dies_in_it(serve: Callable[..., RunningService])
         assert [run_code(client, sandbox, "print(3)")["stdout"] for sandbox in made] == ["3\n", "3\n"]
     wait_until(lambda: service.handles().isdisjoint(waiting), "the dead to be removed")
     service.check_books(pooled=2)
+
+
+def _names(client: httpx.Client, sandbox: str) -> int:
+    """Count the files of a workspace, the agent's own included."""
+    return len(client.post(f"/sandboxes/{sandbox}/exec", json={"command": "ls -A"}).json()["stdout"].split())
 
 
 def _lost_entries(client: httpx.Client, sandbox: str) -> int:

@@ -162,14 +162,19 @@ def test_a_second_signal_ends_the_wait(serve: Callable[..., RunningService]) -> 
         call = Call(service, sandbox, WAIT)
         wait_until(lambda: _is_begun(client, sandbox), "the call to run")
         service.signal(signal.SIGINT)
-        wait_until(lambda: service.probe("/readyz").status_code == 503, "the service to be unready")
+        said = wait_until(lambda: _said(service, "service.stopping"), "the service to say that it stops")
         service.signal(signal.SIGINT)
         service.wait()
         call.wait()
 
-    (said,) = (line for line in service.log() if line["event"] == "service.stopping")
-    assert (said["requests"], said["wait_s"]) == (1, 600)
+    # One more if it is not yet done with the question whether the call runs, though that is answered.
+    assert said["requests"] in {1, 2}
+    assert said["wait_s"] == 600
     assert "Ctrl-C again" in said["hint"]
+
+
+def _said(service: RunningService, event: str) -> dict[str, Any] | None:
+    return next((line for line in service.log() if line["event"] == event), None)
 
 
 def test_every_sandbox_can_be_stopped_once_no_service_runs_and_is_resumed_by_the_next(
