@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
+import os
 import re
-import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -305,4 +305,4 @@ class ExecResult:
 
 def new_id(prefix: str) -> str:
     """Make an id that cannot be guessed: `sbx_…` or `exe_…`."""
-    return f"{prefix}_{secrets.token_hex(12)}"
+    return f"{prefix}_{os.urandom(12).hex()}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from warren.engines import unix_channel
+from warren.engines import unix_channel, unix_sockets
 from warren.errors import SandboxLost
 
 if TYPE_CHECKING:
@@ -46,12 +46,39 @@ def test_bytes_go_there_and_back(tmp_path: Path) -> None:
         await channel.aclose()
         return bytes(received)
 
-    with unix_channel.listen(str(tmp_path / "s")) as listener:
+    with unix_sockets.listen(str(tmp_path / "s")) as listener:
         thread = _serve(listener, _echo)
         received = anyio.run(story)
         thread.join(60)
 
     assert received == sent
+
+
+def test_what_a_cancelled_caller_has_begun_to_send_is_sent_whole(tmp_path: Path) -> None:
+    first, second = bytes(range(256)) * 60_000, b"and the next"
+    received, may_read = bytearray(), threading.Event()
+
+    def read(peer: socket.socket) -> None:
+        may_read.wait(60)
+        while data := peer.recv(1 << 20):
+            received.extend(data)
+
+    async def story() -> None:
+        channel = await unix_channel.connect(str(tmp_path / "s"))
+        async with anyio.create_task_group() as group:
+            group.start_soon(channel.send, first)
+            group.start_soon(channel.send, second)
+            await anyio.wait_all_tasks_blocked()
+            group.cancel_scope.cancel()
+            may_read.set()
+        await channel.aclose()
+
+    with unix_sockets.listen(str(tmp_path / "s")) as listener:
+        thread = _serve(listener, read)
+        anyio.run(story)
+        thread.join(60)
+
+    assert received == first + second
 
 
 def test_a_path_longer_than_a_socket_address_works(tmp_path: Path) -> None:
@@ -65,7 +92,7 @@ def test_a_path_longer_than_a_socket_address_works(tmp_path: Path) -> None:
         await channel.aclose()
         return data
 
-    with unix_channel.listen(path) as listener:
+    with unix_sockets.listen(path) as listener:
         thread = _serve(listener, lambda peer: peer.sendall(b"hello"))
         assert anyio.run(story) == b"hello"
         thread.join(60)
@@ -77,7 +104,7 @@ def test_nobody_there_is_a_lost_sandbox(tmp_path: Path) -> None:
             await unix_channel.connect(path)
 
     anyio.run(story, str(tmp_path / "never"))
-    unix_channel.listen(str(tmp_path / "dead")).close()
+    unix_sockets.listen(str(tmp_path / "dead")).close()
     anyio.run(story, str(tmp_path / "dead"))
 
 
@@ -90,7 +117,7 @@ def test_a_closing_peer_ends_the_channel(tmp_path: Path) -> None:
             await channel.send(bytes(1 << 24))
         await channel.aclose()
 
-    with unix_channel.listen(str(tmp_path / "s")) as listener:
+    with unix_sockets.listen(str(tmp_path / "s")) as listener:
         thread = _serve(listener, lambda peer: peer.sendall(b"last words"))
         anyio.run(story)
         thread.join(60)
@@ -115,7 +142,7 @@ def test_closing_wakes_a_waiting_receiver(tmp_path: Path) -> None:
             await channel.send(b"x")
         return received
 
-    with unix_channel.listen(str(tmp_path / "s")) as listener:
+    with unix_sockets.listen(str(tmp_path / "s")) as listener:
         thread = _serve(listener, _echo)
         assert anyio.run(story) == b""
         thread.join(60)
@@ -139,6 +166,6 @@ def test_connecting_waits_for_room_in_a_full_queue(tmp_path: Path) -> None:
             peer.close()
         assert len(channels) == 4
 
-    with unix_channel.listen(str(tmp_path / "s")) as listener:
+    with unix_sockets.listen(str(tmp_path / "s")) as listener:
         listener.listen(0)
         anyio.run(story, listener)

@@ -182,7 +182,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         """Connect."""
-        from warren.engines.unix_channel import short_path
+        from warren.engines.unix_sockets import short_path
 
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)

@@ -14,7 +14,7 @@ import anyio
 from warren.cli.data_lock import COMMAND, Held, find_holder, only_one
 from warren.cli.listening import socket_path
 from warren.cli.signals import run_with_signals
-from warren.engines.unix_channel import short_path
+from warren.engines.unix_sockets import short_path
 from warren.errors import ConfigError
 from warren.settings import Settings
 

@@ -41,7 +41,7 @@ def bind_address(host: str, port: int) -> socket.socket:
 @contextlib.contextmanager
 def local_socket(data_dir: str) -> Iterator[socket.socket]:
     """Listen on the socket of a data folder that we hold, for the length of a block."""
-    from warren.engines.unix_channel import listen
+    from warren.engines.unix_sockets import listen
 
     path = socket_path(data_dir)
     try:

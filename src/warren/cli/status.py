@@ -46,7 +46,7 @@ def status(*, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False
 def _ask_here(data_dir: str, holder: Holder) -> dict[str, Any]:
     from warren.cli.connection import is_served
     from warren.cli.listening import socket_path
-    from warren.engines.unix_channel import short_path
+    from warren.engines.unix_sockets import short_path
     from warren.sdk.failures import ServiceUnreachable
 
     why = "starting or stopping" if holder.address else "starting"

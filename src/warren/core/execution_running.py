@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from warren.core.execution_replay import replay
+from warren.core.flag import Flag
 from warren.domain import KIB, Event
 from warren.errors import Conflict, Error, NotFound, SandboxLost
 from warren.guest.output import HeadTail
@@ -90,7 +91,7 @@ class Running:
         self.stdin: Typed | None = None
         self.start: Start | None = None
         """Its start on the way to the disk; None when it was there before."""
-        self.finished = anyio.Event()
+        self.finished = Flag()
         if place is None:
             self.finished.set()
         self.refused = 0

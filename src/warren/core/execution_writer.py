@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from warren.core.execution_record import build_details, build_kept
+from warren.core.flag import Flag
 from warren.errors import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
     from anyio.abc import TaskGroup
 
     from warren.core.audit import Audit
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from warren.core.policy import Policy
     from warren.records import Caller, Execution
     from warren.stores.base import Store
+
+T = TypeVar("T")
 
 _BATCH = 256
 _BACKLOG = 1024
@@ -38,10 +43,11 @@ _log = logging.getLogger(__name__)
 class Start:
     """A start on its way to the disk."""
 
-    __slots__ = ("done", "failure")
+    __slots__ = ("done", "execution", "failure")
 
-    def __init__(self) -> None:
-        self.done = anyio.Event()
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+        self.done = Flag()
         self.failure: StoreError | None = None
 
     async def wait(self) -> None:
@@ -74,7 +80,8 @@ class ExecutionWriter:
         self._store = store
         self._audit = audit
         self._policy = policy
-        self._tasks: TaskGroup | None = None
+        self._starts: list[Start] = []
+        self._started = anyio.Event()
         self._finishes: dict[str, Finish] = {}
         self._wake = anyio.Event()
         self._hurry = anyio.Event()
@@ -82,14 +89,14 @@ class ExecutionWriter:
 
     def open(self, tasks: TaskGroup) -> None:
         """Begin to write, in tasks of that group."""
-        self._tasks = tasks
         tasks.start_soon(self._run)
+        tasks.start_soon(self._run_starts)
 
     def start(self, execution: Execution) -> Start:
-        """Write a start, in a task of its own."""
-        assert self._tasks is not None, "it is not open"
-        start = Start()
-        self._tasks.start_soon(self._write_start, execution, start)
+        """Put a start in line: it is written as soon as the caller waits for anything."""
+        start = Start(execution)
+        self._starts.append(start)
+        self._started.set()
         return start
 
     def finish(self, finish: Finish) -> None:
@@ -130,6 +137,19 @@ class ExecutionWriter:
         if scope.cancelled_caught:
             raise StoreError(f"{len(waiting & self._finishes.keys())} executions could not be written down")
 
+    async def _run_starts(self) -> None:
+        starts: list[Start] = []
+        try:
+            while True:
+                await self._started.wait()
+                self._started = anyio.Event()
+                starts, self._starts = self._starts, []
+                await _together(self._write_start, starts)
+        finally:
+            # Nobody writes them any more, and nobody must wait for that.
+            for start in (*starts, *self._starts):
+                start.done.set()
+
     async def _run(self) -> None:
         failures = 0
         while True:
@@ -157,24 +177,19 @@ class ExecutionWriter:
         for finish in batch:
             if not finish.is_kept:
                 self._finishes.pop(finish.execution.id, None)
-        kept = [finish for finish in batch if finish.is_kept]
         failures: list[StoreError] = []
-        if len(kept) == 1:
-            await self._write_finish(kept[0], failures)
-        elif kept:
-            async with anyio.create_task_group() as tasks:
-                for finish in kept:
-                    tasks.start_soon(self._write_finish, finish, failures)
+        kept = [finish for finish in batch if finish.is_kept]
+        await _together(lambda finish: self._write_finish(finish, failures), kept)
         if failures:
             raise failures[0]
 
-    async def _write_start(self, execution: Execution, start: Start) -> None:
+    async def _write_start(self, start: Start) -> None:
         try:
-            await self._store.record(execution)
+            await self._store.record(start.execution)
         except StoreError as error:
             start.failure = error
         except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for the answer
-            _log_unwritable(execution, error)
+            _log_unwritable(start.execution, error)
             start.failure = StoreError("the start of the execution could not be written down")
         finally:
             start.done.set()
@@ -205,6 +220,16 @@ class ExecutionWriter:
             execution_id=execution.id,
             **(finish.details or build_details(execution, self._policy)),
         )
+
+
+async def _together(write: Callable[[T], Coroutine[Any, Any, None]], items: Sequence[T]) -> None:
+    """Write all at once, so that they go to the disk in one transaction."""
+    if len(items) == 1:
+        await write(items[0])
+        return
+    async with anyio.create_task_group() as tasks:
+        for item in items:
+            tasks.start_soon(write, item)
 
 
 def _log_unwritable(execution: Execution, error: Exception) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -176,17 +175,16 @@ class Link(TerminalLink):
                     return
                 if header["t"] != "event":
                     continue
-                event = self.checked(parse_event, header, payload, exec_id)
+                event = self.checked(parse_event, header, payload, exec_id, displays)
                 # WHY: whoever is slow to take the next event would hold the bytes of this one twice.
                 del payload
                 if event.display is not None:
                     displays.append(event.display)
                 if event.result is not None:
                     end = stream.release
-                    result = dataclasses.replace(event.result, displays=tuple(displays))
-                    yield dataclasses.replace(event, result=result)
-                    return
                 yield event
+                if event.result is not None:
+                    return
         finally:
             end()
 

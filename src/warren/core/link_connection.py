@@ -362,9 +362,7 @@ class Connection:
                 self._posted.set()
 
     async def _write_now(self, data: bytes, stream: LinkStream) -> None:
-        # WHY: half a frame would make the connection useless for everybody, so a cancelled caller waits for its end.
-        with anyio.CancelScope(shield=True):
-            await self._transmit(data)
+        await self._transmit(data)
         if self.lost is not None:
             self.forget(stream)
             raise self._gone(self.lost)

@@ -12,7 +12,7 @@ from warren.domain import Cause, Display, Entry, Event, ExecResult, FileChange, 
 from warren.guest.wire import PROTOCOL_VERSION, Header, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Sequence
 
 T = TypeVar("T")
 
@@ -20,6 +20,8 @@ MAX_LISTED = 100_000
 _CODES = ("invalid_request", "outside_workspace", "not_found", "conflict", "too_large", "unsupported", "start_failed")
 _ENTRY_TYPES = ("file", "directory", "link", "other")
 _ACTIONS = ("created", "modified", "deleted")
+_CAUSES: dict[str, Cause] = {one.value: one for one in Cause}
+_STATES: dict[str, State] = {one.value: one for one in State}
 _NUMBER = (int, float)
 
 
@@ -85,19 +87,19 @@ def parse_error(header: Header) -> errors.Error:
     return errors.SandboxLost(f"the agent failed: {message}") if kind is None else kind(message)
 
 
-def parse_event(header: Header, payload: bytes, exec_id: str) -> Event:
-    """Read one event of an execution."""
+def parse_event(header: Header, payload: bytes, exec_id: str, displays: Sequence[Display]) -> Event:
+    """Read one event of an execution, in which `displays` came before it."""
     seq = get_int(header, "seq")
     kind = get_choice(header, "kind", ("stdout", "stderr", "display", "result"))
     if kind == "display":
         shown = _parse_display(payload, is_result=get_choice(header, "display", ("result", "display")) == "result")
         return Event(seq, kind, display=shown)
     if kind == "result":
-        return Event(seq, kind, result=parse_result(header, payload, exec_id))
+        return Event(seq, kind, result=parse_result(header, payload, exec_id, displays))
     return Event(seq, kind, payload, skipped=get_int(header, "skipped", 0) + get_int(header, "dropped", 0))
 
 
-def parse_result(header: Header, payload: bytes, exec_id: str) -> ExecResult:
+def parse_result(header: Header, payload: bytes, exec_id: str, displays: Sequence[Display]) -> ExecResult:
     """Read a `result` event: its JSON, then the output that was kept."""
     parts = header.get("parts")
     if not isinstance(parts, list) or len(parts) != 3 or not all(type(size) is int and size >= 0 for size in parts):
@@ -111,10 +113,11 @@ def parse_result(header: Header, payload: bytes, exec_id: str) -> ExecResult:
     return ExecResult(
         id=exec_id,
         exit_code=get_optional(body, "exit_code", get_signed),
-        cause=Cause(get_choice(body, "cause", tuple(Cause))),
-        state=State(get_choice(body, "state", tuple(State))),
+        cause=_CAUSES[get_choice(body, "cause", _CAUSES)],
+        state=_STATES[get_choice(body, "state", _STATES)],
         stdout=payload[first:second],
         stderr=payload[second:],
+        displays=tuple(displays),
         stdout_bytes=get_int(body, "stdout_bytes"),
         stderr_bytes=get_int(body, "stderr_bytes"),
         stdout_chars=get_int(body, "stdout_chars", 0),
@@ -223,7 +226,7 @@ def get_float(source: dict[str, Any], name: str) -> float:
     return float(value)
 
 
-def get_choice(source: dict[str, Any], name: str, among: tuple[str, ...]) -> str:
+def get_choice(source: dict[str, Any], name: str, among: Collection[str]) -> str:
     """Return one of a few words."""
     value = source.get(name)
     if not isinstance(value, str) or value not in among:
@@ -281,10 +284,13 @@ def _parse_exception(body: dict[str, Any]) -> dict[str, str] | None:
 
 def _load(payload: bytes) -> object:
     try:
-        return json.loads(payload, parse_constant=_refuse_constant)
+        return _DECODER.decode(payload.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise ProtocolError("a payload is not JSON") from error
 
 
 def _refuse_constant(_name: str) -> float:
     raise ProtocolError("a payload holds a number that JSON does not have")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -53,7 +53,9 @@ class Observer:
     def execution_finished(self, kind: str, cause: str, seconds: float) -> None:
         """Count an execution that has its result."""
         self.executions[kind, cause] += 1
-        self.execution_seconds.setdefault(kind, Histogram()).add(seconds)
+        if kind not in self.execution_seconds:
+            self.execution_seconds[kind] = Histogram()
+        self.execution_seconds[kind].add(seconds)
 
     def sandbox_created(self, source: str, seconds: float) -> None:
         """Count a sandbox that is ready; `source` is `pool` or `engine`."""

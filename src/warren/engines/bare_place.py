@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import warren
 from warren.domain import Usage
-from warren.engines import bare_launch, notes, procfs, unix_channel
+from warren.engines import bare_launch, notes, procfs, unix_sockets
 from warren.errors import StartFailed
 from warren.guest.boot import Boot
 
@@ -131,7 +131,7 @@ def start_agent(place: Place, spec: SandboxSpec, python: str, library: str) -> t
     env = _environment(place, spec, python)
     boot_fd = os.memfd_create("boot")
     try:
-        with unix_channel.listen(place.socket) as listener, open(place.log, "wb") as log:
+        with unix_sockets.listen(place.socket) as listener, open(place.log, "wb") as log:
             boot = _boot(place, spec, env, listener.fileno())
             os.write(boot_fd, json.dumps(boot.to_json()).encode())
             os.lseek(boot_fd, 0, os.SEEK_SET)

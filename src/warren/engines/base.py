@@ -22,7 +22,10 @@ class Channel(Protocol):
     """A duplex byte stream to one agent."""
 
     async def send(self, data: bytes) -> None:
-        """Send all of `data`; raises SandboxLost when the sandbox is gone."""
+        """Send all of `data`, also when the caller is cancelled meanwhile: half a frame would end the connection.
+
+        Raises SandboxLost when the sandbox is gone.
+        """
 
     async def receive(self) -> bytes:
         """Return the next bytes, or b"" when the sandbox is gone."""

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
-from typing import TYPE_CHECKING
 
+import anyio
+
+from warren.engines.unix_sockets import short_path
 from warren.errors import SandboxLost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RECEIVE_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 20
 """Asked of the kernel for each direction; it gives as much as `net.core.wmem_max` allows."""
 CONNECT_RETRY_S = 0.002
 CONNECT_DEADLINE_S = 5.0
-BACKLOG = 128
 _FAIR_SHARE = 4 << 20
 """Bytes after which a busy channel lets the other tasks run: `sock_recv` does not yield while data is there."""
 
@@ -37,25 +34,44 @@ class UnixChannel:
         self._since_yield = 0
 
     async def send(self, data: bytes) -> None:
-        """Send all of `data`; raises SandboxLost when the sandbox is gone."""
-        async with self._sending:
-            if self._closed:
-                raise SandboxLost("the channel to the sandbox is closed")
-            with self._using():
-                try:
-                    await asyncio.get_running_loop().sock_sendall(self._socket, data)
-                except OSError as exc:
-                    raise SandboxLost(f"the sandbox does not take data any more: {exc.strerror}") from exc
+        """Send all of `data`, also when the caller is cancelled meanwhile. Raises SandboxLost."""
+        sent = 0 if self._sending.locked() else self._send_some(data)
+        if sent < len(data):
+            with anyio.CancelScope(shield=True):
+                async with self._sending:
+                    await self._send_rest(memoryview(data)[sent:])
+
+    def _send_some(self, data: bytes) -> int:
+        """Send what fits without waiting, which nearly always is everything."""
+        self._check_open()
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as exc:
+            raise _refused(exc) from exc
+
+    async def _send_rest(self, data: memoryview) -> None:
+        self._check_open()
+        self._in_use += 1
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._socket, data)
+        except OSError as exc:
+            raise _refused(exc) from exc
+        finally:
+            self._release()
 
     async def receive(self) -> bytes:
         """Return the next bytes, or b"" when the sandbox is gone."""
         if self._closed:
             return b""
-        with self._using():
-            try:
-                data = await asyncio.get_running_loop().sock_recv(self._socket, RECEIVE_BYTES)
-            except OSError:
-                return b""
+        self._in_use += 1
+        try:
+            data = await asyncio.get_running_loop().sock_recv(self._socket, RECEIVE_BYTES)
+        except OSError:
+            return b""
+        finally:
+            self._release()
         self._since_yield += len(data)
         if self._since_yield >= _FAIR_SHARE:
             self._since_yield = 0
@@ -73,15 +89,18 @@ class UnixChannel:
         if not self._in_use:
             self._socket.close()
 
-    @contextlib.contextmanager
-    def _using(self) -> Iterator[None]:
-        self._in_use += 1
-        try:
-            yield
-        finally:
-            self._in_use -= 1
-            if self._closed and not self._in_use:
-                self._socket.close()
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SandboxLost("the channel to the sandbox is closed")
+
+    def _release(self) -> None:
+        self._in_use -= 1
+        if self._closed and not self._in_use:
+            self._socket.close()
+
+
+def _refused(error: OSError) -> SandboxLost:
+    return SandboxLost(f"the sandbox does not take data any more: {error.strerror}")
 
 
 async def connect(path: str) -> UnixChannel:
@@ -106,45 +125,3 @@ async def connect(path: str) -> UnixChannel:
     except BaseException:
         sock.close()
         raise
-
-
-def connect_socket(path: str) -> socket.socket:
-    """Connect to a process of ours that listens at `path`; the socket does not block. Raises OSError."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with short_path(path) as short:
-            sock.connect(short)
-    except OSError:
-        sock.close()
-        raise
-    sock.setblocking(False)
-    return sock
-
-
-def listen(path: str) -> socket.socket:
-    """Make a listening socket at `path`, replacing what a dead one left there."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with short_path(path) as short:
-            sock.bind(short)
-        os.chmod(path, 0o600)
-        sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-@contextlib.contextmanager
-def short_path(path: str) -> Iterator[str]:
-    """Give a name for `path` that fits the 107 bytes of a socket address, however deep its folder is."""
-    if len(os.fsencode(path)) <= 107:
-        yield path
-        return
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
-    finally:
-        os.close(folder)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
-import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,7 @@ def name_request(headers: Iterable[tuple[bytes, bytes]], state: dict[str, Any]) 
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             state["request_id"] = value.decode()
             return
-    state["request_id"] = f"req_{secrets.token_hex(12)}"
+    state["request_id"] = f"req_{os.urandom(12).hex()}"
     state["has_own_id"] = True
 
 

@@ -18,6 +18,9 @@ class Scope(enum.StrEnum):
     """See and end everybody's, and read all of the audit record."""
 
 
+_ORDER = tuple(Scope)
+
+
 class Owner(NamedTuple):
     """Whose something is."""
 
@@ -43,8 +46,7 @@ class Principal:
 
     def may(self, scope: Scope) -> bool:
         """Whether the credentials are good for this."""
-        order = list(Scope)
-        return order.index(self.scope) >= order.index(scope)
+        return _ORDER.index(self.scope) >= _ORDER.index(scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import pytest
 from unit.core.estate import ANN, wait_until
 from unit.core.workshop import SHELL, Workshop, command
 from warren.core.execution_request import build_fingerprint
+from warren.core.execution_writer import ExecutionWriter
 from warren.core.policy import Policy
 from warren.errors import StoreError
 from warren.records import AuditQuery
@@ -188,5 +189,20 @@ def test_what_ends_while_it_is_looked_for_what_was_lost_is_not_lost(tmp_path: Pa
         execution = await shop.executions.get(ANN, sandbox.id, begun.id)
         assert execution.result is not None
         assert execution.result.stdout == b"ended\n"
+
+    tell(tmp_path, images_dir, story)
+
+
+def test_when_the_service_ends_nobody_waits_for_a_start_that_is_not_written(tmp_path: Path, images_dir: str) -> None:
+    async def story(shop: Workshop, store: FullStore) -> None:
+        sandbox = await shop.create()
+        execution = await shop.executions.run(ANN, sandbox.id, command("echo x"))
+        writer = ExecutionWriter(store, shop.audit, Policy())
+        async with anyio.create_task_group() as tasks:
+            writer.open(tasks)
+            await anyio.wait_all_tasks_blocked()
+            start = writer.start(execution)
+            tasks.cancel_scope.cancel()
+        await start.wait()
 
     tell(tmp_path, images_dir, story)

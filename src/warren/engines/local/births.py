@@ -17,7 +17,7 @@ import signal
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-from warren.engines import procfs, unix_channel
+from warren.engines import procfs, unix_sockets
 from warren.engines.local import fds, plan
 from warren.engines.local.cgroups import GroupLimits
 from warren.engines.local.records import NEXT, Record
@@ -81,7 +81,7 @@ class Birth:
         message: Header = {"t": "contain", "plan": steps, "facts": list(facts)}
         message |= {"mount": mount_fd >= 0, "ahead": ahead, "debug": debug}
         try:
-            with unix_channel.listen(self.record.socket) as listener:
+            with unix_sockets.listen(self.record.socket) as listener:
                 fds.send(self._socket, message, [listener.fileno(), *passed])
         finally:
             for fd in passed:

@@ -8,7 +8,7 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from warren.engines import unix_channel
+from warren.engines import unix_sockets
 from warren.errors import EngineUnavailable, StartFailed, by_code
 from warren.guest.wire import Decoder, ProtocolError, encode
 
@@ -37,7 +37,7 @@ class KeeperClient:
     @classmethod
     async def connect(cls, path: str) -> KeeperClient:
         """Connect and wait for its greeting. Raises OSError when no keeper listens."""
-        client = cls(*await asyncio.open_unix_connection(sock=unix_channel.connect_socket(path)))
+        client = cls(*await asyncio.open_unix_connection(sock=unix_sockets.connect_socket(path)))
         try:
             client.hello = await asyncio.wait_for(asyncio.shield(client._hello), _HELLO_TIMEOUT_S)
         except (TimeoutError, KeeperGone) as error:

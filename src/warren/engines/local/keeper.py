@@ -16,7 +16,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from warren.engines import unix_channel
+from warren.engines import unix_sockets
 from warren.engines.local.sandboxes import Sandboxes
 from warren.errors import Error, InvalidRequest
 from warren.guest.wire import CHUNK, Decoder, ProtocolError, encode
@@ -53,7 +53,7 @@ class Keeper:
         """Serve until retired or idle for long."""
         _be_the_only_one(f"{path}.lock")
         await self._sandboxes.open()
-        listener = unix_channel.listen(path)
+        listener = unix_sockets.listen(path)
         server = await asyncio.start_unix_server(self._connected, sock=listener, limit=CHUNK)
         _tell_starter(None)
         async with server:

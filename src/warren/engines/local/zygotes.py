@@ -10,7 +10,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warren.engines import notes, procfs, unix_channel
+from warren.engines import notes, procfs, unix_sockets
 from warren.engines.local import fds, plan
 from warren.engines.local.cgroups import GroupLimits
 from warren.engines.local.launch import Launch, become_zygote
@@ -167,7 +167,7 @@ class Zygote:
 
     async def _connect(self, version: str) -> None:
         try:
-            sock = unix_channel.connect_socket(os.path.join(self._folder, "control.sock"))
+            sock = unix_sockets.connect_socket(os.path.join(self._folder, "control.sock"))
         except OSError as error:
             raise StartFailed("no zygote is running for this image") from error
         receiver = fds.Receiver(sock)
@@ -225,7 +225,7 @@ class Zygote:
             on_end()
 
     def _start(self, launch: Launch) -> None:
-        listener = unix_channel.listen(os.path.join(self._folder, "control.sock"))
+        listener = unix_sockets.listen(os.path.join(self._folder, "control.sock"))
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         staging = os.path.join(self._folder, "root")
         os.makedirs(staging, exist_ok=True)
