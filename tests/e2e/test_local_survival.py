@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from e2e.story import Story, run
+from e2e.story import Story, left_of, run
 from warren.core.link import Link
 from warren.domain import Handle, Storage
 from warren.engines.local.engine import LocalEngine
 from warren.errors import InvalidRequest, SandboxLost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_killed_keeper_is_followed_by_another_and_nothing_is_lost(tell: Any) -> None:
@@ -155,6 +159,32 @@ def test_a_keeper_of_another_version_hands_over_its_sandboxes(tell: Any) -> None
         assert result.stdout == b"42\n"
         assert s.keeper_pid != keeper
         assert [found.sandbox_id async for found in s.engine.handles()] == [handle.sandbox_id]
+
+    tell(story)
+
+
+def test_a_start_that_was_given_up_is_no_obstacle_to_the_next(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        async def have_keepers(enough: Callable[[int], bool]) -> None:
+            while not enough(sum("local.keeper" in one for one in left_of(s.folder))):  # noqa: ASYNC110  (no event tells)
+                await anyio.sleep(0.01)
+
+        await s.engine.retire()
+        # As one that ends holds it: whoever is started meanwhile waits.
+        lock = os.open(s.folder / "local" / "keeper.sock.lock", os.O_RDWR)
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(s.engine.open)
+            await have_keepers(lambda count: count == 1)
+            tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(s.engine.open)
+            await have_keepers(lambda count: count > 1)
+            os.close(lock)
+        handle = await s.engine.create(s.spec())
+        await have_keepers(lambda count: count == 1)
+
+        assert (await run(s.engine, handle, "print(1)")).stdout == b"1\n"
 
     tell(story)
 

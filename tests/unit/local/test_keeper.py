@@ -1,8 +1,9 @@
-"""Two keepers of one data folder, one of which is on its way out."""
+"""Two keepers of one data folder: one that is on its way out, or on its way in."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import subprocess
 import sys
@@ -10,11 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 import anyio
+import pytest
 
 from warren.engines.local.client import KeeperClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _DEADLINE_S = 60
@@ -27,9 +29,18 @@ said = os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND)
 def say(what):
     os.write(said, f"{sys.argv[2]} {what}\\n".encode())
 
+sleep = asyncio.sleep
+async def rest(seconds):
+    if sys.argv[2] == "second" and "second waits" not in open(sys.argv[3]).read():
+        say("waits")
+    await sleep(seconds)
+asyncio.sleep = rest
+
 class Slow(Sandboxes):
     async def open(self):
         say("opens")
+        if sys.argv[2] == "late":
+            sys.stdin.readline()
     def describe(self):
         return {}
     async def close(self):
@@ -48,11 +59,6 @@ def _until(found: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def _waits_for_a_lock(pid: int) -> bool:
-    with open("/proc/locks") as file:
-        return any(line.split()[1] == "->" and line.split()[5] == str(pid) for line in file)
-
-
 def _listens(path: str) -> bool:
     with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
         probe.connect(path)
@@ -66,30 +72,59 @@ async def _retire(path: str) -> None:
     await client.aclose()
 
 
-def test_a_keeper_does_nothing_before_the_one_that_ends_has_ended(tmp_path: Path) -> None:
-    said, path = tmp_path / "said", str(tmp_path / "keeper.sock")
-    said.touch()
+class Folder:
+    """A data folder, the keepers that were started for it, and what those said."""
 
-    def start(name: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", _PROGRAM, str(tmp_path), name, str(said)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        started.enter_context(process)
-        started.callback(process.kill)
+    def __init__(self, folder: Path, started: contextlib.ExitStack) -> None:
+        self.socket = str(folder / "keeper.sock")
+        self.said = folder / "said"
+        self.said.touch()
+        self._folder = folder
+        self._started = started
+
+    def start(self, name: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", _PROGRAM, str(self._folder), name, str(self.said)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._started.enter_context(process)
+        self._started.callback(process.kill)
         return process
 
-    with contextlib.ExitStack() as started:
-        first = start("first")
-        _until(lambda: _listens(path))
-        anyio.run(_retire, path)
-        _until(lambda: "first closes" in said.read_text())
-        second = start("second")
-        _until(lambda: _waits_for_a_lock(second.pid) or "second opens" in said.read_text())
-        first.communicate(timeout=_DEADLINE_S)
-        _until(lambda: _listens(path))
-        anyio.run(_retire, path)
-        second.communicate(timeout=_DEADLINE_S)
 
-    assert said.read_text().splitlines() == [
-        *("first opens", "first closes", "first has closed"),
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    with contextlib.ExitStack() as started:
+        yield Folder(tmp_path, started)
+
+
+def test_a_keeper_does_nothing_before_the_one_that_ends_has_ended(folder: Folder) -> None:
+    first = folder.start("first")
+    _until(lambda: _listens(folder.socket))
+    anyio.run(_retire, folder.socket)
+    _until(lambda: "first closes" in folder.said.read_text())
+    second = folder.start("second")
+    _until(lambda: "second" in folder.said.read_text())
+    first.communicate(timeout=_DEADLINE_S)
+    _until(lambda: _listens(folder.socket))
+    anyio.run(_retire, folder.socket)
+    second.communicate(timeout=_DEADLINE_S)
+
+    assert folder.said.read_text().splitlines() == [
+        *("first opens", "first closes", "second waits", "first has closed"),
         *("second opens", "second closes", "second has closed"),
     ]
+
+
+def test_a_keeper_leaves_when_another_serves_that_was_started_before(folder: Folder) -> None:
+    late = folder.start("late")
+    _until(lambda: "late opens" in folder.said.read_text())
+    second = folder.start("second")
+    _until(lambda: "second" in folder.said.read_text())
+    assert late.stdin is not None
+    late.stdin.write(b"\n")
+    late.stdin.flush()
+    told, _ = second.communicate(timeout=_DEADLINE_S)
+
+    assert (second.returncode, json.loads(told)) == (0, {"error": None})
+    assert folder.said.read_text().splitlines() == ["late opens", "second waits"]
+    anyio.run(_retire, folder.socket)
+    late.communicate(timeout=_DEADLINE_S)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from warren.engines.base import Channel
 
 _START_TIMEOUT_S = 60.0
+_TRIES = 4
+"""Keepers that are looked for: the one that is found or started may be one that somebody else retires just then."""
 
 
 class LocalEngine:
@@ -67,10 +69,12 @@ class LocalEngine:
 
     async def retire(self) -> None:
         """End keeper and zygotes; running sandboxes live on and are found by the next keeper."""
-        with contextlib.suppress(OSError):
-            client = await KeeperClient.connect(self._socket)
-            await _retire(client)
-        await self.close()
+        # Whoever finds the keeper gone meanwhile waits: what they would start must not be disconnected from here.
+        async with self._opening:
+            with contextlib.suppress(OSError):
+                client = await KeeperClient.connect(self._socket)
+                await _retire(client)
+            await self.close()
 
     async def images_in_use(self) -> frozenset[str]:
         """Return the digests of the images that running sandboxes are made from; starts nothing."""
@@ -132,6 +136,10 @@ class LocalEngine:
     def _socket(self) -> str:
         return os.path.join(self._folder, "keeper.sock")
 
+    @property
+    def _log(self) -> str:
+        return os.path.join(self._folder, "keeper.log")
+
     async def _call(self, op: str, **params: Any) -> dict[str, Any]:
         """Ask the keeper; if it ended before it answered, ask the next one. All but `create` can be asked twice."""
         try:
@@ -155,17 +163,19 @@ class LocalEngine:
             raise EngineUnavailable(f"the data folder {self._folder} cannot be made: {error.strerror}") from error
         version = await asyncio.to_thread(snapshot.compute_digest)
         with await _locked(os.path.join(self._folder, "keeper.lock")):
-            with contextlib.suppress(OSError):
-                client = await KeeperClient.connect(self._socket)
-                # A keeper that was allowed to do without a layer must not serve whoever insists on it.
-                if client.hello.get("version") == version and client.hello.get("config") == self._config:
-                    return client
-                await _retire(client)
-            return await self._start()
+            for _ in range(_TRIES):
+                with contextlib.suppress(OSError):
+                    client = await KeeperClient.connect(self._socket)
+                    # A keeper that was allowed to do without a layer must not serve whoever insists on it.
+                    if client.hello.get("version") == version and client.hello.get("config") == self._config:
+                        return client
+                    await _retire(client)
+                await self._start()
+        raise EngineUnavailable(f"the keeper ends as soon as it has started: {notes.last_words(self._log)}")
 
-    async def _start(self) -> KeeperClient:
-        log_path = os.path.join(self._folder, "keeper.log")
-        with open(log_path, "wb") as log:
+    async def _start(self) -> None:
+        """Start a keeper, and wait until it serves, or finds that another does."""
+        with open(self._log, "wb") as log:
             process = subprocess.Popen(  # noqa: ASYNC220  (the keeper leaves this process at once and outlives us)
                 [sys.executable, "-I", "-m", "warren.engines.local.keeper", self._folder],
                 stdin=subprocess.PIPE,
@@ -178,10 +188,9 @@ class LocalEngine:
         try:
             answer = json.loads(said)
         except ValueError:
-            raise EngineUnavailable(f"the keeper did not start: {notes.last_words(log_path)}") from None
+            raise EngineUnavailable(f"the keeper did not start: {notes.last_words(self._log)}") from None
         if answer["error"] is not None:
             raise (by_code(answer["error"]["code"]) or StartFailed)(answer["error"]["message"])
-        return await KeeperClient.connect(self._socket)
 
 
 async def _retire(client: KeeperClient) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 IDLE_S = 600.0
 """A keeper without sandboxes and without a connection ends itself after so long, zygotes and all."""
+_LOOK_AGAIN_S = 0.01
 
 
 class Keeper:
@@ -50,8 +51,10 @@ class Keeper:
         }
 
     async def serve(self, path: str) -> None:
-        """Serve until retired or idle for long."""
-        _be_the_only_one(f"{path}.lock")
+        """Serve until retired or idle for long; return at once where another keeper serves."""
+        if not await _is_the_only_one(path):
+            _tell_starter(None)
+            return
         await self._sandboxes.open()
         listener = unix_sockets.listen(path)
         server = await asyncio.start_unix_server(self._connected, sock=listener, limit=CHUNK)
@@ -113,11 +116,24 @@ class Keeper:
         self._ended.set()
 
 
-def _be_the_only_one(path: str) -> None:
-    """Wait for the end of a keeper that is ending: what it removes as it goes would be ours, groups and all."""
-    # WHY not flock: this lock is ours alone, also while a child that we forked has the descriptor. Never closed: it is
-    # gone when we are.
-    fcntl.lockf(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), fcntl.LOCK_EX)
+async def _is_the_only_one(path: str) -> bool:
+    """Wait for the end of a keeper that is ending: what it removes as it goes would be ours, groups and all.
+
+    False when another serves: one that was about to when its starter was cancelled or killed, and we were started.
+    """
+    # Never closed: it is gone when we are.
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    while True:
+        try:
+            # WHY not flock: this lock is ours alone, also while a child that we forked has the descriptor.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with contextlib.suppress(OSError):
+                unix_sockets.connect_socket(path).close()
+                return False
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        else:
+            return True
 
 
 async def _refuse(_params: Header) -> Header:
