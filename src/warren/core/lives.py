@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from warren.core.egress_env import build_common_env
+from warren.core.leaving import Leaving
 from warren.core.places import Place
 from warren.domain import Image, SandboxSpec, Storage
 from warren.errors import Conflict, Error, SandboxLost, StartFailed, StoreError
@@ -48,6 +49,7 @@ class Lives:
         self, *, engine: Engine, store: Store, links: Links, images: ImageCache, audit: Audit, policy: Policy
     ) -> None:
         self.places: dict[str, Place] = {}
+        self.leaving = Leaving()
         self.before_end: Callable[[str], Awaitable[None]] = _nothing
         """Awaited before a sandbox is stopped or destroyed: what is still to be written about it is written then."""
         self.on_forget: list[Callable[[str], None]] = []

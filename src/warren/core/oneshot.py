@@ -149,18 +149,20 @@ class OneShots:
             async with self._sandboxes.use(caller, sandbox.id) as place:
                 yield place
         finally:
+            self._sandboxes.lives.leaving.add(sandbox.id)
             # Where nobody removes sandboxes any more, the next service's reaper does.
             with anyio.CancelScope(shield=True), contextlib.suppress(anyio.ClosedResourceError):
                 await self._send.send((caller, sandbox.id))
 
     async def _remove(self) -> None:
         async for caller, sandbox_id in self._receive:
-            try:
-                await self._sandboxes.delete(caller, sandbox_id)
-            except NotFound:
-                pass  # It was lost, and is gone already.
-            except Error as error:
-                _log.warning("oneshot.unremoved", extra={"sandbox_id": sandbox_id, "reason": error.code})
+            with self._sandboxes.lives.leaving.removing(sandbox_id):
+                try:
+                    await self._sandboxes.delete(caller, sandbox_id)
+                except NotFound:
+                    pass  # It was lost, and is gone already.
+                except Error as error:
+                    _log.warning("oneshot.unremoved", extra={"sandbox_id": sandbox_id, "reason": error.code})
 
 
 async def _put_files(link: Link, files: Mapping[str, bytes]) -> None:
