@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from warren.guest.control import Control
     from warren.guest.wire import Header
 
-_PATIENCE = 4
+_FIRST_PAUSE_S = 0.0005
+_LAST_PAUSE_S = 0.05
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_lasting = 1
+"""Threads at the last look."""
 
 
 def resident_bytes() -> int:
@@ -34,18 +37,24 @@ def resident_bytes() -> int:
 
 def find_obstacle(private_bytes: int, limit_bytes: int | None) -> str | None:
     """Say why no copy can be made now; None when it can."""
-    tasks = forking.task_count()
-    for _ in range(_PATIENCE):
-        if tasks == 1 or threading.active_count() > 1:
-            break
-        # A thread that has been joined is still there for a moment.
-        time.sleep(0.0005)
-        tasks = forking.task_count()
+    tasks = _count_tasks()
     if tasks > 1:
         return f"{tasks} threads are running, and a copy would have only one"
     if limit_bytes is not None and private_bytes > limit_bytes:
         return f"{private_bytes >> 20} MiB of memory are in use, more than the {limit_bytes >> 20} MiB that are copied"
     return None
+
+
+def _count_tasks() -> int:
+    """Count the threads; waits for those that have been joined, which are still there for a moment."""
+    global _lasting  # noqa: PLW0603 - one count a process, and every object more is a page more in each copy
+    tasks, pause = forking.task_count(), _FIRST_PAUSE_S
+    # Not again for what stayed the last time: libraries keep threads of their own.
+    while tasks not in (1, _lasting) and threading.active_count() == 1 and pause < _LAST_PAUSE_S:
+        time.sleep(pause)
+        tasks, pause = forking.task_count(), 2 * pause
+    _lasting = tasks
+    return tasks
 
 
 def freeze(control: Control, header: Header, *, renew: bool) -> Header | None:
