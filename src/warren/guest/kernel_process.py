@@ -69,6 +69,13 @@ class KernelProcess:
         """Note that it came up in time."""
         self._timer.cancel()
 
+    def has_ended(self) -> bool:
+        """Whether it has ended, though the word of that may still be on its way."""
+        try:
+            return self.gone or os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return False
+
     def interrupt(self) -> bool:
         """Send SIGINT to its group; False when it would not hear it: a kernel does not until it runs its cell."""
         if not self.gone:

@@ -231,7 +231,7 @@ class Kernel:
         elif self.state == "idle":
             assert self._live is not None
             # One that was killed, while it was idle or as its cell ended: the cell is for whoever takes over.
-            if self._live.gone or self._live.ending:
+            if self._live.ending or self._live.has_ended():
                 return
             self.state = "busy"
             run = self._current = self._queue.popleft()

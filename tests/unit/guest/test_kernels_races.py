@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -158,3 +160,36 @@ def test_an_interrupt_that_comes_before_a_kernel_has_taken_up_its_cell_is_not_lo
         client.run("sleep 0.2", kind="shell")
 
     assert client.wait(stream).result["cause"] == "interrupted"
+
+
+_ENDED = """
+import os, socket, types
+from warren.guest.kernel_process import KernelProcess
+from warren.guest.kernel_socket import KernelSocket
+from warren.guest.loop import Loop
+
+loop, (ours, theirs) = Loop(), socket.socketpair()
+agent, goes_on = types.SimpleNamespace(loop=loop), os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.read(goes_on[0], 1)
+    os._exit(0)
+nobody = lambda *_: None
+kernel = KernelProcess(
+    agent, pid, KernelSocket(loop, ours), since=None, deadline_s=60.0, on_frame=nobody, on_broken=nobody, on_exit=nobody
+)
+before = kernel.has_ended()
+os.write(goes_on[1], b"x")
+os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+print(before, kernel.has_ended(), kernel.gone)
+while not kernel.gone:
+    loop.run_once()
+print(kernel.has_ended())
+"""
+
+
+def test_a_kernel_has_ended_before_the_agent_is_told_so() -> None:
+    # In a process of its own: a loop takes the signals of the process that it is in.
+    ran = subprocess.run([sys.executable, "-c", _ENDED], capture_output=True, text=True, timeout=60, check=True)
+
+    assert ran.stdout == "False True False\nTrue\n"
