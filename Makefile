@@ -37,7 +37,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundl
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup tools check format test security bench soak mcp-suites serve lock docs sdk clean
+.PHONY: help setup tools check format test security bench soak pauses mcp-suites serve lock docs sdk clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -85,6 +85,9 @@ bench: setup tools ## the numbers of SPECIFICATION.md
 
 soak: setup tools ## half an hour of mixed load on a service, and whether anything grew
 	$(BIN)/python -m benchmarks.soak
+
+pauses: setup tools ## the tests, while their processes are stopped for a moment at random: finds races
+	$(BIN)/python tests/suites/pauses.py
 
 mcp-suites: setup ## the official conformance suite and Inspector of MCP, from npm
 	PYTHONPATH=tests $(BIN)/python tests/suites/mcp_suites.py

@@ -1,0 +1,94 @@
+"""The tests, while processes of theirs are stopped for a moment at random: what depends on who is faster fails.
+
+    python tests/suites/pauses.py [--seed N] [--longest SECONDS] [pytest's arguments]
+
+A busy machine does the same, seldom and with whom it likes. Some tests of the clock fail here for good reasons; any
+other that does has found a race, in itself or in the product. The same seed is not the same run: the others go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+_SET_CHILD_SUBREAPER = 36
+_SHORTEST_S = 0.05
+_GAP_S = (0.02, 0.1)
+
+
+def main() -> int:
+    """Run pytest with our arguments, and stop what it started, one process at a time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--longest", type=float, default=0.35, help="seconds that a process may be stopped")
+    asked, arguments = parser.parse_known_args()
+    print(f"seed {asked.seed}", flush=True)
+    # Whoever leaves its parent, as keepers do, stays ours: so we stop nobody else's.
+    ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    tests = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "--numprocesses", "3", "--dist", "loadfile", *(arguments or ["tests"])]
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _pause_until_end(tests.pid, random.Random(asked.seed), asked.longest)
+    except KeyboardInterrupt:
+        tests.terminate()
+        return 130
+
+
+def _pause_until_end(tests: int, chance: random.Random, longest_s: float) -> int:
+    switches: dict[int, int] = {}
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == tests:
+                    return os.waitstatus_to_exitcode(ended[1])
+        before, switches = switches, _count_switches(_descendants())
+        busy = [pid for pid, count in switches.items() if before.get(pid) != count]
+        if busy:
+            _pause(chance.choice(busy), chance.uniform(_SHORTEST_S, longest_s))
+        time.sleep(chance.uniform(*_GAP_S))
+
+
+def _pause(pid: int, seconds: float) -> None:
+    # SAFE BECAUSE: nobody but us, or a parent below us, can have waited for it since we found it.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def _descendants() -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+            # One that is stopped was stopped by a test, which wants it so.
+            if state not in {"T", "t", "Z"}:
+                children.setdefault(int(parent), []).append(pid)
+    found = list(children.get(os.getpid(), ()))
+    for pid in found:
+        found += children.get(pid, ())
+    return found
+
+
+def _count_switches(pids: list[int]) -> dict[int, int]:
+    """Count how often each has begun to run: who has since the last time is doing something."""
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            found[pid] = sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
