@@ -17,6 +17,10 @@ import signal
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SET_CHILD_SUBREAPER = 36
 _SHORTEST_S = 0.05
@@ -52,18 +56,20 @@ def _pause_until_end(tests: int, chance: random.Random, longest_s: float) -> int
                     return os.waitstatus_to_exitcode(ended[1])
         before, switches = switches, _count_switches(_descendants())
         busy = [pid for pid, count in switches.items() if before.get(pid) != count]
-        if busy:
-            _pause(chance.choice(busy), chance.uniform(_SHORTEST_S, longest_s))
+        for pid in chance.sample(busy, k=min(len(busy), 1)):
+            with _stopped(pid):
+                time.sleep(chance.uniform(_SHORTEST_S, longest_s))
         time.sleep(chance.uniform(*_GAP_S))
 
 
-def _pause(pid: int, seconds: float) -> None:
-    # SAFE BECAUSE: nobody but us, or a parent below us, can have waited for it since we found it.
+@contextlib.contextmanager
+def _stopped(pid: int) -> Iterator[None]:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
-        try:
-            time.sleep(seconds)
-        finally:
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
 
