@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -68,6 +69,9 @@ def run_with_client(target: Target, work: Callable[[AsyncClient, Signals], Await
 @contextlib.asynccontextmanager
 async def connected(target: Target) -> AsyncIterator[AsyncClient]:
     """Find the service, or be it, for the length of a block."""
+    # WHY: httpx brings a command of its own, with all that it draws with: 60 ms of every command of ours. Where that
+    # cannot be imported, httpx does without.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # what stands for "cannot be imported"
     from warren import AsyncClient
 
     async with reachable(target) as url, AsyncClient(url) as client:

@@ -58,9 +58,7 @@ def local_socket(data_dir: str) -> Iterator[socket.socket]:
 
 def socket_path(data_dir: str) -> str:
     """Say where the socket of a data folder is."""
-    from warren.gateway.local_socket import NAME
-
-    return os.path.join(data_dir, NAME)
+    return os.path.join(data_dir, "warren.sock")
 
 
 def build_server(service: Service, settings: Settings, local: socket.socket, *, takes_signals: bool = True) -> Server:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from warren.records import Principal
 
-NAME = "warren.sock"
-"""In the data folder."""
-
 _REFUSED = (
     b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain; charset=utf-8\r\n"
     b"content-length: 51\r\nconnection: close\r\n\r\nOnly the user who runs the service and root use it."
