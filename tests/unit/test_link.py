@@ -12,8 +12,9 @@ import pytest
 
 from unit.guest.agent_client import running_agent
 from unit.guest.linked import Place
-from warren.core.link import Link, render_request
+from warren.core.link import Link
 from warren.core.link_connection import MAX_LINK_QUEUED
+from warren.core.link_request import render_request
 from warren.core.link_room import Unread
 from warren.domain import Cause, Display, Event, ExecKind, ExecRequest, State, new_id
 from warren.engines.unix_channel import connect

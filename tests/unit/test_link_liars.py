@@ -132,6 +132,46 @@ def test_a_plain_result_is_accepted() -> None:
     lie(story)
 
 
+SHOWN = b'{"data": {"text/plain": "2"}}'
+
+
+def whole_frame(exec_id: str, displays: object, *shown: bytes) -> tuple[Header, bytes]:
+    header, payload = result_frame(exec_id)
+    parts = [*header["parts"], *map(len, shown)]
+    return {**header, "t": "ok", "parts": parts, "displays": displays}, payload + b"".join(shown)
+
+
+def test_an_answer_that_holds_everything_is_accepted() -> None:
+    async def story(link: Link, liar: Liar) -> None:
+        result = await answered(link, liar, lambda exec_id: whole_frame(exec_id, ["display", "result"], SHOWN, SHOWN))
+        assert result.stdout == b"out"
+        assert [(one.data["text/plain"], one.is_result) for one in result.displays] == [("2", False), ("2", True)]
+
+    lie(story)
+
+
+@pytest.mark.parametrize(
+    ("displays", "shown"),
+    [
+        (["result"], ()),
+        ([], (SHOWN,)),
+        ("result", (SHOWN,)),
+        (None, (SHOWN,)),
+        (["gossip"], (SHOWN,)),
+        ([["result"]], (SHOWN,)),
+        (["result"], (b"[]",)),
+        (["result"], (b'{"data": {"text/plain": 5}}',)),
+    ],
+)
+def test_an_answer_with_displays_that_are_none_is_a_lost_sandbox(displays: object, shown: tuple[bytes, ...]) -> None:
+    async def story(link: Link, liar: Liar) -> None:
+        outcome = await answered(link, liar, lambda exec_id: whole_frame(exec_id, displays, *shown))
+        assert isinstance(outcome, SandboxLost)
+        assert link.broke_protocol
+
+    lie(story)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -187,6 +227,9 @@ def test_a_mistyped_result_is_a_lost_sandbox(fields: dict[str, Any]) -> None:
         ({"t": "event", "seq": 1, "kind": "display", "display": "display"}, b'{"data": {"a": NaN}}'),
         ({"t": "event", "seq": 1, "kind": "display", "display": "display"}, b"[" * 100_000),
         ({"t": "ok"}, b""),
+        ({"t": "ok", "seq": 1, "kind": "stdout"}, b"x"),
+        ({"t": "ok", "seq": 1, "kind": "result", "parts": [2, 0, 0]}, b"{}"),
+        ({"t": "ok", "kind": "result"}, b""),
         ({"t": "err", "code": 5, "message": "x"}, b""),
         ({"t": "credit", "n": -1}, b""),
         ({"t": "credit", "n": True}, b""),

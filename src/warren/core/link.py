@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warren.core.link_bytes import ByteStream
+from warren.core.link_events import parse_event
+from warren.core.link_request import render_request
 from warren.core.link_room import EVERYBODY, Unread
 from warren.core.link_terminals import Terminal, TerminalLink
-from warren.core.link_values import Kernel, get_int, get_objects, get_str, parse_event, parse_kernel
-from warren.domain import Keep
+from warren.core.link_values import Kernel, get_int, get_objects, get_str, parse_kernel
 from warren.guest.wire import CHUNK, WINDOW, ProtocolError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warren.guest.wire import Header
 
 
-__all__ = ["ByteStream", "Link", "Terminal", "TunnelStream", "render_request"]
+__all__ = ["ByteStream", "Link", "Terminal", "TunnelStream"]
 
 
 class TunnelStream(ByteStream):
@@ -51,14 +51,18 @@ class Link(TerminalLink):
         on_event: Callable[[Event], None] | None = None,
     ) -> ExecResult:
         """Run something and return how it ended. If the caller is cancelled it runs on: `attach` finds it."""
-        result = None
-        async with contextlib.aclosing(self.stream(request, stdin)) as events:
-            async for event in events:
+        stream = await self._start_run(request, stdin)
+        displays: list[Display] = []
+        end = stream.close
+        try:
+            while (event := await self._next_event(stream, request.id, displays)) is not None:
                 if on_event is not None:
                     on_event(event)
-                result = event.result
-        if result is not None:
-            return result
+                if event.result is not None:
+                    end = stream.release
+                    return event.result
+        finally:
+            end()
         raise self.break_off(ProtocolError("an execution ended without a result"))
 
     def stream(
@@ -153,7 +157,8 @@ class Link(TerminalLink):
 
     async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> LinkStream:
         code, parameters = request.code.encode("utf-8", "surrogatepass"), render_request(request)
-        parameters["stdin"] = stdin is not None
+        if stdin is not None:
+            parameters["stdin"] = True
         if isinstance(stdin, bytes) and len(stdin) <= WINDOW:
             pieces = tuple(stdin[at : at + CHUNK] for at in range(0, max(1, len(stdin)), CHUNK))
             stream = await self.request_with("run", parameters, code, pieces)
@@ -169,17 +174,7 @@ class Link(TerminalLink):
         stream = await start()
         end = stream.close
         try:
-            while True:
-                header, payload = await stream.next()
-                if header["t"] == "ok":
-                    return
-                if header["t"] != "event":
-                    continue
-                event = self.checked(parse_event, header, payload, exec_id, displays)
-                # WHY: whoever is slow to take the next event would hold the bytes of this one twice.
-                del payload
-                if event.display is not None:
-                    displays.append(event.display)
+            while (event := await self._next_event(stream, exec_id, displays)) is not None:
                 if event.result is not None:
                     end = stream.release
                 yield event
@@ -188,34 +183,14 @@ class Link(TerminalLink):
         finally:
             end()
 
-
-def render_request(request: ExecRequest) -> dict[str, Any]:
-    """Build the parameters of a `run`; what has its default is left out."""
-    asked: dict[str, Any] = {"exec": request.id, "kind": request.kind.value}
-    if request.kernel != "main":
-        asked["kernel"] = request.kernel
-    if request.argv:
-        asked["argv"] = list(request.argv)
-    for name, seconds in (("timeout_ms", request.timeout_s), ("idle_timeout_ms", request.idle_timeout_s)):
-        if seconds is not None:
-            asked[name] = seconds * 1000
-    asked["grace_ms"] = request.grace_s * 1000
-    if request.env:
-        asked["env"] = dict(request.env)
-    if request.cwd is not None:
-        asked["cwd"] = request.cwd
-    asked["echo"] = request.echo.value
-    for name in ("file", "label", "figures", "collect"):
-        if value := getattr(request, name):
-            asked[name] = value
-    if request.scratch:
-        asked["scratch"] = list(request.scratch)
-    asked["stream"], asked["paced"] = request.stream, request.paced
-    asked["output_bytes"], asked["output_max_bytes"] = request.output_bytes, request.output_max_bytes
-    if request.output_keep is not Keep.ENDS:
-        asked["output_keep"] = request.output_keep.value
-    asked["leftover"] = "kill" if request.kill_leftovers else "keep"
-    asked["changes"] = request.scan_changes
-    if not request.checkpoint:
-        asked["checkpoint"] = False
-    return asked
+    async def _next_event(self, stream: LinkStream, exec_id: str, displays: list[Display]) -> Event | None:
+        """Wait for what an execution does next, after `displays`; None when that is nothing more."""
+        while True:
+            header, payload = await stream.next()
+            if header["t"] == "ok" and header.get("kind") != "result":
+                return None
+            if header["t"] in {"event", "ok"}:
+                event = self.checked(parse_event, header, payload, exec_id, displays)
+                if event.display is not None:
+                    displays.append(event.display)
+                return event

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from warren import errors
-from warren.domain import Cause, Display, Entry, Event, ExecResult, FileChange, State
+from warren.domain import Entry, FileChange
 from warren.guest.wire import PROTOCOL_VERSION, Header, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
 T = TypeVar("T")
 
@@ -20,8 +20,6 @@ MAX_LISTED = 100_000
 _CODES = ("invalid_request", "outside_workspace", "not_found", "conflict", "too_large", "unsupported", "start_failed")
 _ENTRY_TYPES = ("file", "directory", "link", "other")
 _ACTIONS = ("created", "modified", "deleted")
-_CAUSES: dict[str, Cause] = {one.value: one for one in Cause}
-_STATES: dict[str, State] = {one.value: one for one in State}
 _NUMBER = (int, float)
 
 
@@ -87,59 +85,6 @@ def parse_error(header: Header) -> errors.Error:
     return errors.SandboxLost(f"the agent failed: {message}") if kind is None else kind(message)
 
 
-def parse_event(header: Header, payload: bytes, exec_id: str, displays: Sequence[Display]) -> Event:
-    """Read one event of an execution, in which `displays` came before it."""
-    seq = get_int(header, "seq")
-    kind = get_choice(header, "kind", ("stdout", "stderr", "display", "result"))
-    if kind == "display":
-        shown = _parse_display(payload, is_result=get_choice(header, "display", ("result", "display")) == "result")
-        return Event(seq, kind, display=shown)
-    if kind == "result":
-        return Event(seq, kind, result=parse_result(header, payload, exec_id, displays))
-    return Event(seq, kind, payload, skipped=get_int(header, "skipped", 0) + get_int(header, "dropped", 0))
-
-
-def parse_result(header: Header, payload: bytes, exec_id: str, displays: Sequence[Display]) -> ExecResult:
-    """Read a `result` event: its JSON, then the output that was kept."""
-    parts = header.get("parts")
-    if not isinstance(parts, list) or len(parts) != 3 or not all(type(size) is int and size >= 0 for size in parts):
-        raise ProtocolError("parts is not a list of three lengths")
-    first, second = parts[0], parts[0] + parts[1]
-    if second + parts[2] != len(payload):
-        raise ProtocolError("the parts of a result are not its whole payload")
-    body = parse_object(payload[:first])
-    if get_str(body, "exec") != exec_id:
-        raise ProtocolError("the result of another execution")
-    return ExecResult(
-        id=exec_id,
-        exit_code=get_optional(body, "exit_code", get_signed),
-        cause=_CAUSES[get_choice(body, "cause", _CAUSES)],
-        state=_STATES[get_choice(body, "state", _STATES)],
-        stdout=payload[first:second],
-        stderr=payload[second:],
-        displays=tuple(displays),
-        stdout_bytes=get_int(body, "stdout_bytes"),
-        stderr_bytes=get_int(body, "stderr_bytes"),
-        stdout_chars=get_int(body, "stdout_chars", 0),
-        stderr_chars=get_int(body, "stderr_chars", 0),
-        truncated=get_bool(body, "truncated"),
-        error=_parse_exception(body),
-        limit=get_optional(body, "limit", get_float),
-        peak=get_optional(body, "peak", get_float),
-        cells_back=get_int(body, "cells_back", 0),
-        protected=get_bool(body, "protected", default=True),
-        why_unprotected=get_optional(body, "why_unprotected", get_str),
-        files_changed=parse_changes(body.get("files_changed", [])),
-        files_changed_complete=get_bool(body, "files_changed_complete", default=True),
-        collected=tuple(parse_entry(one) for one in get_objects(body, "collected")),
-        collected_complete=get_bool(body, "collected_complete", default=True),
-        duration_ms=get_float(body, "duration_ms"),
-        cpu_ms=get_float(body, "cpu_ms"),
-        hint=get_optional(body, "hint", get_str),
-        notes=tuple(_strings(body.get("notes", []))),
-    )
-
-
 def parse_entry(value: object) -> Entry:
     """Read an entry of the workspace."""
     if not isinstance(value, dict):
@@ -171,11 +116,10 @@ def parse_kernel(value: dict[str, Any]) -> Kernel:
     )
 
 
-def parse_changes(value: object) -> tuple[FileChange, ...]:
+def parse_changes(value: list[dict[str, Any]]) -> tuple[FileChange, ...]:
     """Read a list of changed files."""
     return tuple(
-        FileChange(get_str(one, "path"), get_choice(one, "action", _ACTIONS), get_int(one, "size"))
-        for one in _objects(value, "files_changed")
+        FileChange(get_str(one, "path"), get_choice(one, "action", _ACTIONS), get_int(one, "size")) for one in value
     )
 
 
@@ -255,31 +199,6 @@ def _objects(value: object, name: str) -> list[dict[str, Any]]:
     if not isinstance(value, list) or len(value) > MAX_LISTED or not all(isinstance(one, dict) for one in value):
         raise ProtocolError(f"{name} is not a list of objects")
     return cast("list[dict[str, Any]]", value)
-
-
-def _strings(value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ProtocolError("notes is not a list of strings")
-    return value
-
-
-def _parse_display(payload: bytes, *, is_result: bool) -> Display:
-    body = parse_object(payload)
-    data, metadata = body.get("data"), body.get("metadata", {})
-    if not isinstance(data, dict) or not all(isinstance(one, str) for one in data.values()):
-        raise ProtocolError("a display is not text by MIME type")
-    if not isinstance(metadata, dict):
-        raise ProtocolError("the metadata of a display is not an object")
-    return Display(data, metadata, is_result)
-
-
-def _parse_exception(body: dict[str, Any]) -> dict[str, str] | None:
-    value = body.get("error")
-    if value is None:
-        return None
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise ProtocolError("error is not an object of strings")
-    return {name: get_str(value, name, "") for name in ("name", "value", "traceback")}
 
 
 def _load(payload: bytes) -> object:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from warren.guest.output import HeadTail
 from warren.guest.parameters import Refused
 from warren.guest.streams import BUSY_BACKLOG
-from warren.guest.wire import EVENT_COST
+from warren.guest.wire import CHUNK, EVENT_COST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,18 +27,45 @@ MAX_DISPLAY_BYTES = 16 << 20
 MAX_RESULT_JSON = (1 << 20) - 4096
 MAX_FINISHED = 64
 MAX_FINISHED_BYTES = 32 << 20
+USUAL: dict[str, Any] = {
+    "kind": "cell",
+    "kernel": "main",
+    "exit_code": 0,
+    "cause": "exited",
+    "limit": None,
+    "peak": None,
+    "state": "kept",
+    "cells_back": 0,
+    "protected": True,
+    "why_unprotected": None,
+    "error": None,
+    "stdout_bytes": 0,
+    "stderr_bytes": 0,
+    "stdout_chars": 0,
+    "stderr_chars": 0,
+    "truncated": False,
+    "files_changed": [],
+    "files_changed_complete": True,
+    "collected": [],
+    "collected_complete": True,
+    "hint": None,
+    "notes": [],
+}
+"""What most results say, and what one therefore leaves out: a gateway reads only what is there."""
 
 
 class Listener:
     """One attached stream and how far it has got."""
 
-    __slots__ = ("behind", "position", "seq", "stream")
+    __slots__ = ("behind", "is_whole", "position", "seq", "stream")
 
-    def __init__(self, stream: Stream, seq: int, position: int) -> None:
+    def __init__(self, stream: Stream, seq: int, position: int, *, is_whole: bool = False) -> None:
         self.stream = stream
         self.seq = seq
         self.position = position
         """Bytes of output it has got or missed so far."""
+        self.is_whole = is_whole
+        """Whether it waits for the end, to have everything in one answer."""
         self.behind = False
 
 
@@ -120,7 +147,7 @@ class Execution:
             **fields,
             "notes": [*self.notes, *fields.get("notes", ())][:32],
         }
-        parts = [_result_json(body), stdout.kept(), stderr.kept()]
+        parts = [_result_json(_leave_out_usual(body)), stdout.kept(), stderr.kept()]
         self.finished = True
         self.output.clear()
         # It may be kept for long, and nobody asks for what it ran.
@@ -132,11 +159,16 @@ class Execution:
         if self.finished and after >= self.seq:
             stream.reply()
             return
-        position = self._position_after(after)
-        listener = Listener(stream, after, position)
+        self._catch_up(self._listen(Listener(stream, after, self._position_after(after))))
+
+    def attach_whole(self, stream: Stream) -> None:
+        """Answer the stream at the end, with everything; call it before anything has happened."""
+        self._listen(Listener(stream, 0, 0, is_whole=True))
+
+    def _listen(self, listener: Listener) -> Listener:
         self._listeners.append(listener)
-        stream.on_close = lambda: self._detach(listener)
-        self._catch_up(listener)
+        listener.stream.on_close = lambda: self._detach(listener)
+        return listener
 
     def _position_after(self, seq: int) -> int:
         """Return how much output a listener that has got `seq` has seen; what was dropped counts as missed."""
@@ -170,6 +202,10 @@ class Execution:
             self._drop()
 
     def _send(self, listener: Listener, event: Event) -> None:
+        if listener.is_whole:
+            if event.header["kind"] == "result":
+                self._answer_whole(listener, event)
+            return
         stream = listener.stream
         if stream.connection.backlog >= BUSY_BACKLOG:
             listener.behind = True
@@ -185,6 +221,21 @@ class Execution:
         if event.header["kind"] == "result":
             self._listeners.remove(listener)
             stream.reply()
+
+    def _answer_whole(self, listener: Listener, result: Event) -> None:
+        """Put everything into the answer; where that would be too large, it comes event by event after all."""
+        stream = listener.stream
+        if self.kept_bytes > CHUNK or stream.connection.backlog >= BUSY_BACKLOG:
+            listener.is_whole = False
+            self._catch_up(listener)
+            return
+        self._listeners.remove(listener)
+        header, payload = {"seq": result.seq, **result.header}, result.payload
+        if shown := self._events[:-1]:
+            header["displays"] = [event.header["display"] for event in shown]
+            header["parts"] = [*header["parts"], *(len(event.payload) for event in shown)]
+            payload = b"".join((payload, *(event.payload for event in shown)))
+        stream.reply(header, payload)
 
     def _catch_up(self, listener: Listener) -> None:
         listener.behind = False
@@ -257,6 +308,10 @@ class Ledger:
 
 def _seq(event: Event) -> int:
     return event.seq
+
+
+def _leave_out_usual(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name not in USUAL or value != USUAL[name]}
 
 
 def _result_json(body: dict[str, Any]) -> bytes:

@@ -114,9 +114,11 @@ class CellLoop:
             self._leave_if_forked(outcome.exit_code)
             if news := self._packages.find_news():
                 stdio.write_error(f"{news}\n")
-            stdio.detach()
+            stdio.flush()
         done = {"t": "done", "exec": execution, "status": outcome.status, "error": outcome.error}
         self._control.send({**done, "exit_code": outcome.exit_code})
+        # Afterwards: all that was written is in the pipes, and the agent does not wait for them to be let go of.
+        stdio.detach()
         if header.get("checkpoint"):
             self._copy(header)
 

@@ -26,8 +26,11 @@ def _run(agent: Agent, stream: Stream, params: dict[str, Any], payload: bytes) -
     agent.ledger.add(execution)
     if execution.request.stdin:
         execution.stdin = Stdin(agent.loop, stream)
-    execution.attach(stream)
-    execution.pace_by(stream)
+    if execution.request.whole:
+        execution.attach_whole(stream)
+    else:
+        execution.attach(stream)
+        execution.pace_by(stream)
     try:
         run: Run
         if execution.request.kind == "cell":

@@ -150,6 +150,12 @@ class Pipes:
     def finish(self, leftovers: Leftovers) -> None:
         """Read what is there and let go: later output, of processes left running, is nobody's."""
         self.drain()
+        self._sink = _nobody
+        self._close_stdin()
+        # Not now: the result goes out first, and meanwhile the program lets go of its ends.
+        self._loop.call_soon(lambda: self._let_go(leftovers))
+
+    def _let_go(self, leftovers: Leftovers) -> None:
         for fd in self._kinds:
             # Mostly nobody holds the other end any more.
             if _is_at_end(fd):
@@ -158,7 +164,6 @@ class Pipes:
             else:
                 leftovers.add(fd)
         self._kinds.clear()
-        self._close_stdin()
 
     def abandon(self) -> None:
         """Let go of everything at once: nothing was started."""
@@ -200,6 +205,10 @@ class Pipes:
                 os.close(fd)
 
         return read
+
+
+def _nobody(_kind: str, _data: bytes) -> None:
+    """Take what comes too late to be anybody's."""
 
 
 def _is_at_end(fd: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from warren.guest.parameters import (
     get_choice,
@@ -20,6 +21,8 @@ from warren.guest.parameters import (
 from warren.guest.scratch import MAX_FOLDERS, check_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warren.guest.wire import Header
 
 KINDS = ("cell", "script", "shell", "argv")
@@ -44,6 +47,7 @@ class RunRequest:
     idle_timeout_s: float | None = None
     stdin: bool = False
     stream: bool = True
+    whole: bool = False
     paced: bool = False
     env: dict[str, str] = field(default_factory=dict)
     cwd: str | None = None
@@ -66,39 +70,14 @@ class RunRequest:
 
 
 def parse_run(header: Header, payload: bytes) -> RunRequest:
-    """Read a `run` request. Raises Refused."""
-    kind = get_choice(header, "kind", KINDS, "cell")
-    argv = get_strings(header, "argv")
-    if kind == "argv" and not (argv and argv[0]):
+    """Read a `run` request: what is there, since most leave out most. Raises Refused."""
+    asked = {_NAMES.get(name, name): read(header, name) for name, read in _PARAMETERS.items() if name in header}
+    kind = asked.get("kind", "cell")
+    if kind == "argv" and not (asked.get("argv") and asked["argv"][0]):
         raise invalid("argv must name a program")
-    grace_s = _seconds(header, "grace_ms")
-    return RunRequest(
-        id=get_name(header, "exec"),
-        kind=kind,
-        code=_code(kind, payload),
-        kernel=get_name(header, "kernel", "main"),
-        argv=argv,
-        timeout_s=_seconds(header, "timeout_ms"),
-        grace_s=1.0 if grace_s is None else grace_s,
-        idle_timeout_s=_seconds(header, "idle_timeout_ms"),
-        stdin=get_flag(header, "stdin", default=False),
-        stream=get_flag(header, "stream", default=True),
-        paced=get_flag(header, "paced", default=False),
-        env=get_env(header),
-        cwd=None if header.get("cwd") is None else get_text(header, "cwd"),
-        echo=get_choice(header, "echo", ECHOES, "display"),
-        file=_file(header),
-        label=_label(header),
-        figures=_folder(header, "figures"),
-        scratch=_folders(header),
-        collect=_folder(header, "collect"),
-        output_bytes=get_number(header, "output_bytes", 1 << 20, high=MAX_KEPT),
-        output_keep=get_choice(header, "output_keep", KEEPS, "ends"),
-        output_max=get_number(header, "output_max_bytes", 256 << 20, high=1 << 50),
-        kill_leftovers=get_choice(header, "leftover", ("keep", "kill"), "keep") == "kill",
-        scan_changes=get_flag(header, "changes", default=True),
-        checkpoint=get_flag(header, "checkpoint", default=True),
-    )
+    if asked.get("whole") and asked.get("stream", True):
+        raise invalid("whole needs stream to be false")
+    return RunRequest(id=get_name(header, "exec"), code=_code(kind, payload), **asked)
 
 
 def open_folder(workspace: str, workspace_fd: int, cwd: str) -> int:
@@ -130,33 +109,83 @@ def _code(kind: str, payload: bytes) -> str:
         raise invalid("the code is not UTF-8") from None
 
 
-def _file(header: Header) -> str:
+def _file(header: Header, key: str) -> str:
     """Read where a script should be: a name, not a path, so that nothing is made or replaced on the way to it."""
-    return get_name(header, "file") if header.get("file") else ""
+    return get_name(header, key) if header[key] else ""
 
 
-def _label(header: Header) -> str:
-    label = get_text(header, "label", "")
+def _label(header: Header, key: str) -> str:
+    label = get_text(header, key)
     if label and _LABEL.fullmatch(label) is None:
         raise invalid("label must be at most 64 printable characters")
     return label
 
 
 def _folder(header: Header, key: str) -> str:
-    return check_folder(get_text(header, key)) if header.get(key) else ""
+    return check_folder(get_text(header, key)) if header[key] else ""
 
 
-def _folders(header: Header) -> list[str]:
-    folders = get_strings(header, "scratch")
+def _folders(header: Header, key: str) -> list[str]:
+    folders = get_strings(header, key)
     if len(folders) > MAX_FOLDERS:
         raise invalid(f"scratch must be at most {MAX_FOLDERS} folders")
     return [check_folder(folder) for folder in folders]
 
 
+def _cwd(header: Header, key: str) -> str | None:
+    return None if header[key] is None else get_text(header, key)
+
+
 def _seconds(header: Header, key: str) -> float | None:
-    value = header.get(key)
+    value = header[key]
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1e10:
         raise invalid(f"{key} must be a number of milliseconds, 0 or more")
     return float(value) / 1000
+
+
+def _grace(header: Header, key: str) -> float:
+    grace_s = _seconds(header, key)
+    return 1.0 if grace_s is None else grace_s
+
+
+def _flag(header: Header, key: str) -> bool:
+    return get_flag(header, key, default=False)
+
+
+_NAMES = {
+    "timeout_ms": "timeout_s",
+    "grace_ms": "grace_s",
+    "idle_timeout_ms": "idle_timeout_s",
+    "output_max_bytes": "output_max",
+    "leftover": "kill_leftovers",
+    "changes": "scan_changes",
+}
+"""Fields that have another name on the wire."""
+_PARAMETERS: dict[str, Callable[[Header, str], Any]] = {
+    "kind": partial(get_choice, among=KINDS),
+    "kernel": get_name,
+    "argv": get_strings,
+    "timeout_ms": _seconds,
+    "grace_ms": _grace,
+    "idle_timeout_ms": _seconds,
+    "stdin": _flag,
+    "stream": _flag,
+    "whole": _flag,
+    "paced": _flag,
+    "env": lambda header, _key: get_env(header),
+    "cwd": _cwd,
+    "echo": partial(get_choice, among=ECHOES),
+    "file": _file,
+    "label": _label,
+    "figures": _folder,
+    "scratch": _folders,
+    "collect": _folder,
+    "output_bytes": partial(get_number, high=MAX_KEPT),
+    "output_keep": partial(get_choice, among=KEEPS),
+    "output_max_bytes": partial(get_number, high=1 << 50),
+    "leftover": lambda header, key: get_choice(header, key, ("keep", "kill")) == "kill",
+    "changes": _flag,
+    "checkpoint": _flag,
+}

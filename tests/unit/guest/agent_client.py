@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warren.guest.boot import Boot
+from warren.guest.execution import USUAL
 from warren.guest.wire import Decoder, Header, encode
 
 if TYPE_CHECKING:
@@ -57,12 +58,15 @@ class Reply:
     credit: int = 0
     end: Header | None = None
 
+    payload: bytes = b""
+    """What came with the end."""
+
     @property
     def result(self) -> dict[str, Any]:
         header, payload = self.events[-1]
         assert header["kind"] == "result", header
         sizes = header["parts"]
-        body: dict[str, Any] = json.loads(payload[: sizes[0]])
+        body: dict[str, Any] = {**USUAL, **json.loads(payload[: sizes[0]])}
         body["stdout"] = payload[sizes[0] : sizes[0] + sizes[1]].decode()
         body["stderr"] = payload[sizes[0] + sizes[1] :].decode()
         return body
@@ -145,7 +149,7 @@ class Client:
         elif header["t"] == "credit":
             reply.credit += header["n"]
         elif header["t"] in ("ok", "err"):
-            reply.end = header
+            reply.end, reply.payload = header, payload
 
     def _receive(self) -> tuple[Header, bytes]:
         deadline = time.monotonic() + DEADLINE_S

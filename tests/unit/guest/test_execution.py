@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.guest.wire import WINDOW
+from warren.guest.wire import CHUNK, WINDOW
 
 if TYPE_CHECKING:
     from unit.guest.agent_client import Client, RunningAgent
@@ -137,6 +138,47 @@ def test_a_paced_program_runs_on_when_its_reader_leaves(agent: RunningAgent, cli
     assert client.wait(client.start("attach", exec="exe_left")).result["stdout_bytes"] == 20_000_000
 
 
+def test_who_wants_it_whole_has_everything_in_one_answer(client: Client) -> None:
+    code = "display(1); print('out'); display(2); 3"
+    reply = client.wait(client.start_run(code, exec="exe_whole", stream=False, whole=True))
+
+    assert reply.events == []
+    assert reply.end is not None
+    assert (reply.end["kind"], reply.end["displays"]) == ("result", ["display", "display", "result"])
+    pieces, at = [], 0
+    for size in reply.end["parts"]:
+        pieces.append(reply.payload[at : at + size])
+        at += size
+    body, stdout, stderr, *shown = pieces
+    assert at == len(reply.payload)
+    assert (stdout, stderr) == (b"out\n", b"")
+    assert [json.loads(one)["data"]["text/plain"] for one in shown] == ["1", "2", "3"]
+    # Only what is worth saying of it.
+    assert json.loads(body).keys() == {"exec", "stdout_bytes", "stdout_chars", "duration_ms", "cpu_ms"}
+    # For whoever comes later there are the events.
+    again = client.wait(client.start("attach", exec="exe_whole"))
+    assert [header["kind"] for header, _ in again.events] == ["display", "display", "display", "result"]
+
+
+def test_what_is_too_large_for_one_answer_comes_in_events(client: Client) -> None:
+    code = f"display('x' * {CHUNK}); 3"
+    reply = client.wait(client.start_run(code, exec="exe_whole_large", stream=False, whole=True))
+
+    assert [header["kind"] for header, _ in reply.events] == ["display", "display", "result"]
+    assert reply.end == {"t": "ok", "id": reply.end["id"] if reply.end else None}
+    assert reply.result["exit_code"] == 0
+
+
+def test_who_leaves_before_the_answer_finds_the_execution_again(agent: RunningAgent, client: Client) -> None:
+    os.mkfifo(os.path.join(agent.workspace, "door"))
+    stream = client.start_run("read < door; echo on", kind="shell", exec="exe_whole_left", stream=False, whole=True)
+    client.send({"t": "cancel", "id": stream})
+    with open(os.path.join(agent.workspace, "door"), "w") as door:
+        door.write("\n")
+
+    assert client.wait(client.start("attach", exec="exe_whole_left")).result["stdout"] == "on\n"
+
+
 def test_of_a_finished_execution_at_most_eight_mebibytes_are_kept(client: Client) -> None:
     client.run("head -c 20000000 /dev/zero", kind="shell", exec="exe_large")
     reply = client.wait(client.start("attach", exec="exe_large"))
@@ -168,6 +210,8 @@ def test_of_a_finished_execution_at_most_eight_mebibytes_are_kept(client: Client
         {"exec": "x", "leftover": "maybe"},
         {"exec": "x", "cwd": 3},
         {"exec": "x", "kernel": "../x"},
+        {"exec": "x", "whole": True},
+        {"exec": "x", "whole": 1, "stream": False},
     ],
 )
 def test_nonsense_is_refused_with_a_sentence(client: Client, params: dict[str, object]) -> None:

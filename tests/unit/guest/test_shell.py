@@ -318,8 +318,9 @@ def test_a_script_that_runs_too_long_is_ended(client: Client) -> None:
 
 
 def test_in_a_sandbox_what_left_its_session_is_found_too() -> None:
-    # As the last command it leads its group, which setsid leaves to a child: without --wait the call may end first.
-    code = "setsid setsid sleep 1000 & echo $!; setsid --wait bash -c 'sleep 1000 & echo $!; disown'"
+    # Not as the last command, which takes the shell's place: then setsid forks, and ends before its child, or takes
+    # the end of the first one for its own child's.
+    code = "setsid setsid sleep 1000 & echo $!; setsid bash -c 'sleep 1000 & echo $!; disown'; true"
     with running_agent(contained=True) as agent:
         client = agent.connect()
         left = client.run(code, kind="shell", leftover="kill")

@@ -1,0 +1,147 @@
+"""Parsing what an agent says of an execution: its events, and at the end its result. Everything in it is a claim."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from warren.core.link_values import (
+    get_bool,
+    get_choice,
+    get_float,
+    get_int,
+    get_objects,
+    get_optional,
+    get_signed,
+    get_str,
+    parse_changes,
+    parse_entry,
+    parse_object,
+)
+from warren.domain import Cause, Display, Event, ExecResult, State
+from warren.guest.wire import Header, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from warren.domain import Entry, FileChange
+
+T = TypeVar("T")
+
+_KINDS = ("stdout", "stderr", "display", "result")
+_DISPLAYS = ("result", "display")
+_CAUSES: dict[str, Cause] = {one.value: one for one in Cause}
+_STATES: dict[str, State] = {one.value: one for one in State}
+
+
+def parse_event(header: Header, payload: bytes, exec_id: str, displays: Sequence[Display]) -> Event:
+    """Read one event of an execution, in which `displays` came before it."""
+    seq, kind = get_int(header, "seq"), get_choice(header, "kind", _KINDS)
+    if kind == "display":
+        return Event(seq, kind, display=_parse_display(payload, get_choice(header, "display", _DISPLAYS)))
+    if kind == "result":
+        return Event(seq, kind, result=parse_result(header, payload, exec_id, displays))
+    return Event(seq, kind, payload, skipped=get_int(header, "skipped", 0) + get_int(header, "dropped", 0))
+
+
+def parse_result(header: Header, payload: bytes, exec_id: str, displays: Sequence[Display] = ()) -> ExecResult:
+    """Read a result: its JSON, the output that was kept, and what was displayed if that did not come before it."""
+    content, stdout, stderr, *shown = _cut(payload, header.get("parts"))
+    kinds = header.get("displays", [])
+    if not isinstance(kinds, list) or len(kinds) != len(shown):
+        raise ProtocolError("the displays of a result are not as many as it says")
+    body = parse_object(content)
+    if get_str(body, "exec") != exec_id:
+        raise ProtocolError("the result of another execution")
+    # Only what is there: an agent leaves out what is usual, and that is the default of these fields.
+    fields = {name: read(body, name) for name, read in _FIELDS.items() if name in body}
+    return ExecResult(
+        id=exec_id,
+        exit_code=fields.pop("exit_code", 0),
+        cause=fields.pop("cause", Cause.EXITED),
+        state=fields.pop("state", State.KEPT),
+        stdout=stdout,
+        stderr=stderr,
+        displays=(*displays, *map(_parse_display, shown, kinds)),
+        duration_ms=get_float(body, "duration_ms"),
+        cpu_ms=get_float(body, "cpu_ms"),
+        **fields,
+    )
+
+
+def _cut(payload: bytes, sizes: object) -> list[bytes]:
+    if not isinstance(sizes, list) or len(sizes) < 3 or not all(type(size) is int and size >= 0 for size in sizes):
+        raise ProtocolError("parts is not a list of three lengths or more")
+    if sum(sizes) != len(payload):
+        raise ProtocolError("the parts of a result are not its whole payload")
+    pieces, at = [], 0
+    for size in sizes:
+        pieces.append(payload[at : at + size])
+        at += size
+    return pieces
+
+
+def _parse_display(payload: bytes, kind: object) -> Display:
+    body = parse_object(payload)
+    data, metadata = body.get("data"), body.get("metadata", {})
+    if kind not in _DISPLAYS:
+        raise ProtocolError("a display is of no kind")
+    if not isinstance(data, dict) or not _are_strings(data.values()):
+        raise ProtocolError("a display is not text by MIME type")
+    if not isinstance(metadata, dict):
+        raise ProtocolError("the metadata of a display is not an object")
+    return Display(data, metadata, kind == "result")
+
+
+def _are_strings(values: Any) -> bool:
+    return all(isinstance(one, str) for one in values)
+
+
+def _get_exception(source: dict[str, Any], name: str) -> dict[str, str]:
+    value = source[name]
+    if not isinstance(value, dict) or not _are_strings(value.values()):
+        raise ProtocolError(f"{name} is not an object of strings")
+    return {part: get_str(value, part, "") for part in ("name", "value", "traceback")}
+
+
+def _get_changes(source: dict[str, Any], name: str) -> tuple[FileChange, ...]:
+    return parse_changes(get_objects(source, name))
+
+
+def _get_entries(source: dict[str, Any], name: str) -> tuple[Entry, ...]:
+    return tuple(map(parse_entry, get_objects(source, name)))
+
+
+def _get_strings(source: dict[str, Any], name: str) -> tuple[str, ...]:
+    value = source[name]
+    if not isinstance(value, list) or not _are_strings(value):
+        raise ProtocolError(f"{name} is not a list of strings")
+    return tuple(value)
+
+
+def _get_member(source: dict[str, Any], name: str, *, among: Mapping[str, T]) -> T:
+    return among[get_choice(source, name, among.keys())]
+
+
+_FIELDS: dict[str, Callable[[dict[str, Any], str], Any]] = {
+    "exit_code": partial(get_optional, get=get_signed),
+    "cause": partial(_get_member, among=_CAUSES),
+    "state": partial(_get_member, among=_STATES),
+    "stdout_bytes": get_int,
+    "stderr_bytes": get_int,
+    "stdout_chars": get_int,
+    "stderr_chars": get_int,
+    "truncated": get_bool,
+    "error": partial(get_optional, get=_get_exception),
+    "limit": partial(get_optional, get=get_float),
+    "peak": partial(get_optional, get=get_float),
+    "cells_back": get_int,
+    "protected": get_bool,
+    "why_unprotected": partial(get_optional, get=get_str),
+    "files_changed": _get_changes,
+    "files_changed_complete": get_bool,
+    "collected": _get_entries,
+    "collected_complete": get_bool,
+    "hint": partial(get_optional, get=get_str),
+    "notes": _get_strings,
+}
