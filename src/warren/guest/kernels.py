@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from warren.guest import claims, processes
 from warren.guest.cells import CellRun
-from warren.guest.copies import Copies, Copy, check_copy
 from warren.guest.kernel_process import Exit, KernelProcess
 from warren.guest.kernel_socket import KernelSocket
 from warren.guest.parameters import Refused
+from warren.guest.protection import Protection
 from warren.guest.wire import Header, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warren.guest.agent import Agent
+    from warren.guest.copies import Copy
     from warren.guest.execution import Execution
     from warren.guest.loop import Timer
+    from warren.guest.protection import Forked
 
     Settled = Callable[[str | None], None]
     """Called with None when it worked, else with the reason."""
@@ -59,19 +61,13 @@ class Kernel:
         self.state = "absent"
         self.executed = 0
         """Cells whose effects its variables hold."""
-        self._private_bytes = 0
-        self._copies = Copies(agent.loop)
+        self._protection = Protection(agent)
         self._queue: deque[CellRun] = deque()
         self._current: CellRun | None = None
         self._live: KernelProcess | None = None
         self._deaf: Timer | None = None
         """The next try to interrupt a cell."""
         self._up_waiters: list[Settled] = []
-        self._freezing: tuple[str, int] | None = None
-        """The execution whose copy may come, and how many cells it will hold."""
-        self._forking: dict[str, Callable[[Copy | None, str], None]] = {}
-        self._tokens = 0
-        self._why: str | None = None
         self._news = News()
         self._death: tuple[Exit, str] | None = None
         """How the live process ended, and what state it ended, until somebody has taken over."""
@@ -80,20 +76,15 @@ class Kernel:
         """Whether we are ending its process on somebody's request."""
         self._deleted = False
 
-    @property
-    def protected(self) -> bool:
-        """Whether nothing would be lost if it died now."""
-        return self.executed in (0, self._copies.newest_cell)
-
     def describe(self) -> dict[str, Any]:
         """Say how it is, for `kernels`."""
         return {
             "name": self.name,
             "state": "idle" if self.state in ("idle", "absent") and not self._queue else "busy",
             "executed": self.executed,
-            "checkpoints": len(self._copies),
-            "protected": self.protected,
-            "private_bytes": self._private_bytes,
+            "checkpoints": len(self._protection.copies),
+            "protected": self._protection.covers(self.executed),
+            "private_bytes": self._protection.private_bytes,
         }
 
     def submit(self, execution: Execution) -> CellRun:
@@ -165,8 +156,7 @@ class Kernel:
 
     def restart(self, settled: Settled) -> None:
         """Begin again with no variables."""
-        self._copies.drop_all()
-        self._freezing = None
+        self._protection.drop_all()
         self._news = News()
         if self.state in ("absent", "starting"):
             self.executed = 0
@@ -179,24 +169,21 @@ class Kernel:
         """Undo the last cells. Raises Refused."""
         if not self._is_free():
             raise Refused("conflict", f"kernel {self.name} is not idle: wait for its cell, or interrupt it")
-        target = self.executed - cells
-        # Before its first cell a kernel is as a new one: that needs no copy.
-        if cells > self._agent.limits.get("checkpoints", 0) or (target != 0 and not self._copies.has_cell(target)):
-            why = f" ({self._why})" if self._why else ""
+        target, protection = self.executed - cells, self._protection
+        if not protection.has(target, cells):
+            why = f" ({protection.why})" if protection.why else ""
             raise Refused("conflict", f"kernel {self.name} has no checkpoint from {cells} cells ago{why}")
-        self._copies.drop_after(target)
-        self._freezing = None
+        protection.copies.drop_after(target)
+        protection.expect_nothing()
         self._up_waiters.append(settled)
         self.executed = target
         self._end_on_request()
 
-    def fork(self, settled: Callable[[Copy | None, str], None]) -> None:
+    def fork(self, settled: Forked) -> None:
         """Ask for a copy that becomes another kernel; `settled` gets it, or None and the reason. Raises Refused."""
         if not self._is_free():
             raise Refused("conflict", f"kernel {self.name} is busy or was never used: only an idle one can be forked")
-        token = self._token()
-        self._forking[token] = settled
-        self.send({"t": "fork", "exec": token, "checkpoint": 0})
+        self.send(self._protection.ask_for_fork(settled))
 
     def become(self, copy: Copy, settled: Settled) -> None:
         """Start out as a copy of another kernel."""
@@ -207,8 +194,7 @@ class Kernel:
     def delete(self) -> None:
         """End it and everything that waits for it."""
         self._deleted = True
-        self._copies.drop_all()
-        self._freezing = None
+        self._protection.drop_all()
         queue, self._queue = self._queue, deque()
         for run in queue:
             run.deadline.asked = "restarted"
@@ -236,7 +222,7 @@ class Kernel:
             self.state = "busy"
             run = self._current = self._queue.popleft()
             try:
-                run.start(self._live.clock, self._checkpoint_bytes())
+                run.start(self._live.clock, self._protection.limit_bytes)
             except OSError as error:
                 self._current = None
                 self.state = "idle"
@@ -273,9 +259,11 @@ class Kernel:
             if run is not None:
                 self._done(run, *claim)
         elif kind == "frozen":
-            self._frozen(about, *claims.check_frozen(header))
+            assert self._live is not None
+            pid, private_bytes = claims.check_frozen(header)
+            self._protection.arrived(about, pid, self._live.socket.take_fd(), private_bytes, self.executed)
         elif kind == "unprotected":
-            self._unprotected(about, claims.check_why(header))
+            self._protection.refused(about, claims.check_why(header))
         else:
             raise ProtocolError("a kernel sent a frame that kernels do not send")
 
@@ -291,58 +279,21 @@ class Kernel:
             cells_back, self.executed = self.executed - self._waking_cell, self._waking_cell
             self._settle_death("rolled_back", cells_back)
         self._settle(None)
-        if woken and self._checkpoint_bytes():
-            token = self._token()
-            self._freezing = (token, self.executed)
-            self.send({"t": "fork", "exec": token, "checkpoint": self._checkpoint_bytes()})
+        if woken and self._protection.limit_bytes:
+            self.send(self._protection.ask_for_checkpoint(self.executed))
         self._next()
 
     def _done(self, run: CellRun, status: str, exit_code: int, error: dict[str, str] | None) -> None:
         assert self._live is not None
-        self._note_protection(run)
+        self._protection.note(run, self.executed)
         self._current = None
         self.state = "idle"
         self.executed += 1
         if not self._requested:
             # Of one that is to begin again, or to go away, nothing is kept.
-            self._freezing = (run.execution.id, self.executed)
+            self._protection.expect(run.execution.id, self.executed)
         run.done(self._live.clock, status, exit_code, error)
         self._next()
-
-    def _frozen(self, about: str, pid: int, private_bytes: int) -> None:
-        assert self._live is not None
-        fd = self._live.socket.take_fd()
-        forked = self._forking.pop(about, None)
-        expected = self._freezing if self._freezing is not None and self._freezing[0] == about else None
-        if fd is None or (forked is None and expected is None):
-            if fd is not None:
-                os.close(fd)
-            return
-        self._private_bytes = private_bytes
-        cell = expected[1] if expected is not None else self.executed
-        copy = check_copy(self._agent.loop, pid, fd, cell)
-        if forked is not None:
-            forked(copy, "the copy is not what it claims to be")
-        else:
-            self._freezing = None
-            if copy is not None:
-                self._why = None
-                # One more than can be rolled back to: the newest is the state that a crash falls back on.
-                self._copies.add(copy, int(self._agent.limits.get("checkpoints", 0)) + 1)
-
-    def _unprotected(self, about: str, why: str) -> None:
-        forked = self._forking.pop(about, None)
-        if forked is not None:
-            forked(None, why)
-        elif self._freezing is not None and self._freezing[0] == about:
-            self._freezing = None
-            self._why = why
-
-    def _note_protection(self, run: CellRun) -> None:
-        run.protected = self.protected
-        if not run.protected:
-            off = not self._agent.limits.get("checkpoints", 0)
-            run.why_unprotected = "checkpoints are off" if off else self._why or "its checkpoint was not ready yet"
 
     def _break(self, why: str) -> None:
         if self._current is not None:
@@ -364,23 +315,23 @@ class Kernel:
     def _exited(self, how: Exit) -> None:
         """End what it left running, and let the newest copy take over."""
         assert self._live is not None
-        self._live.end_leftovers(self._current.execution.id if self._current is not None else None, self._copies.pids)
+        self._live.end_leftovers(
+            self._current.execution.id if self._current is not None else None, self._protection.copies.pids
+        )
         if self._current is not None:
             self._current.free_memory()
         self._live = None
-        self._freezing = None
-        forking, self._forking = self._forking, {}
-        for forked in forking.values():
-            forked(None, "the kernel died")
+        self._protection.expect_nothing()
+        self._protection.lose_forks("the kernel died")
         if self._death is None:
             # Not the death of a copy that was to take over for an earlier one.
             if self._current is not None:
-                self._note_protection(self._current)
+                self._protection.note(self._current, self.executed)
             self._death = (how, self.state)
         self._take_over()
 
     def _take_over(self) -> None:
-        copy = None if self._deleted else self._copies.take_newest()
+        copy = None if self._deleted else self._protection.copies.take_newest()
         if copy is not None:
             self._wake(copy)
             return
@@ -430,14 +381,6 @@ class Kernel:
         waiters, self._up_waiters = self._up_waiters, []
         for settled in waiters:
             settled(why)
-
-    def _checkpoint_bytes(self) -> int:
-        limits = self._agent.limits
-        return int(limits.get("checkpoint_bytes", 0)) if limits.get("checkpoints", 0) else 0
-
-    def _token(self) -> str:
-        self._tokens += 1
-        return f"copy-{self._tokens}"
 
 
 def _build_news(how: Exit, state: str, cells_back: int) -> News:
