@@ -68,10 +68,14 @@ class Admission:
         return await self._take_both("requests", principal.owner)
 
     @contextlib.asynccontextmanager
-    async def creating(self, principal: Principal) -> AsyncIterator[None]:
-        """Hold a place among the sandboxes being made. Raises RateExceeded or Overloaded on entering."""
+    async def creating(self, principal: Principal, *, is_again: bool = False) -> AsyncIterator[None]:
+        """Hold a place among the sandboxes being made. Raises RateExceeded or Overloaded on entering.
+
+        Whoever is here again for one that was counted already is not counted once more.
+        """
         self._check_open()
-        await self._take_both("creates", principal.owner)
+        if not is_again:
+            await self._take_both("creates", principal.owner)
         await self.creates.enter(principal.owner)
         since = time.monotonic()
         try:

@@ -15,7 +15,7 @@ from anyio import lowlevel
 from warren.core.lives import build_spec, explained
 from warren.core.places import Place
 from warren.domain import Limits, Storage, new_id
-from warren.errors import Conflict, Error, InvalidRequest, QuotaExceeded
+from warren.errors import Conflict, Error, InvalidRequest
 from warren.lifecycle import Status
 from warren.records import Sandbox
 
@@ -166,17 +166,10 @@ class Creation:
 
     async def _add(self, sandbox: Sandbox, new: NewSandbox) -> Place | None:
         """Keep the record if no quota forbids it; or return the place that has the session key."""
-        has_waited = False
         try:
             while True:
                 try:
                     await self._store.add(sandbox, **self._policy.ceilings_of(sandbox.owner.tenant))
-                except QuotaExceeded:
-                    # Whoever has had the answer of a one-shot has its place again, though its sandbox may still go.
-                    if has_waited or not await self._lives.leaving.wait():
-                        raise
-                    has_waited = True
-                    continue
                 except Conflict:
                     if sandbox.session_key is None:
                         raise

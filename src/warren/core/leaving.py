@@ -10,19 +10,22 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PATIENCE_S = 5.0
+    from warren.records import Owner
+
+    Going = tuple[Owner, anyio.Event]
+    """Whose it is, and what is set when it has gone."""
 
 
 class Leaving:
     """Knows by their ids which sandboxes are about to be removed."""
 
     def __init__(self) -> None:
-        self._ids: set[str] = set()
-        self._gone = anyio.Event()
+        self._going: dict[str, Going] = {}
+        self.patience_s = 5.0
 
-    def add(self, sandbox_id: str) -> None:
+    def add(self, sandbox_id: str, owner: Owner) -> None:
         """Take in one that will be removed soon."""
-        self._ids.add(sandbox_id)
+        self._going[sandbox_id] = (owner, anyio.Event())
 
     @contextlib.contextmanager
     def removing(self, sandbox_id: str) -> Iterator[None]:
@@ -30,14 +33,21 @@ class Leaving:
         try:
             yield
         finally:
-            self._ids.discard(sandbox_id)
-            self._gone.set()
-            self._gone = anyio.Event()
+            _, gone = self._going.pop(sandbox_id)
+            gone.set()
 
-    async def wait(self) -> bool:
-        """Wait until those that are leaving now have gone; False when there are none, so that nothing has changed."""
-        waited_for = set(self._ids)
-        with anyio.move_on_after(_PATIENCE_S):
-            while waited_for & self._ids:
-                await self._gone.wait()
-        return bool(waited_for)
+    def look(self) -> tuple[Going, ...]:
+        """Return those that are leaving now."""
+        return tuple(self._going.values())
+
+    async def wait(self, seen: tuple[Going, ...], whose: Owner | str | None) -> bool:
+        """Wait until those that are leaving now, or were `seen` to, have gone.
+
+        Only those count that are an owner's, a tenant's or, for None, anybody's; False when there are none, so that
+        nothing has changed.
+        """
+        awaited = [gone for owner, gone in {*seen, *self.look()} if whose in {owner, owner.tenant, None}]
+        with anyio.move_on_after(self.patience_s):
+            for gone in awaited:
+                await gone.wait()
+        return bool(awaited)

@@ -149,7 +149,7 @@ class OneShots:
             async with self._sandboxes.use(caller, sandbox.id) as place:
                 yield place
         finally:
-            self._sandboxes.lives.leaving.add(sandbox.id)
+            self._sandboxes.lives.leaving.add(sandbox.id, sandbox.owner)
             # Where nobody removes sandboxes any more, the next service's reaper does.
             with anyio.CancelScope(shield=True), contextlib.suppress(anyio.ClosedResourceError):
                 await self._send.send((caller, sandbox.id))

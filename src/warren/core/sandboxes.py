@@ -17,6 +17,7 @@ from warren.domain import Handle, Storage, Usage
 from warren.errors import Conflict, Error, Forbidden, NotFound, SandboxLost
 from warren.lifecycle import Status
 from warren.records import Page, Sandbox, Scope
+from warren.stores.base import HoldingExceeded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from warren.core.sandbox_changes import SandboxChanges
     from warren.domain import Limits
     from warren.engines.base import Engine
-    from warren.records import Caller, SandboxQuery
+    from warren.records import Caller, Owner, SandboxQuery
     from warren.stores.base import Store
 
 __all__ = ["NewSandbox", "Place", "Sandboxes"]
@@ -93,8 +94,7 @@ class Sandboxes:
                 is_new = False
                 if place is None:
                     with self._tracer.span("sandbox.create") as span:
-                        async with self._admission.creating(caller.principal):
-                            place, is_new = await self._creation.make(caller.principal.owner, new)
+                        place, is_new = await self._make(caller, new)
                         span.set({"warren.sandbox_id": place.id, "warren.image": place.sandbox.image})
                 noted.update(sandbox_id=place.id, is_new=is_new)
                 if is_new:
@@ -241,6 +241,23 @@ class Sandboxes:
             return None
         found = await self._store.find(caller.principal.owner, new.session_key)
         return None if found is None else await self.lives.find(found.id)
+
+    async def _make(self, caller: Caller, new: NewSandbox) -> tuple[Place, bool]:
+        """Make it, or find who does; in the place of a one-shot, too, that is answered though its sandbox still goes.
+
+        Whoever waits for that holds nothing that others could want meanwhile.
+        """
+        waited_for: set[Owner | str | None] = set()
+        while True:
+            # Before the store looks: one that goes right after that has gone in vain otherwise.
+            seen = self.lives.leaving.look()
+            try:
+                async with self._admission.creating(caller.principal, is_again=bool(waited_for)):
+                    return await self._creation.make(caller.principal.owner, new)
+            except HoldingExceeded as error:
+                if error.whose in waited_for or not await self.lives.leaving.wait(seen, error.whose):
+                    raise
+                waited_for.add(error.whose)
 
     async def _join(self, place: Place) -> bool:
         """Have a sandbox running that somebody else made or makes; False when it is gone."""

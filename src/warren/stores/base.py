@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Protocol
 
-from warren.errors import InvalidRequest
+from warren.errors import InvalidRequest, QuotaExceeded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,6 +34,15 @@ if TYPE_CHECKING:
 STORES = {"sqlite": "warren.stores.sqlite:SqliteStore"}
 
 
+class HoldingExceeded(QuotaExceeded):
+    """What may be held in sandboxes is used up."""
+
+    def __init__(self, message: str, whose: Owner | str | None) -> None:
+        super().__init__(message)
+        self.whose = whose
+        """The owner or the tenant of whose quota it is; None for that of everybody."""
+
+
 class Store(Protocol):
     """Keeps sandboxes, executions, keys and the audit chain.
 
@@ -60,7 +69,7 @@ class Store(Protocol):
     ) -> None:
         """Keep a new sandbox.
 
-        Raises Conflict when its id is known or its owner has one of that session key already, and QuotaExceeded when
+        Raises Conflict when its id is known or its owner has one of that session key already, and HoldingExceeded when
         its owner, all owners of its tenant, or all there are, would then hold more than that. Checked and done in one
         step.
         """

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from warren.domain import GIB, Limits
-from warren.errors import QuotaExceeded
 from warren.lifecycle import Status
 from warren.records import Holding
+from warren.stores.base import HoldingExceeded
 from warren.testing.checks_store_sandboxes import RACERS, outcomes
 from warren.testing.store_subject import OTHER, OWNER, make_sandbox
 from warren.testing.subject import refused
@@ -39,9 +39,9 @@ async def check_each_quota_holds(subject: StoreSubject) -> None:
     limits = Limits(memory_bytes=GIB, disk_bytes=GIB)
     await subject.store.add(make_sandbox(limits=limits))
     for ceiling in (Holding(1), Holding(0, 1), Holding(0, 0, GIB), Holding(0, 0, 0, GIB)):
-        await refused(QuotaExceeded, subject.store.add(make_sandbox(limits=limits), own=ceiling))
-        await refused(QuotaExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), everybody=ceiling))
-        await refused(QuotaExceeded, subject.store.add(make_sandbox(limits=limits), own=Holding(), everybody=ceiling))
+        await refused(HoldingExceeded, subject.store.add(make_sandbox(limits=limits), own=ceiling))
+        await refused(HoldingExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), everybody=ceiling))
+        await refused(HoldingExceeded, subject.store.add(make_sandbox(limits=limits), own=Holding(), everybody=ceiling))
 
     assert await subject.store.holding(None) == Holding(1, 1, GIB, GIB)
     exactly = Holding(2, 2, 2 * GIB, 2 * GIB)
@@ -57,7 +57,7 @@ async def check_each_ceiling_of_a_tenant_holds(subject: StoreSubject) -> None:
     await subject.store.add(make_sandbox(limits=limits, owner=foreign))
     for ceiling in (Holding(1), Holding(0, 1), Holding(0, 0, GIB), Holding(0, 0, 0, GIB)):
         error = await refused(
-            QuotaExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), tenant=ceiling)
+            HoldingExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), tenant=ceiling)
         )
         assert repr(OWNER.tenant) in str(error)
 
@@ -66,10 +66,27 @@ async def check_each_ceiling_of_a_tenant_holds(subject: StoreSubject) -> None:
     stopped = make_sandbox(limits=limits, owner=foreign, status=Status.STOPPED)
     await subject.store.add(stopped, tenant=Holding(active=1))
     starting = replace(stopped, status=Status.STARTING)
-    await refused(QuotaExceeded, subject.store.swap(starting, was=Status.STOPPED, tenant=Holding(active=1)))
+    await refused(HoldingExceeded, subject.store.swap(starting, was=Status.STOPPED, tenant=Holding(active=1)))
 
     assert await subject.store.get(stopped.id) == stopped
     assert await subject.store.swap(starting, was=Status.STOPPED, tenant=Holding(active=2))
+
+
+async def check_a_refusal_says_whose_quota_it_is(subject: StoreSubject) -> None:
+    """The owner's, the tenant's or everybody's: the first of those that are used up, and not the others."""
+    one = Holding(1)
+    await subject.store.add(make_sandbox())
+    for ceilings, whose in (
+        ({"own": one, "tenant": one, "everybody": one}, OWNER),
+        ({"own": Holding(2), "tenant": one, "everybody": one}, OWNER.tenant),
+        ({"own": Holding(2), "tenant": Holding(2), "everybody": one}, None),
+    ):
+        try:
+            await subject.store.add(make_sandbox(), **ceilings)
+        except HoldingExceeded as error:
+            assert error.whose == whose
+        else:
+            raise AssertionError("it was not refused")
 
 
 async def check_the_ceiling_of_a_tenant_holds_in_a_race(subject: StoreSubject) -> None:
@@ -91,7 +108,7 @@ async def check_a_quota_holds_in_a_race(subject: StoreSubject) -> None:
     found = await outcomes(list(attempts))
 
     assert found.count(None) == 10
-    assert found.count(QuotaExceeded) == RACERS - 10
+    assert found.count(HoldingExceeded) == RACERS - 10
     assert (await subject.store.holding(OWNER)).active == 10
 
 
@@ -101,8 +118,8 @@ async def check_a_swap_into_activity_is_held_to_the_quota(subject: StoreSubject)
     await subject.store.add(active)
     await subject.store.add(stopped)
     starting = replace(stopped, status=Status.STARTING)
-    await refused(QuotaExceeded, subject.store.swap(starting, was=Status.STOPPED, own=Holding(active=1)))
-    await refused(QuotaExceeded, subject.store.swap(starting, was=Status.STOPPED, everybody=Holding(active=1)))
+    await refused(HoldingExceeded, subject.store.swap(starting, was=Status.STOPPED, own=Holding(active=1)))
+    await refused(HoldingExceeded, subject.store.swap(starting, was=Status.STOPPED, everybody=Holding(active=1)))
 
     assert await subject.store.get(stopped.id) == stopped
     assert await subject.store.swap(starting, was=Status.STOPPED, own=Holding(active=2, sandboxes=2))

@@ -127,35 +127,6 @@ def test_many_at_once_count_against_the_quota_while_they_live(tell: Tell) -> Non
     tell(story, own=Holding(sandboxes=3))
 
 
-def test_the_next_waits_for_the_place_of_one_that_is_answered_and_still_goes(tell: Tell) -> None:
-    async def story(shop: Workshop) -> None:
-        may_go = anyio.Event()
-        end = shop.lives.before_end
-
-        async def end_late(sandbox_id: str) -> None:
-            await may_go.wait()
-            await end(sandbox_id)
-
-        shop.lives.before_end = end_late
-        outputs: list[bytes] = []
-
-        async def call() -> None:
-            done = await shop.oneshots.run(ANN, script("print(2)"))
-            assert done.execution.result is not None
-            outputs.append(done.execution.result.stdout)
-
-        await call()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call)
-            await wait_until(lambda: len(shop.lives.places) == 2)
-            may_go.set()
-        assert outputs == [b"2\n"] * 2
-        assert await shop.audited("sandbox.create") == ["ok"] * 2
-        await wait_gone(shop)
-
-    tell(story, own=Holding(sandboxes=1))
-
-
 def test_what_a_one_shot_cannot_keep_is_refused(tell: Tell) -> None:
     async def story(shop: Workshop) -> None:
         for fields in ({"background": True}, {"idempotency_key": "k"}):

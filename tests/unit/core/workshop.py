@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from warren.engines.base import Engine
     from warren.records import AuditEntry, Caller, Execution
     from warren.stores.base import Store
+    from warren.stores.sqlite.store import SqliteStore
 
     Tell = Callable[..., None]
 
@@ -33,9 +34,16 @@ class Workshop(Estate):
     """Everything that executions need, over one data folder."""
 
     def __init__(
-        self, data_dir: str, images_dir: str, policy: Policy, engine: Engine | None = None, store: Store | None = None
+        self,
+        data_dir: str,
+        images_dir: str,
+        policy: Policy,
+        engine: Engine | None = None,
+        store: Store | None = None,
+        *,
+        records: SqliteStore | None = None,
     ) -> None:
-        super().__init__(data_dir, images_dir, policy, engine)
+        super().__init__(data_dir, images_dir, policy, engine, records)
         self.executions = Executions(
             store=store or self.store,
             sandboxes=self.sandboxes,
@@ -111,11 +119,17 @@ async def wait_for_file(shop: Workshop, sandbox_id: str, path: str) -> None:
                 await anyio.sleep(0.01)
 
 
-def work(data_dir: str, images_dir: str, story: Callable[[Workshop], Awaitable[None]], **choices: Any) -> None:
+def work(
+    data_dir: str,
+    images_dir: str,
+    story: Callable[[Workshop], Awaitable[None]],
+    records: SqliteStore | None = None,
+    **choices: Any,
+) -> None:
     """Tell a story in a workshop of its own, and leave nothing of it."""
 
     async def tell() -> None:
-        shop = Workshop(data_dir, images_dir, Policy(image="python", **choices))
+        shop = Workshop(data_dir, images_dir, Policy(image="python", **choices), records=records)
         with anyio.fail_after(60):
             try:
                 async with shop.working():

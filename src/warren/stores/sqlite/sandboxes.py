@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from warren.domain import Limits, Storage
-from warren.errors import Conflict, InvalidRequest, QuotaExceeded
+from warren.errors import Conflict, InvalidRequest
 from warren.lifecycle import Status
 from warren.records import Holding, Owner, Sandbox
+from warren.stores.base import HoldingExceeded
 from warren.stores.encoding import dump_egress, dump_json, dump_text, load_egress, load_mapping, load_text
 from warren.stores.sqlite.paging import Filters
 
@@ -48,7 +49,7 @@ Ceilings = tuple["Holding | None", "Holding | None", "Holding | None"]
 
 
 def add(connection: sqlite3.Connection, sandbox: Sandbox, ceilings: Ceilings = (None, None, None)) -> None:
-    """Insert a sandbox. Raises Conflict and QuotaExceeded."""
+    """Insert a sandbox. Raises Conflict and HoldingExceeded."""
     _write(connection, _INSERT, _dump(sandbox), sandbox)
     _check_quota(connection, sandbox.owner, ceilings)
 
@@ -56,7 +57,7 @@ def add(connection: sqlite3.Connection, sandbox: Sandbox, ceilings: Ceilings = (
 def swap(
     connection: sqlite3.Connection, sandbox: Sandbox, was: Status, ceilings: Ceilings = (None, None, None)
 ) -> bool:
-    """Replace a sandbox if its status is `was`. Raises Conflict for another's session key, and QuotaExceeded."""
+    """Replace a sandbox if its status is `was`. Raises Conflict for another's session key, and HoldingExceeded."""
     if not _write(connection, _UPDATE, (*_dump(sandbox), dump_text(sandbox.id), was), sandbox):
         return False
     _check_quota(connection, sandbox.owner, ceilings)
@@ -87,7 +88,8 @@ def _check_quota(connection: sqlite3.Connection, owner: Owner, ceilings: Ceiling
         over = holding(connection, whose, tenant).over(ceiling)
         if over:
             what, remedy = _WORDS[over]
-            raise QuotaExceeded(f"{possessor} of {getattr(ceiling, over)} {what} is used up: {remedy}")
+            sentence = f"{possessor} of {getattr(ceiling, over)} {what} is used up: {remedy}"
+            raise HoldingExceeded(sentence, whose or tenant)
 
 
 def get(connection: sqlite3.Connection, sandbox_id: str) -> Sandbox | None:
