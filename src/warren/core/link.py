@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from warren.core.link_bytes import ByteStream
-from warren.core.link_events import parse_event
+from warren.core.link_events import Shown, parse_event
 from warren.core.link_request import render_request
 from warren.core.link_room import EVERYBODY, Unread
 from warren.core.link_terminals import Terminal, TerminalLink
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 
     from warren.core.link_streams import LinkStream
-    from warren.domain import Display, Event, ExecRequest, ExecResult
+    from warren.domain import Event, ExecRequest, ExecResult
     from warren.engines.base import Channel
     from warren.guest.wire import Header
 
@@ -52,10 +52,9 @@ class Link(TerminalLink):
     ) -> ExecResult:
         """Run something and return how it ended. If the caller is cancelled it runs on: `attach` finds it."""
         stream = await self._start_run(request, stdin)
-        displays: list[Display] = []
-        end = stream.close
+        shown, end = Shown(), stream.close
         try:
-            while (event := await self._next_event(stream, request.id, displays)) is not None:
+            while (event := await self._next_event(stream, request.id, shown)) is not None:
                 if on_event is not None:
                     on_event(event)
                 if event.result is not None:
@@ -71,9 +70,13 @@ class Link(TerminalLink):
         """Run something and yield what it does; the result is the last event. Close it if you leave early."""
         return self._events(functools.partial(self._start_run, request, stdin), request.id)
 
-    def attach(self, exec_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
-        """Yield the events of an execution after number `after`, live ones too. Close it if you leave early."""
-        return self._events(functools.partial(self.request, "attach", {"exec": exec_id, "after": after}), exec_id)
+    def attach(self, exec_id: str, after: int = 0, *, follow: bool = True) -> AsyncGenerator[Event, None]:
+        """Yield the events of an execution after number `after`, live ones too unless `follow` is False.
+
+        Close it if you leave early.
+        """
+        asked = {"exec": exec_id, "after": after} if follow else {"exec": exec_id, "after": after, "follow": False}
+        return self._events(functools.partial(self.request, "attach", asked), exec_id)
 
     async def ack(self, exec_id: str) -> None:
         """Let the agent forget a finished execution."""
@@ -170,11 +173,10 @@ class Link(TerminalLink):
         return stream
 
     async def _events(self, start: Callable[[], Awaitable[LinkStream]], exec_id: str) -> AsyncGenerator[Event, None]:
-        displays: list[Display] = []
         stream = await start()
-        end = stream.close
+        shown, end = Shown(), stream.close
         try:
-            while (event := await self._next_event(stream, exec_id, displays)) is not None:
+            while (event := await self._next_event(stream, exec_id, shown)) is not None:
                 if event.result is not None:
                     end = stream.release
                 yield event
@@ -183,14 +185,11 @@ class Link(TerminalLink):
         finally:
             end()
 
-    async def _next_event(self, stream: LinkStream, exec_id: str, displays: list[Display]) -> Event | None:
-        """Wait for what an execution does next, after `displays`; None when that is nothing more."""
+    async def _next_event(self, stream: LinkStream, exec_id: str, shown: Shown) -> Event | None:
+        """Wait for what an execution does next, which has displayed `shown`; None when that is nothing more."""
         while True:
             header, payload = await stream.next()
             if header["t"] == "ok" and header.get("kind") != "result":
                 return None
             if header["t"] in {"event", "ok"}:
-                event = self.checked(parse_event, header, payload, exec_id, displays)
-                if event.display is not None:
-                    displays.append(event.display)
-                return event
+                return self.checked(parse_event, header, payload, exec_id, shown)

@@ -19,42 +19,68 @@ from warren.core.link_values import (
     parse_object,
 )
 from warren.domain import Cause, Display, Event, ExecResult, State
-from warren.guest.wire import Header, ProtocolError
+from warren.guest.wire import EVENT_COST, Header, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from warren.domain import Entry, FileChange
 
 T = TypeVar("T")
 
+MAX_SHOWN = 24 << 20
+"""Held of what an execution displays: more than what an agent sends of it, unless it lies or it is very many."""
 _KINDS = ("stdout", "stderr", "display", "result")
 _DISPLAYS = ("result", "display")
 _CAUSES: dict[str, Cause] = {one.value: one for one in Cause}
 _STATES: dict[str, State] = {one.value: one for one in State}
 
 
-def parse_event(header: Header, payload: bytes, exec_id: str, displays: Sequence[Display]) -> Event:
-    """Read one event of an execution, in which `displays` came before it."""
+class Shown:
+    """What an execution has displayed so far, for its result; bounded, since it may go on displaying for ever."""
+
+    def __init__(self) -> None:
+        self.kept: list[Display] = []
+        self.missed = 0
+        self._room = MAX_SHOWN
+
+    def add(self, payload: bytes, kind: object) -> Display:
+        """Read one more, and keep it where there is room."""
+        display = _parse_display(payload, kind)
+        self._room -= len(payload) + _weigh(display)
+        if self._room >= 0:
+            self.kept.append(display)
+        else:
+            self.missed += 1
+        return display
+
+
+def parse_event(header: Header, payload: bytes, exec_id: str, shown: Shown) -> Event:
+    """Read one event of an execution that has displayed `shown` before, and add to that."""
     seq, kind = get_int(header, "seq"), get_choice(header, "kind", _KINDS)
     if kind == "display":
-        return Event(seq, kind, display=_parse_display(payload, get_choice(header, "display", _DISPLAYS)))
+        return Event(seq, kind, display=shown.add(payload, header.get("display")))
     if kind == "result":
-        return Event(seq, kind, result=parse_result(header, payload, exec_id, displays))
+        return Event(seq, kind, result=parse_result(header, payload, exec_id, shown))
     return Event(seq, kind, payload, skipped=get_int(header, "skipped", 0) + get_int(header, "dropped", 0))
 
 
-def parse_result(header: Header, payload: bytes, exec_id: str, displays: Sequence[Display] = ()) -> ExecResult:
+def parse_result(header: Header, payload: bytes, exec_id: str, shown: Shown) -> ExecResult:
     """Read a result: its JSON, the output that was kept, and what was displayed if that did not come before it."""
-    content, stdout, stderr, *shown = _cut(payload, header.get("parts"))
+    content, stdout, stderr, *displays = _cut(payload, header.get("parts"))
     kinds = header.get("displays", [])
-    if not isinstance(kinds, list) or len(kinds) != len(shown):
+    if not isinstance(kinds, list) or len(kinds) != len(displays):
         raise ProtocolError("the displays of a result are not as many as it says")
     body = parse_object(content)
     if get_str(body, "exec") != exec_id:
         raise ProtocolError("the result of another execution")
     # Only what is there: an agent leaves out what is usual, and that is the default of these fields.
     fields = {name: read(body, name) for name, read in _FIELDS.items() if name in body}
+    for display, kind in zip(displays, kinds, strict=True):
+        shown.add(display, kind)
+    if shown.missed:
+        note = f"{shown.missed} displays were dropped: too much was displayed to hold it."
+        fields["notes"] = (*fields.get("notes", ()), note)
     return ExecResult(
         id=exec_id,
         exit_code=fields.pop("exit_code", 0),
@@ -62,7 +88,7 @@ def parse_result(header: Header, payload: bytes, exec_id: str, displays: Sequenc
         state=fields.pop("state", State.KEPT),
         stdout=stdout,
         stderr=stderr,
-        displays=(*displays, *map(_parse_display, shown, kinds)),
+        displays=tuple(shown.kept),
         duration_ms=get_float(body, "duration_ms"),
         cpu_ms=get_float(body, "cpu_ms"),
         **fields,
@@ -91,6 +117,15 @@ def _parse_display(payload: bytes, kind: object) -> Display:
     if not isinstance(metadata, dict):
         raise ProtocolError("the metadata of a display is not an object")
     return Display(data, metadata, kind == "result")
+
+
+def _weigh(display: Display) -> int:
+    """Say what a display takes besides its text: a list of empty lists is 27 times as large as it was as JSON."""
+    weight = EVENT_COST * (1 + len(display.data))
+    try:
+        return weight + 32 * len(str(display.metadata)) if display.metadata else weight
+    except RecursionError as error:
+        raise ProtocolError("the metadata of a display is nested too deeply") from error
 
 
 def _are_strings(values: Any) -> bool:

@@ -1,0 +1,75 @@
+"""An execution that displays for ever: what the service holds of it is bounded, and the result says what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from unit.test_link_liars import Liar, lie, request, result_frame
+from warren.core.link_events import MAX_SHOWN
+
+if TYPE_CHECKING:
+    from warren.core.link import Link
+    from warren.domain import ExecResult
+
+LISTS = b'{"data": {}, "metadata": {"m": [%s[]]}}' % (b"[]," * 10_000)
+NAMES = b'{"data": {%s"m": ""}}' % b"".join(b'"%d": "",' % number for number in range(10_000))
+
+
+@pytest.mark.parametrize(
+    ("payload", "most"),
+    [
+        (b'{"data": {"text/plain": "%s"}}' % bytes(1 << 20).replace(b"\0", b"x"), MAX_SHOWN >> 20),
+        # Small on the wire, and large as Python's objects.
+        (LISTS, 30),
+        (NAMES, 10),
+    ],
+)
+def test_displays_are_held_to_a_bound_and_the_rest_is_counted(payload: bytes, most: int) -> None:
+    async def story(link: Link, liar: Liar) -> None:
+        asked = request("1", stream=False)
+        results: list[ExecResult] = []
+
+        async def run() -> None:
+            results.append(await link.run(asked))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            sent, _ = await liar.receive()
+            for number in range(40):
+                header = {"t": "event", "id": sent["id"], "seq": number + 1, "kind": "display", "display": "display"}
+                await liar.send(header, payload)
+            header, content = result_frame(asked.id, notes=["A note."])
+            await liar.send({"id": sent["id"], **header, "seq": 41}, content)
+        kept = len(results[0].displays)
+        assert 0 < kept <= most
+        assert results[0].notes == ("A note.", f"{40 - kept} displays were dropped: too much was displayed to hold it.")
+        assert link.lost is None
+
+    lie(story)
+
+
+def test_what_an_agent_may_send_is_held() -> None:
+    async def story(link: Link, liar: Liar) -> None:
+        asked = request("1", stream=False)
+        results: list[ExecResult] = []
+
+        async def run() -> None:
+            results.append(await link.run(asked))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            sent, _ = await liar.receive()
+            header = {"t": "event", "id": sent["id"], "seq": 1, "kind": "display", "display": "display"}
+            for _ in range(4):
+                await liar.send(header, b'{"data": {"text/plain": "%s"}}' % (b"x" * ((4 << 20) - 64)))
+            for _ in range(10_000):
+                await liar.send(header, b'{"data": {"text/plain": "1"}, "metadata": {}}')
+            header, content = result_frame(asked.id)
+            await liar.send({"id": sent["id"], **header, "seq": 2}, content)
+        assert len(results[0].displays) == 10_004
+        assert results[0].notes == ()
+
+    lie(story)

@@ -1,0 +1,87 @@
+"""What both ends of a link leave out because it is usual: the same for both, or it means another thing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from warren.core.link_events import Shown, parse_event
+from warren.core.link_request import _USUAL, render_request
+from warren.domain import Echo, ExecKind, ExecRequest, ExecResult, Keep
+from warren.guest.execution import USUAL
+from warren.guest.request import _PARAMETERS, RunRequest, parse_run
+
+ALWAYS = {"exec": "exe_1", "duration_ms": 1.0, "cpu_ms": 2.0}
+
+OTHERS: dict[str, Any] = {
+    "kind": ExecKind.SHELL,
+    "kernel": "other",
+    "argv": ("a", "b"),
+    "timeout_s": 7.5,
+    "grace_s": 0.0,
+    "idle_timeout_s": 0.25,
+    "env": {"A": "1"},
+    "cwd": "below",
+    "echo": Echo.NONE,
+    "file": "f.py",
+    "label": "a label",
+    "figures": "/tmp/figures",
+    "scratch": ("/tmp/in",),
+    "collect": "/tmp/out",
+    "stream": False,
+    "paced": True,
+    "output_bytes": 7,
+    "output_keep": Keep.HEAD,
+    "output_max_bytes": 8,
+    "kill_leftovers": True,
+    "scan_changes": False,
+    "checkpoint": False,
+}
+"""Of each field of a request a value that has to be said."""
+
+
+def parse_result(body: dict[str, Any]) -> ExecResult:
+    content = json.dumps(body).encode()
+    header = {"t": "event", "seq": 1, "kind": "result", "parts": [len(content), 0, 0]}
+    result = parse_event(header, content, "exe_1", Shown()).result
+    assert result is not None
+    return result
+
+
+def parse_request(request: ExecRequest) -> RunRequest:
+    # As it arrives: through JSON, in which there are no tuples and no members of enumerations.
+    return parse_run(json.loads(json.dumps(render_request(request))), request.code.encode())
+
+
+def test_what_a_result_leaves_out_is_what_the_service_takes_it_for() -> None:
+    assert parse_result(ALWAYS) == parse_result({**ALWAYS, **USUAL})
+
+
+def test_what_a_request_leaves_out_is_what_the_agent_takes_it_for() -> None:
+    assert _USUAL.keys() == _PARAMETERS.keys()
+    assert parse_run({"exec": "exe_1"}, b"") == parse_run({"exec": "exe_1", **_USUAL}, b"")
+
+
+def test_a_plain_request_says_nothing_but_its_name() -> None:
+    assert render_request(ExecRequest(id="exe_1")) == {"exec": "exe_1"}
+
+
+def test_every_field_of_a_request_is_tried() -> None:
+    assert {field.name for field in fields(ExecRequest)} == {"id", "code", *OTHERS}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_not_usual_reaches_the_agent(name: str) -> None:
+    plain = ExecRequest(id="exe_1", argv=("true",))
+    asked = replace(plain, **{name: OTHERS[name]})
+    before, after = parse_request(plain), parse_request(asked)
+
+    at_agent = "output_max" if name == "output_max_bytes" else name
+    value = getattr(after, at_agent)
+    assert value == (list(OTHERS[name]) if isinstance(value, list) else OTHERS[name])
+    # And nothing else has changed by that, but that nobody follows it.
+    changed = {field.name for field in fields(RunRequest) if getattr(before, field.name) != getattr(after, field.name)}
+    assert changed == ({"stream", "whole"} if name == "stream" else {at_agent})
