@@ -120,6 +120,25 @@ def test_two_can_follow_the_same_execution(ann: httpx.Client, sandbox: str) -> N
     assert told == ["up\nover\n", "up\nover\n"]
 
 
+def test_who_does_not_follow_gets_what_has_happened_by_now(ann: httpx.Client, sandbox: str) -> None:
+    body = {"command": "echo one; read; echo two", "stdin_open": True, "background": True}
+    execution = ann.post(f"/sandboxes/{sandbox}/exec", json=body).json()["execution_id"]
+    where = f"/sandboxes/{sandbox}/executions/{execution}"
+    with ann.stream("GET", f"{where}/events") as response:
+        assert any(event.name == "stdout" for event in read_events(response))
+
+    so_far = replay(ann, sandbox, execution, params={"follow": "false"})
+    rest = replay(ann, sandbox, execution, params={"follow": "false", "after": so_far[-2].id})
+    ann.post(f"{where}/stdin", content=b"\n", params={"eof": "true"})
+    replay(ann, sandbox, execution)
+    ended = replay(ann, sandbox, execution, params={"follow": "false"})
+
+    assert [event.name for event in so_far] == ["started", "stdout", "caught_up"]
+    assert text(so_far) == "one\n"
+    assert [event.name for event in rest] == ["started", "caught_up"]
+    assert (ended[-1].name, ended[-1].data["stdout"]) == ("result", "one\ntwo\n")
+
+
 def test_a_wrong_last_event_id_is_refused(ann: httpx.Client, sandbox: str) -> None:
     execution = follow(ann, sandbox, code="1")[0].data["execution_id"]
 

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from warren.cli.signals import Signals
 
 
-_REPLAY_S = 10.0
-_PAUSE_S = 0.3
-
-
 class RemoteExecution:
     """What Ctrl-C is for: an execution of a service."""
 
@@ -68,20 +64,15 @@ class Follower:
         return await stream.wait()
 
     async def follow(self, stream: AsyncStream) -> Result:
-        """Print an execution of somebody's."""
+        """Print an execution of somebody's, to its end."""
+        await self.show_all(stream)
+        return await stream.wait()
+
+    async def show_all(self, stream: AsyncStream) -> None:
+        """Print all that a stream has."""
         async with stream:
             async for event in stream:
                 await self.show(event)
-            return await stream.wait()
-
-    async def show_so_far(self, stream: AsyncStream) -> None:
-        """Print what an execution that runs has written by now, and wait for no more."""
-        with anyio.move_on_after(_REPLAY_S) as scope:
-            async with stream:
-                async for event in stream:
-                    await self.show(event)
-                    # Nothing says where the replay ends and the present begins; what was kept comes without a pause.
-                    scope.deadline = anyio.current_time() + _PAUSE_S
 
     async def show(self, event: Event) -> None:
         """Print an event."""

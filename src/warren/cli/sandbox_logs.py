@@ -99,8 +99,10 @@ async def _show(sandbox: AsyncSandbox, execution_id: str, as_json: bool) -> None
     if result.status == "running":
         from warren.cli.following import Follower
 
-        await Follower().show_so_far(sandbox.execution(execution_id).events())
-        print("warren: it is still running; --follow goes on until it ends", file=sys.stderr)
+        stream = sandbox.execution(execution_id).events(follow=False)
+        await Follower().show_all(stream)
+        if stream.result is None:
+            print("warren: it is still running; --follow goes on until it ends", file=sys.stderr)
         return
     await write_patiently(1, result.raw_stdout)
     await write_patiently(2, result.raw_stderr)

@@ -164,21 +164,24 @@ class Running:
         stdout, stderr = (self._output.get(kind) for kind in ("stdout", "stderr"))
         return b"" if stdout is None else stdout.kept(), b"" if stderr is None else stderr.kept()
 
-    async def events(self, after: int = 0) -> AsyncGenerator[Event, None]:
+    async def events(self, after: int = 0, *, follow: bool = True) -> AsyncGenerator[Event, None]:
         """Yield what it did after event `after`, live too; the result is the last. Leaving early releases nothing.
 
-        Whoever reads slowly misses output, and the next event says how much: nothing piles up here.
+        Whoever reads slowly misses output, and the next event says how much: nothing piles up here. Without `follow`
+        it ends with what had happened when it began.
         """
         seen = after
         with contextlib.suppress(SandboxLost, NotFound):
-            async with contextlib.aclosing(self.open_link.attach(self.execution.id, after)) as events:
+            link = self.open_link
+            async with contextlib.aclosing(link.attach(self.execution.id, after, follow=follow)) as events:
                 async for event in events:
                     seen = event.seq
                     # Whoever knows the result may ask for the record of it.
                     yield event if event.result is None else _with_hint(event, await self.wait())
                 return
-        for event in replay(await self.wait(), seen):
-            yield event
+        if follow or self.finished.is_set():
+            for event in replay(await self.wait(), seen):
+                yield event
 
 
 def _with_hint(event: Event, execution: Execution) -> Event:

@@ -139,14 +139,17 @@ class Executions:
         items = tuple(one if one.result is not None else unwritten.get(one.id, one) for one in page.items)
         return dataclasses.replace(page, items=items)
 
-    async def events(self, caller: Caller, sandbox_id: str, execution_id: str, after: int = 0) -> Following:
+    async def events(
+        self, caller: Caller, sandbox_id: str, execution_id: str, after: int = 0, *, follow: bool = True
+    ) -> Following:
         """Return the events after number `after`, live ones too: await this, iterate, and close it if you leave early.
 
         The result, always the last, holds the whole output; what ran without a follower has said nothing before it.
+        Without `follow` it ends with what has happened by now.
         Raises NotFound, and QuotaExceeded for a caller who follows too many.
         """
         running = await self._find(caller, sandbox_id, execution_id)
-        return self._followers.follow(caller.principal.owner, running.events(after))
+        return self._followers.follow(caller.principal.owner, running.events(after, follow=follow))
 
     async def write_stdin(self, caller: Caller, sandbox_id: str, execution_id: str, data: bytes) -> None:
         """Give a running execution input; waits while it has enough. Raises Conflict when its input is not open."""

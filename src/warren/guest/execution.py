@@ -57,13 +57,17 @@ USUAL: dict[str, Any] = {
 class Listener:
     """One attached stream and how far it has got."""
 
-    __slots__ = ("behind", "is_whole", "position", "seq", "stream")
+    __slots__ = ("behind", "is_whole", "last", "position", "seq", "stream")
 
-    def __init__(self, stream: Stream, seq: int, position: int, *, is_whole: bool = False) -> None:
+    def __init__(
+        self, stream: Stream, seq: int, position: int, *, last: int | None = None, is_whole: bool = False
+    ) -> None:
         self.stream = stream
         self.seq = seq
         self.position = position
         """Bytes of output it has got or missed so far."""
+        self.last = last
+        """The event after which it wants no more; None: the result."""
         self.is_whole = is_whole
         """Whether it waits for the end, to have everything in one answer."""
         self.behind = False
@@ -154,12 +158,13 @@ class Execution:
         self.request = self.request.without_content()
         self._emit({"kind": "result", "parts": [len(part) for part in parts]}, b"".join(parts), None)
 
-    def attach(self, stream: Stream, after: int = 0) -> None:
-        """Send every event after that one, then live ones, and answer the stream at the end."""
-        if self.finished and after >= self.seq:
+    def attach(self, stream: Stream, after: int = 0, *, follow: bool = True) -> None:
+        """Send every event after that one, then live ones if it is followed, and answer the stream at the end."""
+        if after >= self.seq and (self.finished or not follow):
             stream.reply()
             return
-        self._catch_up(self._listen(Listener(stream, after, self._position_after(after))))
+        last = None if follow else self.seq
+        self._catch_up(self._listen(Listener(stream, after, self._position_after(after), last=last)))
 
     def attach_whole(self, stream: Stream) -> None:
         """Answer the stream at the end, with everything; call it before anything has happened."""
@@ -218,7 +223,7 @@ class Execution:
             listener.position = event.start + len(event.payload)
         listener.seq = event.seq
         stream.event(header, event.payload)
-        if event.header["kind"] == "result":
+        if event.header["kind"] == "result" or (listener.last is not None and event.seq >= listener.last):
             self._listeners.remove(listener)
             stream.reply()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.guest import editor, files, kernel_table, scratch, terminal_table, tunnel
 from warren.guest.execution import Execution
-from warren.guest.parameters import Refused, get_env, get_limits, get_name, get_number
+from warren.guest.parameters import Refused, get_env, get_flag, get_limits, get_name, get_number
 from warren.guest.pipes import Stdin
 from warren.guest.request import parse_run
 from warren.guest.shell import ProcessRun
@@ -46,7 +46,8 @@ def _run(agent: Agent, stream: Stream, params: dict[str, Any], payload: bytes) -
 
 
 def _attach(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    agent.ledger.get(get_name(params, "exec")).attach(stream, get_number(params, "after", 0))
+    execution = agent.ledger.get(get_name(params, "exec"))
+    execution.attach(stream, get_number(params, "after", 0), follow=get_flag(params, "follow", default=True))
 
 
 def _ack(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:

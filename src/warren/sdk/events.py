@@ -104,6 +104,13 @@ class EventReader:
         """The number of the last event: a stream is resumed after it."""
         self.execution_id: str | None = None
         self.result: Result | None = None
+        self.is_caught_up = False
+        """Whether all has come that had happened, for whoever wants no more than that."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more will come."""
+        return self.is_caught_up or self.result is not None
 
     def read(self, raw: RawEvent) -> Event | None:
         """Read an event; None for one of no meaning here. Raises the error that ended the stream."""
@@ -131,6 +138,8 @@ class EventReader:
         if name == "result":
             self.result = build_result(body)
             return self.result
+        if name == "caught_up":
+            self.is_caught_up = True
         if name == "error":
             raise build_stream_error(body)
         return None

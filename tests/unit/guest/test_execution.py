@@ -64,6 +64,28 @@ def test_several_listeners_get_every_event(agent: RunningAgent, client: Client) 
     other.close()
 
 
+def test_who_does_not_follow_gets_what_there_is(agent: RunningAgent, client: Client) -> None:
+    os.mkfifo(os.path.join(agent.workspace, "latch"))
+    code = "head -c 6000000 /dev/zero; echo one; read < latch; echo two"
+    stream = client.start_run(code, kind="shell", exec="exe_so_far")
+    client.wait_for(stream, lambda reply: reply.output().endswith(b"one\n"))
+    so_far = client.wait(client.start("attach", exec="exe_so_far", follow=False))
+    nothing_new = client.wait(
+        client.start("attach", exec="exe_so_far", follow=False, after=so_far.events[-1][0]["seq"])
+    )
+    with open(os.path.join(agent.workspace, "latch"), "w") as latch:
+        latch.write("\n")
+    client.wait(stream)
+    all_of_it = client.wait(client.start("attach", exec="exe_so_far", follow=False))
+
+    assert {header["kind"] for header, _ in so_far.events} == {"stdout"}
+    assert (len(so_far.output()), so_far.output()[-4:]) == (6_000_004, b"one\n")
+    assert nothing_new.events == []
+    assert all_of_it.output() == so_far.output() + b"two\n"
+    assert all_of_it.result["exit_code"] == 0
+    assert client.call("attach", exec="exe_so_far", follow="no")["code"] == "invalid_request"
+
+
 def test_an_id_is_used_once(client: Client) -> None:
     client.run("true", kind="shell", exec="exe_once")
 

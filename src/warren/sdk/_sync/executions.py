@@ -32,8 +32,10 @@ class Stream:
     `with` to have that done when the block ends, and not some time later.
     """
 
-    def __init__(self, connection: Connection, sandbox_id: str, begin: Request, *, ends_with_us: bool) -> None:
-        self._follower = Follower(connection, sandbox_id, begin, ends_with_us=ends_with_us)
+    def __init__(
+        self, connection: Connection, sandbox_id: str, begin: Request, *, ends_with_us: bool, follow: bool = True
+    ) -> None:
+        self._follower = Follower(connection, sandbox_id, begin, ends_with_us=ends_with_us, follow=follow)
         self._events: Generator[Event, None, None] | None = None
 
     @property
@@ -85,11 +87,14 @@ class Follower:
     would be closed by the garbage collector, in any order.
     """
 
-    def __init__(self, connection: Connection, sandbox_id: str, begin: Request, *, ends_with_us: bool) -> None:
+    def __init__(
+        self, connection: Connection, sandbox_id: str, begin: Request, *, ends_with_us: bool, follow: bool
+    ) -> None:
         self._connection = connection
         self._sandbox_id = sandbox_id
         self._next = begin
         self._ends_with_us = ends_with_us
+        self._is_followed = follow
         self.reader = EventReader()
 
     @property
@@ -101,7 +106,7 @@ class Follower:
         """Yield every event. Raises Error."""
         reader, failures = self.reader, 0
         try:
-            while reader.result is None:
+            while not reader.is_done:
                 before = reader.seen
                 try:
                     with contextlib.closing(self._read()) as events:
@@ -113,7 +118,8 @@ class Follower:
                     if reader.execution_id is None or failures > self._connection.retries.most:
                         raise
                     sleep(min(_AGAIN_S * 2 ** (failures - 1), self._connection.retries.longest_s))
-                self._next = follow(self._sandbox_id, must_name(reader.execution_id), reader.seen)
+                named = must_name(reader.execution_id)
+                self._next = ask_for_events(self._sandbox_id, named, reader.seen, follow=self._is_followed)
         finally:
             if self._ends_with_us and reader.result is None and reader.execution_id is not None:
                 with shielded():
@@ -135,7 +141,7 @@ class Follower:
                         yield event
         if self.reader.execution_id is None:
             raise NotUnderstood("the service sent no events: see whether a proxy stands before it")
-        if self.reader.result is None:
+        if not self.reader.is_done:
             raise ServiceUnreachable("the stream of events ended before the execution did: follow it again")
 
 
@@ -153,10 +159,13 @@ class Execution:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r} in {self.sandbox_id!r})"
 
-    def events(self, *, after: int = 0) -> Stream:
-        """Replay its events after that number, then follow it. To stop following does not end it."""
-        begin = follow(self.sandbox_id, self.id, after)
-        return Stream(self._connection, self.sandbox_id, begin, ends_with_us=False)
+    def events(self, *, after: int = 0, follow: bool = True) -> Stream:
+        """Replay its events after that number, then follow it. To stop following does not end it.
+
+        With `follow=False` the stream ends with what has happened by now.
+        """
+        begin = ask_for_events(self.sandbox_id, self.id, after, follow=follow)
+        return Stream(self._connection, self.sandbox_id, begin, ends_with_us=False, follow=follow)
 
     def wait(self) -> Result:
         """Wait for its end. Raises Error."""
@@ -187,7 +196,7 @@ class Execution:
         self._connection.ask(api("POST", *self._parts, "kill", repeatable=True))
 
 
-def follow(sandbox_id: str, execution_id: str, after: int) -> Request:
+def ask_for_events(sandbox_id: str, execution_id: str, after: int, *, follow: bool) -> Request:
     """Build the request for the events of an execution after one that was seen."""
     return api(
         "GET",
@@ -196,7 +205,7 @@ def follow(sandbox_id: str, execution_id: str, after: int) -> Request:
         "executions",
         execution_id,
         "events",
-        params={"encoding": "base64"},
+        params={"encoding": "base64", "follow": None if follow else "false"},
         headers={"Accept": "text/event-stream", "Last-Event-ID": str(after)},
         read_timeout_s=QUIET_S,
     )

@@ -140,6 +140,23 @@ async def test_events_are_replayed_after_the_one_that_was_seen(sandbox: AsyncSan
     assert event.text + "".join(each.text for each in rest) == "".join(f"{number}\n" for number in range(40))
 
 
+async def test_what_has_happened_by_now_is_had_without_following(sandbox: AsyncSandbox) -> None:
+    execution = await sandbox.start(command="echo one; read line; echo two", stdin_open=True)
+    async with execution.events() as live:
+        async for event in live:
+            if isinstance(event, Output):
+                break
+    stream = execution.events(follow=False)
+    so_far = [event.text async for event in stream if isinstance(event, Output)]
+    still = stream.result
+    await execution.write("go\n", eof=True)
+    await execution.wait()
+    ended = execution.events(follow=False)
+
+    assert (so_far, still) == (["one\n"], None)
+    assert (await ended.wait()).stdout == "one\ntwo\n"
+
+
 async def test_input_is_written_while_it_runs(sandbox: AsyncSandbox) -> None:
     execution = await sandbox.start(command="read line; echo got $line; cat", stdin_open=True)
 

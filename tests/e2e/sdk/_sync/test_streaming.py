@@ -139,6 +139,23 @@ def test_events_are_replayed_after_the_one_that_was_seen(sandbox: Sandbox) -> No
     assert event.text + "".join(each.text for each in rest) == "".join(f"{number}\n" for number in range(40))
 
 
+def test_what_has_happened_by_now_is_had_without_following(sandbox: Sandbox) -> None:
+    execution = sandbox.start(command="echo one; read line; echo two", stdin_open=True)
+    with execution.events() as live:
+        for event in live:
+            if isinstance(event, Output):
+                break
+    stream = execution.events(follow=False)
+    so_far = [event.text for event in stream if isinstance(event, Output)]
+    still = stream.result
+    execution.write("go\n", eof=True)
+    execution.wait()
+    ended = execution.events(follow=False)
+
+    assert (so_far, still) == (["one\n"], None)
+    assert (ended.wait()).stdout == "one\ntwo\n"
+
+
 def test_input_is_written_while_it_runs(sandbox: Sandbox) -> None:
     execution = sandbox.start(command="read line; echo got $line; cat", stdin_open=True)
 

@@ -94,22 +94,26 @@ def _place(call: Call, event: Event) -> AbstractAsyncContextManager[None]:
     return _FREE if size <= LARGE else call.service.executions.results.one(call.caller.principal.owner)
 
 
-async def _follow(call: Call, execution: Execution, after: int, encoding: str) -> EventStream:
-    """Follow an execution that goes on without us."""
+async def _follow(call: Call, execution: Execution, after: int, encoding: str, *, follow: bool = True) -> EventStream:
+    """Follow an execution that goes on without us, or show what it has done by now."""
     held = contextlib.AsyncExitStack()
-    found = await call.service.executions.events(call.caller, execution.sandbox_id, execution.id, after)
+    executions = call.service.executions
+    found = await executions.events(call.caller, execution.sandbox_id, execution.id, after, follow=follow)
     events = await held.enter_async_context(contextlib.aclosing(found))
 
     async def write() -> AsyncGenerator[bytes, None]:
-        writer, known = EventWriter(encoding, after), execution
+        writer, known, is_complete = EventWriter(encoding, after), execution, False
         yield writer.start(known)
         async for event in events:
             if event.result is not None:
+                is_complete = True
                 ended = known.started_at + event.result.duration_ms / 1000
                 known = dataclasses.replace(known, result=event.result, finished_at=known.finished_at or ended)
             async with _place(call, event):
                 for written in writer.write(event, known):
                     yield written
+        if not follow and not is_complete:
+            yield writer.catch_up()
 
     return EventStream(write(), held, heartbeat_s=call.settings.serve.heartbeat_s)
 
@@ -132,7 +136,7 @@ async def follow_execution(call: Call) -> EventStream:
     query = call.query(schemas.FollowEvents)
     sandbox, wanted, after = sandbox_id(call), execution_id(call), _last_seen(call, query.after)
     execution = await call.service.executions.get(call.caller, sandbox, wanted)
-    return await _follow(call, execution, after, query.encoding)
+    return await _follow(call, execution, after, query.encoding, follow=query.follow)
 
 
 def _last_seen(call: Call, after: int) -> int:

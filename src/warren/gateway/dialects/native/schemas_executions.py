@@ -99,6 +99,9 @@ class FollowEvents(Encoded):
     after: int = Field(
         default=0, ge=0, le=1 << 53, description="Events after this number; the header `Last-Event-ID` wins."
     )
+    follow: bool = Field(
+        default=True, description="False: only what has happened by now; the last event is `caught_up`, or `result`."
+    )
 
 
 class WriteStdin(Query):
