@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -17,11 +18,27 @@ import pytest
 from e2e.story import Story, left_of, run
 from warren.core.link import Link
 from warren.domain import Handle, Storage
+from warren.engines import notes
 from warren.engines.local.engine import LocalEngine
-from warren.errors import InvalidRequest, SandboxLost
+from warren.errors import EngineUnavailable, InvalidRequest, SandboxLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+
+def keepers_of(folder: Path) -> list[int]:
+    """Return the ids of the keepers of a data folder, and of those that are about to be one."""
+    return [int(one.split()[1]) for one in left_of(folder) if "local.keeper" in one]
+
+
+async def kill_keepers(folder: Path) -> None:
+    """Kill each as soon as it is there."""
+    while True:
+        for pid in keepers_of(folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await anyio.sleep(0.01)
 
 
 def test_a_killed_keeper_is_followed_by_another_and_nothing_is_lost(tell: Any) -> None:
@@ -166,7 +183,7 @@ def test_a_keeper_of_another_version_hands_over_its_sandboxes(tell: Any) -> None
 def test_a_start_that_was_given_up_is_no_obstacle_to_the_next(tell: Any) -> None:
     async def story(s: Story) -> None:
         async def have_keepers(enough: Callable[[int], bool]) -> None:
-            while not enough(sum("local.keeper" in one for one in left_of(s.folder))):  # noqa: ASYNC110  (no event tells)
+            while not enough(len(keepers_of(s.folder))):  # noqa: ASYNC110  (no event tells)
                 await anyio.sleep(0.01)
 
         await s.engine.retire()
@@ -185,6 +202,48 @@ def test_a_start_that_was_given_up_is_no_obstacle_to_the_next(tell: Any) -> None
         await have_keepers(lambda count: count == 1)
 
         assert (await run(s.engine, handle, "print(1)")).stdout == b"1\n"
+
+    tell(story)
+
+
+def test_what_a_keeper_said_stays_when_another_is_started_and_is_not_taken_for_the_words_of_that_one(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        log = s.folder / "local" / "keeper.log"
+        log.write_bytes(b"long ago\n" + b"before\n" * notes.MAX_LOG + b"what the first said\n")
+        await s.engine._start()
+        assert log.read_bytes().endswith(b"before\nwhat the first said\n")
+        assert log.stat().st_size <= notes.MAX_LOG
+
+        await s.engine.retire()
+        lock = os.open(s.folder / "local" / "keeper.sock.lock", os.O_RDWR)
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(kill_keepers, s.folder)
+            with pytest.raises(EngineUnavailable, match="the keeper did not start: it said nothing in"):
+                await s.engine.open()
+            tasks.cancel_scope.cancel()
+        os.close(lock)
+
+    tell(story)
+
+
+def test_no_keeper_is_left_where_none_that_is_started_will_do(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        # What none says of itself, as one of another version would not.
+        demanding = LocalEngine(str(s.folder), debug="so so")  # type: ignore[arg-type]
+        with pytest.raises(EngineUnavailable, match="the keeper ends as soon as it has started"):
+            await demanding.open()
+
+        assert keepers_of(s.folder) == []
+
+    tell(story)
+
+
+def test_a_layer_that_is_named_twice_is_optional(tell: Any) -> None:
+    async def story(s: Story) -> None:
+        lax = LocalEngine(str(s.folder), optional_layers=["disk", "disk"])
+        await lax.open()
+        await lax.close()
 
     tell(story)
 

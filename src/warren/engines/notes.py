@@ -7,6 +7,7 @@ import json
 import os
 from typing import Any
 
+MAX_LOG = 1 << 20
 _TAIL = 4096
 
 
@@ -28,9 +29,23 @@ def save(path: str, value: dict[str, Any]) -> None:
     os.replace(f"{path}.new", path)
 
 
-def last_words(log_path: str) -> str:
-    """Return the last line of a log, which names what ended its writer."""
+def last_words(log_path: str, since: int = 0) -> str:
+    """Return the last line of a log, of what is behind the byte `since`: it names what ended its writer."""
     lines: list[str] = []
-    with contextlib.suppress(OSError), open(log_path, encoding="utf-8", errors="replace") as log:
-        lines = [line.strip() for line in log.read()[-_TAIL:].splitlines() if line.strip()]
+    with contextlib.suppress(OSError), open(log_path, "rb") as log:
+        log.seek(max(since, os.fstat(log.fileno()).st_size - _TAIL))
+        lines = [line.strip() for line in log.read(_TAIL).decode(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else f"it said nothing in {log_path}"
+
+
+def trim(log: int) -> int:
+    """Keep only the end of a log that has grown long, and return its size; whoever else appends to it goes on.
+
+    The descriptor is open for reading and appending.
+    """
+    size = os.fstat(log).st_size
+    if size <= MAX_LOG:
+        return size
+    _, _, end = os.pread(log, MAX_LOG // 2, size - MAX_LOG // 2).partition(b"\n")
+    os.ftruncate(log, 0)
+    return os.write(log, end)

@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import anyio
 import pytest
 
+from warren.engines import notes
 from warren.engines.local.client import KeeperClient
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _DEADLINE_S = 60
 _PROGRAM = """
 import asyncio, os, sys
+from warren.engines.local import keeper
 from warren.engines.local.keeper import Keeper
 from warren.engines.local.sandboxes import Sandboxes
 
@@ -37,6 +39,7 @@ async def rest(seconds):
 asyncio.sleep = rest
 
 class Slow(Sandboxes):
+    is_busy = False
     async def open(self):
         say("opens")
         if sys.argv[2] == "late":
@@ -48,6 +51,8 @@ class Slow(Sandboxes):
         sys.stdin.read()
         say("has closed")
 
+if sys.argv[2] == "impatient":
+    keeper.IDLE_S = 0.02
 asyncio.run(Keeper(Slow(sys.argv[1], optional_layers=frozenset())).serve(sys.argv[1] + "/keeper.sock"))
 """
 
@@ -82,9 +87,9 @@ class Folder:
         self._folder = folder
         self._started = started
 
-    def start(self, name: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, stderr: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", _PROGRAM, str(self._folder), name, str(self.said)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
         self._started.enter_context(process)
         self._started.callback(process.kill)
         return process
@@ -128,3 +133,16 @@ def test_a_keeper_leaves_when_another_serves_that_was_started_before(folder: Fol
     assert folder.said.read_text().splitlines() == ["late opens", "second waits"]
     anyio.run(_retire, folder.socket)
     late.communicate(timeout=_DEADLINE_S)
+
+
+def test_a_keeper_that_nobody_uses_ends_by_itself_and_its_log_stays_short(folder: Folder, tmp_path: Path) -> None:
+    with open(tmp_path / "log", "a+b") as log:
+        log.write(b"before\n" * notes.MAX_LOG)
+        log.flush()
+        impatient = folder.start("impatient", log)
+        impatient.communicate(timeout=_DEADLINE_S)
+
+    assert impatient.returncode == 0
+    assert folder.said.read_text().splitlines()[-1] == "impatient has closed"
+    assert not _listens(folder.socket)
+    assert 0 < (tmp_path / "log").stat().st_size <= notes.MAX_LOG

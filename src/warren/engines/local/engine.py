@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _START_TIMEOUT_S = 60.0
 _TRIES = 4
-"""Keepers that are looked for: the one that is found or started may be one that somebody else retires just then."""
+"""Keepers that are started: the one that is found or started may be one that somebody else retires just then."""
 
 
 class LocalEngine:
@@ -37,7 +37,7 @@ class LocalEngine:
 
     def __init__(self, data_dir: str, *, optional_layers: Iterable[str] = (), debug: bool = False) -> None:
         self._folder = os.path.join(os.path.abspath(data_dir), "local")
-        self._config: dict[str, Any] = {"optional_layers": sorted(optional_layers), "debug": debug}
+        self._config: dict[str, Any] = {"optional_layers": sorted(set(optional_layers)), "debug": debug}
         self._client: KeeperClient | None = None
         self._opening = asyncio.Lock()
 
@@ -163,19 +163,25 @@ class LocalEngine:
             raise EngineUnavailable(f"the data folder {self._folder} cannot be made: {error.strerror}") from error
         version = await asyncio.to_thread(snapshot.compute_digest)
         with await _locked(os.path.join(self._folder, "keeper.lock")):
-            for _ in range(_TRIES):
+            said_before = 0
+            for have_started in range(_TRIES + 1):
                 with contextlib.suppress(OSError):
                     client = await KeeperClient.connect(self._socket)
                     # A keeper that was allowed to do without a layer must not serve whoever insists on it.
                     if client.hello.get("version") == version and client.hello.get("config") == self._config:
                         return client
                     await _retire(client)
-                await self._start()
-        raise EngineUnavailable(f"the keeper ends as soon as it has started: {notes.last_words(self._log)}")
+                # One that is started is looked for, also the last: none is left that nobody uses.
+                if have_started < _TRIES:
+                    said_before = await self._start()
+        last_words = notes.last_words(self._log, said_before)
+        raise EngineUnavailable(f"the keeper ends as soon as it has started: {last_words}")
 
-    async def _start(self) -> None:
-        """Start a keeper, and wait until it serves, or finds that another does."""
-        with open(self._log, "wb") as log:
+    async def _start(self) -> int:
+        """Start a keeper, and wait until it serves, or finds that another does; returns where its words begin."""
+        # Appended to: the one that serves may be writing to it.
+        with open(self._log, "a+b") as log:
+            said_before = notes.trim(log.fileno())
             process = subprocess.Popen(  # noqa: ASYNC220  (the keeper leaves this process at once and outlives us)
                 [sys.executable, "-I", "-m", "warren.engines.local.keeper", self._folder],
                 stdin=subprocess.PIPE,
@@ -188,9 +194,10 @@ class LocalEngine:
         try:
             answer = json.loads(said)
         except ValueError:
-            raise EngineUnavailable(f"the keeper did not start: {notes.last_words(self._log)}") from None
+            raise EngineUnavailable(f"the keeper did not start: {notes.last_words(self._log, said_before)}") from None
         if answer["error"] is not None:
             raise (by_code(answer["error"]["code"]) or StartFailed)(answer["error"]["message"])
+        return said_before
 
 
 async def _retire(client: KeeperClient) -> None:

@@ -16,7 +16,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from warren.engines import unix_sockets
+from warren.engines import notes, unix_sockets
 from warren.engines.local.sandboxes import Sandboxes
 from warren.errors import Error, InvalidRequest
 from warren.guest.wire import CHUNK, Decoder, ProtocolError, encode
@@ -111,6 +111,8 @@ class Keeper:
         idle = 0.0
         while idle < IDLE_S:
             await asyncio.sleep(IDLE_S / 20)
+            with contextlib.suppress(OSError):
+                notes.trim(2)
             busy = self._writers or self._sandboxes.is_busy
             idle = 0.0 if busy else idle + IDLE_S / 20
         self._ended.set()
