@@ -26,6 +26,18 @@ SANDBOX: dict[str, Any] = {
     **dict.fromkeys(("created_at", "last_activity_at", "changed_at"), "2026-01-01T00:00:00.000+00:00"),
 }
 
+RENDER: dict[str, Any] = {
+    "id": "rnd_00000000",
+    "status": "running",
+    "version": "v2",
+    "name": "deck",
+    "slides": 0,
+    "degraded": [],
+    **dict.fromkeys(("reason", "error", "finished_at")),
+    "owner": {"tenant": "default", "subject": "ann"},
+    **dict.fromkeys(("created_at", "expires_at"), "2026-01-01T00:00:00.000+00:00"),
+}
+
 
 class Answer(NamedTuple):
     """What to answer; the status 0 is to hang up."""

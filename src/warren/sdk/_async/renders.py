@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from warren.errors import RenderFailed
+from warren.errors import Overloaded, RenderFailed
 from warren.sdk.address import encode
-from warren.sdk.events import EventParser
-from warren.sdk.failures import build_stream_error
-from warren.sdk.io_async import in_thread
+from warren.sdk.events import QUIET_S, EventParser
+from warren.sdk.failures import ServiceUnreachable, build_stream_error
+from warren.sdk.io_async import in_thread, sleep
 from warren.sdk.options import assets_of
 from warren.sdk.request import api
 from warren.sdk.values import build
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from warren.sdk._async.connection import AsyncConnection
     from warren.sdk.content import Uploadable
+
+_AGAIN_S = 0.2
 
 
 class AsyncRenders:
@@ -74,8 +76,22 @@ class AsyncRenders:
         return tuple(build(RenderInfo, each) for each in found["items"])
 
     async def wait(self, render_id: str, *, progress: Callable[[RenderStep], object] | None = None) -> RenderInfo:
-        """Wait until one is done, or has failed, and tell how far it is. Raises NotFound and other Errors."""
-        request = api("GET", "renders", encode(render_id), "events", read_timeout_s=None)
+        """Wait until one is done, or has failed, and tell how far it is. Raises NotFound and other Errors.
+
+        A broken connection is resumed; what `progress` was told it may be told again then.
+        """
+        retries, failures = self._connection.retries, 0
+        while True:
+            try:
+                return await self._follow(render_id, progress)
+            except (ServiceUnreachable, Overloaded):
+                failures += 1
+                if failures > retries.most:
+                    raise
+                await sleep(min(_AGAIN_S * 2 ** (failures - 1), retries.longest_s))
+
+    async def _follow(self, render_id: str, progress: Callable[[RenderStep], object] | None) -> RenderInfo:
+        request = api("GET", "renders", encode(render_id), "events", read_timeout_s=QUIET_S)
         parser = EventParser()
         async with self._connection.open(request) as answer:
             async for piece in answer.aiter_bytes():
@@ -84,7 +100,10 @@ class AsyncRenders:
                         raise build_stream_error(json.loads(event.data))
                     if event.name == "progress" and progress is not None:
                         progress(build(RenderStep, json.loads(event.data)))
-        return await self.get(render_id)
+        info = await self.get(render_id)
+        if info.finished_at is None:
+            raise ServiceUnreachable("the stream of events ended before the render did: wait for it again")
+        return info
 
     async def result(self, render_id: str) -> bytes:
         """Read the archive that one made. Raises Conflict while it is not done, RenderFailed and other Errors."""

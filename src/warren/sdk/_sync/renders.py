@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from warren.errors import RenderFailed
+from warren.errors import Overloaded, RenderFailed
 from warren.sdk.address import encode
-from warren.sdk.events import EventParser
-from warren.sdk.failures import build_stream_error
-from warren.sdk.io_sync import in_thread
+from warren.sdk.events import QUIET_S, EventParser
+from warren.sdk.failures import ServiceUnreachable, build_stream_error
+from warren.sdk.io_sync import in_thread, sleep
 from warren.sdk.options import assets_of
 from warren.sdk.request import api
 from warren.sdk.values import build
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from warren.sdk._sync.connection import Connection
     from warren.sdk.content import Uploadable
+
+_AGAIN_S = 0.2
 
 
 class Renders:
@@ -75,8 +77,22 @@ class Renders:
         return tuple(build(RenderInfo, each) for each in found["items"])
 
     def wait(self, render_id: str, *, progress: Callable[[RenderStep], object] | None = None) -> RenderInfo:
-        """Wait until one is done, or has failed, and tell how far it is. Raises NotFound and other Errors."""
-        request = api("GET", "renders", encode(render_id), "events", read_timeout_s=None)
+        """Wait until one is done, or has failed, and tell how far it is. Raises NotFound and other Errors.
+
+        A broken connection is resumed; what `progress` was told it may be told again then.
+        """
+        retries, failures = self._connection.retries, 0
+        while True:
+            try:
+                return self._follow(render_id, progress)
+            except (ServiceUnreachable, Overloaded):
+                failures += 1
+                if failures > retries.most:
+                    raise
+                sleep(min(_AGAIN_S * 2 ** (failures - 1), retries.longest_s))
+
+    def _follow(self, render_id: str, progress: Callable[[RenderStep], object] | None) -> RenderInfo:
+        request = api("GET", "renders", encode(render_id), "events", read_timeout_s=QUIET_S)
         parser = EventParser()
         with self._connection.open(request) as answer:
             for piece in answer.iter_bytes():
@@ -85,7 +101,10 @@ class Renders:
                         raise build_stream_error(json.loads(event.data))
                     if event.name == "progress" and progress is not None:
                         progress(build(RenderStep, json.loads(event.data)))
-        return self.get(render_id)
+        info = self.get(render_id)
+        if info.finished_at is None:
+            raise ServiceUnreachable("the stream of events ended before the render did: wait for it again")
+        return info
 
     def result(self, render_id: str) -> bytes:
         """Read the archive that one made. Raises Conflict while it is not done, RenderFailed and other Errors."""

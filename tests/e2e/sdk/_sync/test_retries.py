@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import warren
-from e2e.sdk.scripted import HANG_UP, SANDBOX, Answer, ScriptedServer, problem
+from e2e.sdk.scripted import HANG_UP, RENDER, SANDBOX, Answer, ScriptedServer, problem
 from warren import Client, Retries
 
 if TYPE_CHECKING:
@@ -121,3 +121,20 @@ def test_what_is_no_service_is_told() -> None:
                 client.images()
             with pytest.raises(warren.NotUnderstood, match="no Warren service"):
                 client.images()
+
+
+def test_a_render_is_waited_for_over_a_stream_that_ends_too_early() -> None:
+    done = {**RENDER, "status": "done", "finished_at": "2026-01-01T00:00:01.000+00:00"}
+    answers = (Answer(200), Answer(200, RENDER), Answer(200), Answer(200, done))
+    with ScriptedServer(*answers) as server:
+        with Client(server.url, retries=QUICK) as client:
+            assert (client.renders.wait("rnd_00000000")).status == "done"
+
+    assert [asked.path.rpartition("/")[2] for asked in server.asked] == ["events", "rnd_00000000"] * 2
+
+
+def test_a_render_that_nobody_tells_of_is_not_waited_for_without_end() -> None:
+    with ScriptedServer(*[Answer(200), Answer(200, RENDER)] * 3) as server:
+        with Client(server.url, retries=QUICK) as client:
+            with pytest.raises(warren.ServiceUnreachable, match="ended before the render did"):
+                client.renders.wait("rnd_00000000")
