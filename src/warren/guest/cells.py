@@ -86,7 +86,7 @@ class CellRun(Run):
 
     def _end(self, ending: Ending, cpu_ms: float) -> None:
         if self.pipes is not None:
-            self.pipes.finish(self.agent.leftovers)
+            self.pipes.finish()
         elif self.execution.stdin is not None:
             self.execution.stdin.close()
         news = self._kernel.take_news()

@@ -51,7 +51,8 @@ USUAL: dict[str, Any] = {
     "hint": None,
     "notes": [],
 }
-"""What most results say, and what one therefore leaves out: a gateway reads only what is there."""
+"""What most results say, and what a whole answer leaves out. Only that: an older gateway, which does not know of whole
+answers, does not know what is meant where something is missing."""
 
 
 class Listener:
@@ -151,7 +152,9 @@ class Execution:
             **fields,
             "notes": [*self.notes, *fields.get("notes", ())][:32],
         }
-        parts = [_result_json(_leave_out_usual(body)), stdout.kept(), stderr.kept()]
+        if self.request.whole:
+            body = _leave_out_usual(body)
+        parts = [_result_json(body), stdout.kept(), stderr.kept()]
         self.finished = True
         self.output.clear()
         # It may be kept for long, and nobody asks for what it ran.
@@ -208,8 +211,7 @@ class Execution:
 
     def _send(self, listener: Listener, event: Event) -> None:
         if listener.is_whole:
-            if event.header["kind"] == "result":
-                self._answer_whole(listener, event)
+            self._send_whole(listener, event)
             return
         stream = listener.stream
         if stream.connection.backlog >= BUSY_BACKLOG:
@@ -227,19 +229,22 @@ class Execution:
             self._listeners.remove(listener)
             stream.reply()
 
-    def _answer_whole(self, listener: Listener, result: Event) -> None:
+    def _send_whole(self, listener: Listener, event: Event) -> None:
         """Put everything into the answer; where that would be too large, it comes event by event after all."""
         stream = listener.stream
+        # As soon as it is: of more than what is kept, the oldest is dropped once it has been sent.
         if self.kept_bytes > CHUNK or stream.connection.backlog >= BUSY_BACKLOG:
             listener.is_whole = False
             self._catch_up(listener)
             return
+        if event.header["kind"] != "result":
+            return
         self._listeners.remove(listener)
-        header, payload = {"seq": result.seq, **result.header}, result.payload
+        header, payload = {"seq": event.seq, **event.header}, event.payload
         if shown := self._events[:-1]:
-            header["displays"] = [event.header["display"] for event in shown]
-            header["parts"] = [*header["parts"], *(len(event.payload) for event in shown)]
-            payload = b"".join((payload, *(event.payload for event in shown)))
+            header["displays"] = [one.header["display"] for one in shown]
+            header["parts"] = [*header["parts"], *(len(one.payload) for one in shown)]
+            payload = b"".join((payload, *(one.payload for one in shown)))
         stream.reply(header, payload)
 
     def _catch_up(self, listener: Listener) -> None:

@@ -103,6 +103,8 @@ class CellLoop:
         execution = header.get("exec")
         fds = self._control.take_fds(3)
         if len(fds) < 3:
+            for fd in fds:
+                os.close(fd)
             message = "the kernel has no free descriptor left for input and output: close files, or roll back"
             outcome = Outcome("error", 1, {"name": "OSError", "value": message, "traceback": message})
         else:
@@ -117,7 +119,7 @@ class CellLoop:
             stdio.flush()
         done = {"t": "done", "exec": execution, "status": outcome.status, "error": outcome.error}
         self._control.send({**done, "exit_code": outcome.exit_code})
-        # Afterwards: all that was written is in the pipes, and the agent does not wait for them to be let go of.
+        # Afterwards: all that the cell wrote is in its pipes, and the agent does not wait for them to be let go of.
         stdio.detach()
         if header.get("checkpoint"):
             self._copy(header)

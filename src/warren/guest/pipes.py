@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import termios
 from collections import deque
@@ -12,13 +13,13 @@ from warren.guest.loop import READ, Loop
 from warren.guest.pump import Inflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from warren.guest.streams import Stream
 
 READ_SIZE = 64 << 10
 MAX_LEFTOVERS = 64
-"""Pipes of ended executions that are still drained for the processes they left running."""
+"""Pipes of ended executions that are still drained for the processes they left running; the newest come on top."""
 
 
 class Leftovers:
@@ -28,14 +29,17 @@ class Leftovers:
         self._loop = loop
         self._fds: dict[int, None] = {}
 
-    def add(self, fd: int) -> None:
-        """Take over a pipe's reading end; with too many, the oldest is closed."""
-        self._fds[fd] = None
-        self._loop.watch(fd, READ, lambda _events: self._discard(fd))
-        if len(self._fds) > MAX_LEFTOVERS:
+    def add(self, fds: Collection[int]) -> None:
+        """Take over the reading ends of an execution; where there are too many already, the oldest are closed."""
+        # Already: a cell that leaves nothing running may be here too, until its kernel lets go of the other ends, and
+        # no program is to lose its output to that.
+        while len(self._fds) > MAX_LEFTOVERS:
             self._close(next(iter(self._fds)))
+        for fd in fds:
+            self._fds[fd] = None
+            self._loop.watch(fd, READ, functools.partial(self._discard, fd))
 
-    def _discard(self, fd: int) -> None:
+    def _discard(self, fd: int, _events: int) -> None:
         try:
             if os.read(fd, READ_SIZE):
                 return
@@ -147,30 +151,23 @@ class Pipes:
                 waiting -= len(data)
                 self._sink(kind, data)
 
-    def finish(self, leftovers: Leftovers) -> None:
-        """Read what is there and let go: later output, of processes left running, is nobody's."""
+    def finish(self) -> None:
+        """Read what is there: later output, of processes left running, is nobody's. `let_go` must follow."""
         self.drain()
         self._sink = _nobody
         self._close_stdin()
-        # Not now: the result goes out first, and meanwhile the program lets go of its ends.
-        self._loop.call_soon(lambda: self._let_go(leftovers))
 
-    def _let_go(self, leftovers: Leftovers) -> None:
-        for fd in self._kinds:
-            # Mostly nobody holds the other end any more.
-            if _is_at_end(fd):
-                self._loop.unwatch(fd)
-                os.close(fd)
-            else:
-                leftovers.add(fd)
+    def let_go(self, leftovers: Leftovers) -> None:
+        """Close the pipes, or leave them to be drained where somebody still holds the other end: mostly nobody does."""
+        for fd in [fd for fd in self._kinds if _is_at_end(fd)]:
+            self._close(fd)
+        leftovers.add(self._kinds)
         self._kinds.clear()
 
     def abandon(self) -> None:
         """Let go of everything at once: nothing was started."""
-        for fd in self._kinds:
-            self._loop.unwatch(fd)
-            os.close(fd)
-        self._kinds.clear()
+        for fd in list(self._kinds):
+            self._close(fd)
         self._close_stdin()
 
     def _resume(self) -> None:
@@ -200,11 +197,14 @@ class Pipes:
                     for waiting in self._kinds:
                         self._loop.unwatch(waiting)
             elif fd in self._kinds:
-                del self._kinds[fd]
-                self._loop.unwatch(fd)
-                os.close(fd)
+                self._close(fd)
 
         return read
+
+    def _close(self, fd: int) -> None:
+        del self._kinds[fd]
+        self._loop.unwatch(fd)
+        os.close(fd)
 
 
 def _nobody(_kind: str, _data: bytes) -> None:

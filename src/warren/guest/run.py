@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,9 @@ class Run:
             }
         )
         self.agent.finished(self.execution)
+        if self.pipes is not None:
+            # Behind the answer, which is on its way: meanwhile the program lets go of its ends.
+            self.agent.loop.call_soon(functools.partial(self.pipes.let_go, self.agent.leftovers))
 
     def _ended_well(self, ending: Ending) -> bool:
         return (

@@ -173,7 +173,7 @@ class ProcessRun(Run):
             self.agent.end_later(self.execution.id)
         self._pid = None
         self._remove_made()
-        self.pipes.finish(self.agent.leftovers)
+        self.pipes.finish()
         if status:
             self.free_memory()
         ending = Ending(exit_code=processes.exit_code(status), error=self._read_claim())

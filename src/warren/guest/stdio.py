@@ -26,8 +26,7 @@ def attach(fds: Sequence[int]) -> None:
 
 
 def detach() -> None:
-    """Flush, then point 0, 1 and 2 at nothing, so that the pipes of a finished cell are held by nobody here."""
-    flush()
+    """Point 0, 1 and 2 at nothing, so that the pipes of a finished cell, flushed before, are held by nobody here."""
     try:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for target in range(3):
@@ -37,7 +36,7 @@ def detach() -> None:
             os.close(null)
     except OSError:
         pass  # No descriptor is free: then the pipes stay until the next cell brings others.
-    # What could not be written (descriptor 1 was closed, its reader gone) must not turn up in the next cell.
+    # What could not be written (descriptor 1 was closed, its reader gone), or came after, must not turn up in the next.
     flush()
 
 

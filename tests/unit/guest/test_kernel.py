@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from unit.guest.agent_client import until
+
 if TYPE_CHECKING:
     from unit.guest.nest import Kernel, Nest, Pipes
 
@@ -284,6 +286,16 @@ def test_a_cell_that_uses_up_all_descriptors_does_not_stop_the_next(kernel: Kern
     assert "Too many open files" in first.error["value"]
     assert second.texts == ["True"]
     assert second.copy is not None
+
+
+def test_a_cell_that_too_few_descriptors_are_left_for_takes_none_of_them(kernel: Kernel) -> None:
+    # 0 to 3 are its own: two of the three that come with the next cell still fit.
+    kernel.run("import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))")
+    refused = kernel.run("1")
+
+    assert refused.error is not None
+    assert "no free descriptor" in refused.error["value"]
+    until(lambda: sorted(os.listdir(f"/proc/{kernel.pid}/fd")) == ["0", "1", "2", "3"])
 
 
 def test_a_child_that_user_code_forks_does_not_speak_for_the_kernel(kernel: Kernel) -> None:
