@@ -4,6 +4,7 @@
 
 A busy machine does the same, seldom and with whom it likes. Some tests of the clock fail here for good reasons; any
 other that does has found a race, in itself or in the product. The same seed is not the same run: the others go on.
+Who ends this ends the tests, with the same signal, and hears how they ended: nothing stays stopped.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ import ctypes
 import os
 import random
 import signal
-import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _SET_CHILD_SUBREAPER = 36
 _SHORTEST_S = 0.05
 _GAP_S = (0.02, 0.1)
+_ENDS = {signal.SIGINT, signal.SIGTERM}
+# Under nohup the end of a terminal is not ours.
+_ENDS |= {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL else set()
 
 
 def main() -> int:
@@ -36,30 +38,47 @@ def main() -> int:
     print(f"seed {asked.seed}", flush=True)
     # Whoever leaves its parent, as keepers do, stays ours: so we stop nobody else's.
     ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    tests = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "--numprocesses", "3", "--dist", "loadfile", *(arguments or ["tests"])]
-    )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return _pause_until_end(tests.pid, random.Random(asked.seed), asked.longest)
-    except KeyboardInterrupt:
-        tests.terminate()
-        return 130
+    # WHY blocked, and no handlers: nothing can come between stopping a process and having it go on.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    return _pause_until_end(_start_tests(arguments or ["tests"]), random.Random(asked.seed), asked.longest)
+
+
+def _start_tests(arguments: list[str]) -> int:
+    pytest = [sys.executable, "-m", "pytest", "--numprocesses", "3", "--dist", "loadfile", *arguments]
+    # A group of its own: what a terminal sends to all of one comes to them once, from us.
+    return os.posix_spawn(sys.executable, pytest, os.environ, setpgroup=0, setsigmask=(), setsigdef=_ENDS)
 
 
 def _pause_until_end(tests: int, chance: random.Random, longest_s: float) -> int:
     switches: dict[int, int] = {}
-    while True:
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] == tests:
-                    return os.waitstatus_to_exitcode(ended[1])
-        before, switches = switches, _count_switches(_descendants())
+    is_ending = False
+    while (code := _reap(tests)) is None:
+        before, switches = switches, _count_switches(() if is_ending else _descendants())
         busy = [pid for pid, count in switches.items() if before.get(pid) != count]
+        received = None
         for pid in chance.sample(busy, k=min(len(busy), 1)):
             with _stopped(pid):
-                time.sleep(chance.uniform(_SHORTEST_S, longest_s))
-        time.sleep(chance.uniform(*_GAP_S))
+                received = _rest(chance.uniform(_SHORTEST_S, longest_s))
+        received = received or _rest(chance.uniform(*_GAP_S))
+        if received is not None:
+            is_ending = True
+            os.killpg(tests, received)
+    return code
+
+
+def _reap(tests: int) -> int | None:
+    """Take in whoever has ended; returns the exit code of the tests once they have, as a shell would."""
+    while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+        if ended[0] == tests:
+            code = os.waitstatus_to_exitcode(ended[1])
+            return 128 - code if code < 0 else code
+    return None
+
+
+def _rest(seconds: float) -> int | None:
+    """Wait, unless somebody wants us to end: returns the signal then."""
+    received = signal.sigtimedwait(_ENDS, seconds)
+    return None if received is None else received.si_signo
 
 
 @contextlib.contextmanager
@@ -87,7 +106,7 @@ def _descendants() -> list[int]:
     return found
 
 
-def _count_switches(pids: list[int]) -> dict[int, int]:
+def _count_switches(pids: Iterable[int]) -> dict[int, int]:
     """Count how often each has begun to run: who has since the last time is doing something."""
     found = {}
     for pid in pids:
