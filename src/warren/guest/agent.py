@@ -26,9 +26,9 @@ import warren
 from warren.guest import forking, kernel, nursery, processes
 from warren.guest.changes import Changes
 from warren.guest.documents import Undo
-from warren.guest.execution import Ledger
 from warren.guest.facts import Facts
 from warren.guest.kernel_table import Kernels
+from warren.guest.ledger import Ledger
 from warren.guest.loop import READ, Loop
 from warren.guest.ops import OPERATIONS
 from warren.guest.parameters import Refused
