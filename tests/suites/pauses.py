@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import os
 import random
+import select
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 _SET_CHILD_SUBREAPER = 36
 _SHORTEST_S = 0.05
 _GAP_S = (0.02, 0.1)
-_ENDS = {signal.SIGINT, signal.SIGTERM}
-# Under nohup the end of a terminal is not ours.
-_ENDS |= {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL else set()
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
@@ -38,18 +37,29 @@ def main() -> int:
     print(f"seed {asked.seed}", flush=True)
     # Whoever leaves its parent, as keepers do, stays ours: so we stop nobody else's.
     ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # WHY blocked, and no handlers: nothing can come between stopping a process and having it go on.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
-    return _pause_until_end(_start_tests(arguments or ["tests"]), random.Random(asked.seed), asked.longest)
+    signals = _take_signals()
+    return _pause_until_end(_start_tests(arguments or ["tests"]), signals, random.Random(asked.seed), asked.longest)
+
+
+def _take_signals() -> int:
+    """Have signals that would end us come as bytes instead, so that none comes between stopping and going on."""
+    signals, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told)
+    for number in _ENDS:
+        # Under nohup the end of a terminal is not ours.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda _number, _frame: None)
+    return signals
 
 
 def _start_tests(arguments: list[str]) -> int:
     pytest = [sys.executable, "-m", "pytest", "--numprocesses", "3", "--dist", "loadfile", *arguments]
     # A group of its own: what a terminal sends to all of one comes to them once, from us.
-    return os.posix_spawn(sys.executable, pytest, os.environ, setpgroup=0, setsigmask=(), setsigdef=_ENDS)
+    return os.posix_spawn(sys.executable, pytest, os.environ, setpgroup=0)
 
 
-def _pause_until_end(tests: int, chance: random.Random, longest_s: float) -> int:
+def _pause_until_end(tests: int, signals: int, chance: random.Random, longest_s: float) -> int:
     switches: dict[int, int] = {}
     is_ending = False
     while (code := _reap(tests)) is None:
@@ -58,8 +68,8 @@ def _pause_until_end(tests: int, chance: random.Random, longest_s: float) -> int
         received = None
         for pid in chance.sample(busy, k=min(len(busy), 1)):
             with _stopped(pid):
-                received = _rest(chance.uniform(_SHORTEST_S, longest_s))
-        received = received or _rest(chance.uniform(*_GAP_S))
+                received = _rest(signals, chance.uniform(_SHORTEST_S, longest_s))
+        received = received or _rest(signals, chance.uniform(*_GAP_S))
         if received is not None:
             is_ending = True
             os.killpg(tests, received)
@@ -75,10 +85,9 @@ def _reap(tests: int) -> int | None:
     return None
 
 
-def _rest(seconds: float) -> int | None:
+def _rest(signals: int, seconds: float) -> int | None:
     """Wait, unless somebody wants us to end: returns the signal then."""
-    received = signal.sigtimedwait(_ENDS, seconds)
-    return None if received is None else received.si_signo
+    return os.read(signals, 1)[0] if select.select([signals], [], [], seconds)[0] else None
 
 
 @contextlib.contextmanager
