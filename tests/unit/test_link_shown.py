@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from unit.test_link_liars import Liar, lie, request, result_frame
-from warren.core.link_events import MAX_SHOWN
+from unit.test_link_liars import Liar, answered, lie, request, result_frame
+from warren.errors import SandboxLost
 
 if TYPE_CHECKING:
     from warren.core.link import Link
     from warren.domain import ExecResult
 
+# Small on the wire, and large as Python's objects.
 LISTS = b'{"data": {}, "metadata": {"m": [%s[]]}}' % (b"[]," * 10_000)
 NAMES = b'{"data": {%s"m": ""}}' % b"".join(b'"%d": "",' % number for number in range(10_000))
 
@@ -21,8 +23,6 @@ NAMES = b'{"data": {%s"m": ""}}' % b"".join(b'"%d": "",' % number for number in 
 @pytest.mark.parametrize(
     ("payload", "most"),
     [
-        (b'{"data": {"text/plain": "%s"}}' % bytes(1 << 20).replace(b"\0", b"x"), MAX_SHOWN >> 20),
-        # Small on the wire, and large as Python's objects.
         (LISTS, 30),
         (NAMES, 10),
     ],
@@ -63,13 +63,40 @@ def test_what_an_agent_may_send_is_held() -> None:
             tasks.start_soon(run)
             sent, _ = await liar.receive()
             header = {"t": "event", "id": sent["id"], "seq": 1, "kind": "display", "display": "display"}
-            for _ in range(4):
+            for _ in range(3):
                 await liar.send(header, b'{"data": {"text/plain": "%s"}}' % (b"x" * ((4 << 20) - 64)))
             for _ in range(10_000):
                 await liar.send(header, b'{"data": {"text/plain": "1"}, "metadata": {}}')
             header, content = result_frame(asked.id)
             await liar.send({"id": sent["id"], **header, "seq": 2}, content)
-        assert len(results[0].displays) == 10_004
+        assert len(results[0].displays) == 10_003
         assert results[0].notes == ()
+
+    lie(story)
+
+
+def test_an_agent_that_displays_for_ever_is_broken_off() -> None:
+    async def story(link: Link, liar: Liar) -> None:
+        async def show() -> None:
+            sent, _ = await liar.receive()
+            header = {"t": "event", "id": sent["id"], "seq": 1, "kind": "display", "display": "display"}
+            with contextlib.suppress(SandboxLost):
+                while link.lost is None:
+                    await liar.send(header, b'{"data": {"text/plain": "%s"}}' % (b"x" * (1 << 20)))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(show)
+            with pytest.raises(SandboxLost, match="displayed"):
+                await link.run(request("1", stream=False))
+        assert link.broke_protocol
+
+    lie(story)
+
+
+def test_a_result_of_any_length_is_not_read() -> None:
+    async def story(link: Link, liar: Liar) -> None:
+        outcome = await answered(link, liar, lambda exec_id: result_frame(exec_id, hint="x" * (1 << 20)))
+        assert isinstance(outcome, SandboxLost)
+        assert link.broke_protocol
 
     lie(story)

@@ -19,6 +19,7 @@ from warren.core.link_values import (
     parse_object,
 )
 from warren.domain import Cause, Display, Event, ExecResult, State
+from warren.guest.execution import MAX_DISPLAY_BYTES
 from warren.guest.wire import EVENT_COST, Header, ProtocolError
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_SHOWN = 24 << 20
-"""Held of what an execution displays: more than what an agent sends of it, unless it lies or it is very many."""
+"""Held of what an execution displays: more than what an agent sends of it, unless they are very many or not text."""
+_MAX_BODY = 1 << 20
 _KINDS = ("stdout", "stderr", "display", "result")
 _DISPLAYS = ("result", "display")
 _CAUSES: dict[str, Cause] = {one.value: one for one in Cause}
@@ -37,15 +39,19 @@ _STATES: dict[str, State] = {one.value: one for one in State}
 
 
 class Shown:
-    """What an execution has displayed so far, for its result; bounded, since it may go on displaying for ever."""
+    """What an execution has displayed so far, for its result; bounded, as bytes and as what Python makes of them."""
 
     def __init__(self) -> None:
         self.kept: list[Display] = []
         self.missed = 0
+        self._bytes = 0
         self._room = MAX_SHOWN
 
     def add(self, payload: bytes, kind: object) -> Display:
         """Read one more, and keep it where there is room."""
+        self._bytes += len(payload)
+        if self._bytes > MAX_DISPLAY_BYTES:
+            raise ProtocolError("more was displayed than an execution may display")
         display = _parse_display(payload, kind)
         self._room -= len(payload) + _weigh(display)
         if self._room >= 0:
@@ -71,6 +77,8 @@ def parse_result(header: Header, payload: bytes, exec_id: str, shown: Shown) -> 
     kinds = header.get("displays", [])
     if not isinstance(kinds, list) or len(kinds) != len(displays):
         raise ProtocolError("the displays of a result are not as many as it says")
+    if len(content) > _MAX_BODY:
+        raise ProtocolError("a result is longer than its JSON may be")
     body = parse_object(content)
     if get_str(body, "exec") != exec_id:
         raise ProtocolError("the result of another execution")
