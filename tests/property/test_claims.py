@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from warren.guest import claims
 from warren.guest.parameters import Refused
-from warren.guest.request import KINDS, parse_run
+from warren.guest.request import _PARAMETERS, KINDS, parse_run
 from warren.guest.wire import ProtocolError
 
 _KEYS = ["exec", "status", "error", "exit_code", "pid", "private_bytes", "why", "display", "data", "metadata", "name"]
@@ -46,11 +46,11 @@ def test_a_finished_cell_has_a_status_an_exit_code_and_perhaps_an_error(header: 
         assert error is None or set(error) == {"name", "value", "traceback"}
 
 
-_PARAMS = ["exec", "kind", "kernel", "argv", "timeout_ms", "grace_ms", "idle_timeout_ms", "stdin", "stream", "env"]
-_PARAMS += ["cwd", "echo", "output_bytes", "output_max_bytes", "leftover", "changes"]
-
-
-@given(st.dictionaries(st.sampled_from(_PARAMS), _JSON), st.sampled_from([*KINDS, None]), st.binary(max_size=100))
+@given(
+    st.dictionaries(st.sampled_from(["exec", *_PARAMETERS]), _JSON),
+    st.sampled_from([*KINDS, None]),
+    st.binary(max_size=100),
+)
 def test_a_run_request_is_parsed_or_refused(header: dict[str, Any], kind: str | None, payload: bytes) -> None:
     if kind is not None:
         header = {"exec": "exe_1", **header, "kind": kind}
