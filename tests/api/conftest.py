@@ -46,29 +46,39 @@ def make_settings(
     return make
 
 
+@pytest.fixture(scope="session")
+def services(make_settings: Callable[..., Settings]) -> Iterator[Callable[[str], Served]]:
+    """A service for the whole run on each engine, started by the first test that asks for it."""
+    running: dict[str, Served] = {}
+
+    def serve(engine: str) -> Served:
+        if engine not in running:
+            served = Served(make_settings(engine))
+            served.start()
+            running[engine] = served
+        return running[engine]
+
+    yield serve
+    for served in running.values():
+        served.stop()
+    assert {engine: served.left for engine, served in running.items() if served.left} == {}
+
+
 @pytest.fixture(scope="package", params=["bare", pytest.param("local", marks=pytest.mark.root)])
-def served(request: pytest.FixtureRequest, make_settings: Callable[..., Settings]) -> Iterator[Served]:
-    """A service for the whole run, on each engine."""
+def served(request: pytest.FixtureRequest, services: Callable[[str], Served]) -> Served:
+    """A service on each engine."""
     if request.param == "local" and ROOTLESS:
         pytest.skip("the local engine is tested as root here")
-    served = Served(make_settings(request.param))
     try:
-        served.start()
+        return services(request.param)
     except EngineUnavailable as exc:
         pytest.skip(str(exc))
-    yield served
-    served.stop()
-    assert served.left == []
 
 
-@pytest.fixture(scope="package")
-def bare(make_settings: Callable[..., Settings]) -> Iterator[Served]:
+@pytest.fixture(scope="session")
+def bare(services: Callable[[str], Served]) -> Served:
     """A service on the bare engine alone, for what is the same on every engine."""
-    served = Served(make_settings("bare"))
-    served.start()
-    yield served
-    served.stop()
-    assert served.left == []
+    return services("bare")
 
 
 @pytest.fixture
