@@ -19,6 +19,9 @@ TOOLS += nginx
 PACKAGES += nginx
 endif
 
+# Several at once: types, packages and everything else each take about as long, on one core.
+BESIDE := $(MAKE) --no-print-directory --jobs 2 --output-sync=target
+
 # Installs the packages of the second list where a program of the first is missing, and says so where that cannot be.
 define bring
 missing=; for tool in $(1); do \
@@ -37,7 +40,10 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundl
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup tools check format test security bench soak pauses mcp-suites serve lock docs sdk clean
+# Where nothing compiled may be kept, everything is compiled again by each of thousands of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup tools check types rules compiled format test security bench soak pauses mcp-suites serve lock docs sdk clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -63,18 +69,29 @@ tools: # what the tests run beside Python: mkfs.ext4 for disk quotas, bubblewrap
 	@$(call bring,$(OFFICE_TOOLS),$(OFFICE_PACKAGES))
 
 check: setup ## lint, formatting, types, layers, house rules
+	@$(BESIDE) types rules
+
+types: setup
+	$(BIN)/mypy
+
+rules: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check --quiet
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest --quiet tests/house
+
+# Compiles the tests, which else each process that runs them does for itself.
+compiled: setup rules
+	@$(BIN)/pytest --collect-only -qq tests >/dev/null || $(BIN)/pytest --collect-only --quiet tests
 
 format: setup ## write the code as ruff likes it
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-test: check tools ## check, then every test
-	$(BIN)/pytest --numprocesses 3 --dist loadfile tests
+# The files in their order: those that take long come first, and all workers end with the short ones of `unit`.
+test: setup ## check, then every test
+	@$(BESIDE) tools types compiled
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/house tests
 
 security: setup tools ## the attacks only; from root, also as an ordinary user
 	$(BIN)/pytest tests/security
