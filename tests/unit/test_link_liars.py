@@ -133,6 +133,8 @@ def test_a_plain_result_is_accepted() -> None:
 
 
 SHOWN = b'{"data": {"text/plain": "2"}}'
+DEEP = b'{"data": {}, "metadata": {"x": ' + b"[" * 40 + b"]" * 40 + b"}}"
+MANY = b'{"data": {}, "metadata": {"x": [' + b"[], " * 10_000 + b"[]]}}"
 
 
 def whole_frame(exec_id: str, displays: object, *shown: bytes) -> tuple[Header, bytes]:
@@ -226,6 +228,8 @@ def test_a_mistyped_result_is_a_lost_sandbox(fields: dict[str, Any]) -> None:
         ({"t": "event", "seq": 1, "kind": "display", "display": "display"}, b'{"data": {"text/plain": 5}}'),
         ({"t": "event", "seq": 1, "kind": "display", "display": "display"}, b'{"data": {"a": NaN}}'),
         ({"t": "event", "seq": 1, "kind": "display", "display": "display"}, b"[" * 100_000),
+        ({"t": "event", "seq": 1, "kind": "display", "display": "display"}, DEEP),
+        ({"t": "event", "seq": 1, "kind": "display", "display": "display"}, MANY),
         ({"t": "ok"}, b""),
         ({"t": "ok", "seq": 1, "kind": "stdout"}, b"x"),
         ({"t": "ok", "seq": 1, "kind": "result", "parts": [2, 0, 0]}, b"{}"),

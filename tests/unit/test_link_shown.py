@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warren.domain import ExecResult
 
 # Small on the wire, and large as Python's objects.
-LISTS = b'{"data": {}, "metadata": {"m": [%s[]]}}' % (b"[]," * 10_000)
+LISTS = b'{"data": {}, "metadata": {"m": [%s[]]}}' % (b"[]," * 9_900)
 NAMES = b'{"data": {%s"m": ""}}' % b"".join(b'"%d": "",' % number for number in range(10_000))
 
 

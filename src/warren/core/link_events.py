@@ -19,6 +19,7 @@ from warren.core.link_values import (
     parse_object,
 )
 from warren.domain import Cause, Display, Event, ExecResult, State
+from warren.guest.claims import is_bounded
 from warren.guest.execution import MAX_DISPLAY_BYTES
 from warren.guest.wire import EVENT_COST, Header, ProtocolError
 
@@ -122,18 +123,15 @@ def _parse_display(payload: bytes, kind: object) -> Display:
         raise ProtocolError("a display is of no kind")
     if not isinstance(data, dict) or not _are_strings(data.values()):
         raise ProtocolError("a display is not text by MIME type")
-    if not isinstance(metadata, dict):
-        raise ProtocolError("the metadata of a display is not an object")
+    if not isinstance(metadata, dict) or not is_bounded(metadata):
+        raise ProtocolError("the metadata of a display is not an object, or more than an agent passes on")
     return Display(data, metadata, kind == "result")
 
 
 def _weigh(display: Display) -> int:
     """Say what a display takes besides its text: a list of empty lists is 27 times as large as it was as JSON."""
     weight = EVENT_COST * (1 + len(display.data))
-    try:
-        return weight + 32 * len(str(display.metadata)) if display.metadata else weight
-    except RecursionError as error:
-        raise ProtocolError("the metadata of a display is nested too deeply") from error
+    return weight + 32 * len(str(display.metadata)) if display.metadata else weight
 
 
 def _are_strings(values: Any) -> bool:

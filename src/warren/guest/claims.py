@@ -6,7 +6,7 @@ User code shares the kernel's process and can find its control socket, so nothin
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warren.guest.wire import ProtocolError
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 STATUSES = ("ok", "error", "interrupted", "exit")
 MAX_MIMES = 64
+MAX_DEPTH = 32
+MAX_ITEMS = 10_000
+"""Of the metadata of a display: lists in lists by the million take whoever reads them a second."""
 
 
 def check_exec(header: Header) -> str:
@@ -75,11 +78,34 @@ def check_display(header: Header, payload: bytes) -> str:
     except (ValueError, RecursionError):
         raise ProtocolError("a display is not JSON") from None
     data = bundle.get("data") if isinstance(bundle, dict) else None
-    if not isinstance(data, dict) or len(data) > MAX_MIMES or not isinstance(bundle.get("metadata", {}), dict):
+    metadata = bundle.get("metadata", {}) if isinstance(bundle, dict) else None
+    if not isinstance(data, dict) or len(data) > MAX_MIMES or not isinstance(metadata, dict):
         raise ProtocolError("a display is not a bundle")
+    if not is_bounded(metadata):
+        raise ProtocolError("a display has more metadata than anybody reads")
     if not all(isinstance(value, str) for value in data.values()):
         raise ProtocolError("a display holds something other than text")
     return str(kind)
+
+
+def is_bounded(metadata: dict[str, Any]) -> bool:
+    """Tell whether the metadata of a display is few enough things, not too deep in one another."""
+    level: list[Any] = [metadata]
+    seen = 0
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                below += one.values()
+            elif isinstance(one, list | tuple):
+                below += one
+            if seen + len(below) > MAX_ITEMS:
+                return False
+        if not below:
+            return True
+        seen += len(below)
+        level = below
+    return False
 
 
 def _check_error(error: object) -> dict[str, str]:

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from warren.guest import failure
+from warren.guest.claims import is_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +60,7 @@ class Screen:
         """Send one bundle, `kind` result or display, cut down to what fits; the last may wait for the cell's end."""
         if self._send is None:
             return
-        payload = _fit(data, metadata or {})
+        payload = _fit(data, dict(metadata or {}))
         if len(payload) > self._room:
             if self._is_full:
                 return
@@ -130,8 +131,10 @@ def _note(error: BaseException) -> None:
     print(f"[one form of a display failed]\n{described['traceback']}", end="", file=sys.stderr)
 
 
-def _fit(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> bytes:
+def _fit(data: Mapping[str, Any], metadata: dict[str, Any]) -> bytes:
     """Encode a bundle, dropping its largest form until the rest fits one frame."""
+    if not is_bounded(metadata):
+        metadata = {}
     bundle = {str(mime)[:256]: text for mime, form in data.items() if (text := _to_text(form)) is not None}
     dropped: list[str] = []
     while len(payload := _encode(bundle, metadata)) > MAX_BYTES:

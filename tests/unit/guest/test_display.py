@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
@@ -12,12 +13,14 @@ from hypothesis import strategies as st
 from warren.guest.display import MAX_BYTES, TOTAL_BYTES, Screen, build_bundle
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from unit.guest.nest import Kernel
 
 PICTURE = b"\x89PNG\r\n\x1a\n"
 
 
-def shown(*bundles: dict[str, Any], metadata: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+def shown(*bundles: dict[str, Any], metadata: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     sent: list[bytes] = []
     screen = Screen()
     screen.open(lambda _kind, payload, _is_last: sent.append(payload))
@@ -118,6 +121,34 @@ def test_whatever_is_shown_arrives_as_text_by_type(bundle: dict[str, Any]) -> No
 
     assert all(isinstance(text, str) for text in display["data"].values())
     assert isinstance(display["metadata"], dict)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"in": value}
+    return value
+
+
+def test_metadata_that_nobody_could_read_is_left_out() -> None:
+    unreadable: list[dict[str, Any]] = [nested(1000), nested(100_000), {"many": [[]] * 100_000}]
+    for metadata in unreadable:
+        assert shown({"text/plain": "x"}, metadata=metadata) == [{"data": {"text/plain": "x"}, "metadata": {}}]
+    kept = {"deep": nested(20), "many": [1] * 5000}
+    assert shown({"text/plain": "x"}, metadata=kept)[0]["metadata"] == kept
+
+
+def test_metadata_of_any_mapping_is_shown() -> None:
+    kept = MappingProxyType({"width": 5})
+
+    assert shown({"text/plain": "x"}, metadata=kept)[0]["metadata"] == {"width": 5}
+
+
+def test_a_program_that_shows_deep_metadata_keeps_its_kernel(kernel: Kernel) -> None:
+    code = "x = []\nfor _ in range(970): x = [x]\ndisplay({'text/plain': 'on'}, raw=True, metadata={'x': x})"
+    told = kernel.run(code)
+
+    assert (told.status, [one["data"]["text/plain"] for one in told.displays]) == ("ok", ["on"])
 
 
 def test_a_long_repr_is_cut_in_the_middle() -> None:
