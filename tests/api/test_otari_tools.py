@@ -234,7 +234,7 @@ def ask():
             look_up()
         except ToolError as error:
             refused.append(str(error))
-threads = [threading.Thread(target=ask) for _ in range(16)]
+threads = [threading.Thread(target=ask) for _ in range(4)]
 for each in threads: each.start()
 for each in threads: each.join()
 print(*sorted(set(refused)))
