@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -12,12 +12,34 @@ from unit.test_link_liars import Liar, answered, lie, request, result_frame
 from warren.errors import SandboxLost
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from warren.core.link import Link
     from warren.domain import ExecResult
 
 # Small on the wire, and large as Python's objects.
 LISTS = b'{"data": {}, "metadata": {"m": [%s[]]}}' % (b"[]," * 9_900)
 NAMES = b'{"data": {%s"m": ""}}' % b"".join(b'"%d": "",' % number for number in range(10_000))
+
+
+async def run_that_shows(link: Link, liar: Liar, displays: Iterable[bytes], **fields: Any) -> ExecResult:
+    """Run something that displays all that, and then ends."""
+    asked = request("1", stream=False)
+    results: list[ExecResult] = []
+
+    async def run() -> None:
+        results.append(await link.run(asked))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        sent, _ = await liar.receive()
+        seq = 0
+        for seq, payload in enumerate(displays, 1):
+            header = {"t": "event", "id": sent["id"], "seq": seq, "kind": "display", "display": "display"}
+            await liar.send(header, payload)
+        header, content = result_frame(asked.id, **fields)
+        await liar.send({"id": sent["id"], **header, "seq": seq + 1}, content)
+    return results[0]
 
 
 @pytest.mark.parametrize(
@@ -29,23 +51,10 @@ NAMES = b'{"data": {%s"m": ""}}' % b"".join(b'"%d": "",' % number for number in 
 )
 def test_displays_are_held_to_a_bound_and_the_rest_is_counted(payload: bytes, most: int) -> None:
     async def story(link: Link, liar: Liar) -> None:
-        asked = request("1", stream=False)
-        results: list[ExecResult] = []
-
-        async def run() -> None:
-            results.append(await link.run(asked))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run)
-            sent, _ = await liar.receive()
-            for number in range(40):
-                header = {"t": "event", "id": sent["id"], "seq": number + 1, "kind": "display", "display": "display"}
-                await liar.send(header, payload)
-            header, content = result_frame(asked.id, notes=["A note."])
-            await liar.send({"id": sent["id"], **header, "seq": 41}, content)
-        kept = len(results[0].displays)
+        result = await run_that_shows(link, liar, [payload] * 40, notes=["A note."])
+        kept = len(result.displays)
         assert 0 < kept <= most
-        assert results[0].notes == ("A note.", f"{40 - kept} displays were dropped: too much was displayed to hold it.")
+        assert result.notes == ("A note.", f"{40 - kept} displays were dropped: too much was displayed to hold it.")
         assert link.lost is None
 
     lie(story)
@@ -53,24 +62,11 @@ def test_displays_are_held_to_a_bound_and_the_rest_is_counted(payload: bytes, mo
 
 def test_what_an_agent_may_send_is_held() -> None:
     async def story(link: Link, liar: Liar) -> None:
-        asked = request("1", stream=False)
-        results: list[ExecResult] = []
-
-        async def run() -> None:
-            results.append(await link.run(asked))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run)
-            sent, _ = await liar.receive()
-            header = {"t": "event", "id": sent["id"], "seq": 1, "kind": "display", "display": "display"}
-            for _ in range(3):
-                await liar.send(header, b'{"data": {"text/plain": "%s"}}' % (b"x" * ((4 << 20) - 64)))
-            for _ in range(10_000):
-                await liar.send(header, b'{"data": {"text/plain": "1"}, "metadata": {}}')
-            header, content = result_frame(asked.id)
-            await liar.send({"id": sent["id"], **header, "seq": 2}, content)
-        assert len(results[0].displays) == 10_003
-        assert results[0].notes == ()
+        large = b'{"data": {"text/plain": "%s"}}' % (b"x" * ((4 << 20) - 64))
+        small = b'{"data": {"text/plain": "1"}, "metadata": {}}'
+        result = await run_that_shows(link, liar, [large] * 3 + [small] * 10_000)
+        assert len(result.displays) == 10_003
+        assert result.notes == ()
 
     lie(story)
 
