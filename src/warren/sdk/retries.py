@@ -34,7 +34,7 @@ class Retries:
         can_tell = isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError | httpx.TimeoutException)
         if tried > self.most or not can_tell or not request.can_send_again or (was_sent and not request.is_repeatable):
             return None
-        return self._back_off(tried)
+        return self.back_off(tried)
 
     def after_answer(self, request: Request, error: Error, tried: int) -> float | None:
         """Return how long to wait after an answer that is an error; None: it is the answer."""
@@ -46,7 +46,8 @@ class Retries:
         if wait is not None and wait > self.longest_s:
             return None
         # Many that were refused together must not come back together.
-        return self._back_off(tried) if wait is None else wait + random.random() * _FIRST_S  # noqa: S311 - no secret
+        return self.back_off(tried) if wait is None else wait + random.random() * _FIRST_S  # noqa: S311 - no secret
 
-    def _back_off(self, tried: int) -> float:
+    def back_off(self, tried: int) -> float:
+        """Return how long to wait after so many failures in a row."""
         return min(self.longest_s, _FIRST_S * float(2 ** (tried - 1)) * (1 + random.random()))  # noqa: S311 - no secret

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from warren.sdk._async.connection import AsyncConnection
     from warren.sdk.events import Event
 
-_AGAIN_S = 0.2
 _KILL_S = 10.0
 
 
@@ -116,7 +115,7 @@ class AsyncFollower:
                     failures = 1 if reader.seen > before else failures + 1
                     if reader.execution_id is None or failures > self._connection.retries.most:
                         raise
-                    await sleep(min(_AGAIN_S * 2 ** (failures - 1), self._connection.retries.longest_s))
+                    await sleep(self._connection.retries.back_off(failures))
                 named = must_name(reader.execution_id)
                 self._next = ask_for_events(self._sandbox_id, named, reader.seen, follow=self._is_followed)
         finally:

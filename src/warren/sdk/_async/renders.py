@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from warren.sdk._async.connection import AsyncConnection
     from warren.sdk.content import Uploadable
 
-_AGAIN_S = 0.2
-
 
 class AsyncRenders:
     """Makes presentations, and knows those that are made in the background."""
@@ -88,7 +86,7 @@ class AsyncRenders:
                 failures += 1
                 if failures > retries.most:
                     raise
-                await sleep(min(_AGAIN_S * 2 ** (failures - 1), retries.longest_s))
+                await sleep(retries.back_off(failures))
 
     async def _follow(self, render_id: str, progress: Callable[[RenderStep], object] | None) -> RenderInfo:
         request = api("GET", "renders", encode(render_id), "events", read_timeout_s=QUIET_S)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from warren.sdk._sync.connection import Connection
     from warren.sdk.content import Uploadable
 
-_AGAIN_S = 0.2
-
 
 class Renders:
     """Makes presentations, and knows those that are made in the background."""
@@ -89,7 +87,7 @@ class Renders:
                 failures += 1
                 if failures > retries.most:
                     raise
-                sleep(min(_AGAIN_S * 2 ** (failures - 1), retries.longest_s))
+                sleep(retries.back_off(failures))
 
     def _follow(self, render_id: str, progress: Callable[[RenderStep], object] | None) -> RenderInfo:
         request = api("GET", "renders", encode(render_id), "events", read_timeout_s=QUIET_S)
