@@ -71,6 +71,8 @@ class Layer:
     """One sentence: what holds, or why not."""
     fix: str
     """What the operator types to make it hold; empty when it does."""
+    stand_in: bool = False
+    """Whether something else than usual holds it, which `detail` names."""
 
 
 def check_names(optional: Iterable[str]) -> None:
@@ -223,10 +225,11 @@ def _probe_groups(cgroups: Cgroups) -> list[Layer]:
             detail = ""
         else:
             detail = f"{what} bounded by cgroup {'v2' if cgroups.places[name].unified else 'v1'}"
-        if name == "pids" and why is not None:
-            detail = f"number of tasks bounded by RLIMIT_NPROC for each sandbox, as no group can: {why.text}"
-            why = attempt(_try_task_limit)
-        layers.append(_layer(name, why, detail, fixes.for_group(name)))
+        if name == "pids" and why is not None and attempt(_try_task_limit) is None:
+            detail = f"number of tasks bounded by RLIMIT_NPROC in place of a control group: {why.text}"
+            layers.append(Layer(name, holds=True, detail=detail, fix="", stand_in=True))
+        else:
+            layers.append(_layer(name, why, detail, fixes.for_group(name)))
     return layers
 
 
