@@ -11,7 +11,7 @@ import typer
 
 from warren.cli.doctor_report import Report
 from warren.cli.tables import print_json
-from warren.errors import ConfigError, EngineUnavailable
+from warren.errors import ConfigError, EngineUnavailable, InvalidRequest
 
 if TYPE_CHECKING:
     from warren.settings import Settings
@@ -103,13 +103,14 @@ def _find_wanting(settings: Settings) -> list[dict[str, Any]]:
 def _examine(settings: Settings) -> Report:
     from warren.engines.local.examine import examine
     from warren.engines.local.host import describe
-    from warren.engines.local.probe import WITHOUT_ASKING, find_missing
+    from warren.engines.local.probe import WITHOUT_ASKING, check_names, find_missing
 
-    optional = WITHOUT_ASKING.union(settings.optional_layers)
     try:
-        found = examine(optional=optional)
-    except RuntimeError as exc:
+        check_names(settings.optional_layers)
+    except InvalidRequest as exc:
         raise ConfigError(str(exc)) from exc
+    optional = WITHOUT_ASKING.union(settings.optional_layers)
+    found = examine()
     missing = tuple(find_missing(found.layers, optional))
     return Report(describe(), found.place, found.layers, missing, optional)
 

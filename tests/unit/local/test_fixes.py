@@ -45,7 +45,7 @@ HOSTS = {
 
 def _command(sentence: str) -> str:
     """Return the first thing between backquotes."""
-    return re.findall(r"`([^`]+)`", sentence)[0]
+    return str(re.findall(r"`([^`]+)`", sentence)[0])
 
 
 @pytest.mark.parametrize("uid", [0, USER])

@@ -8,7 +8,10 @@ its name, by the keeper alone.
 
 from __future__ import annotations
 
-from warren.engines.local.host import PROFILE
+import contextlib
+import os
+
+from warren.engines.local.host import PROFILE, describe
 
 PATH = f"/etc/apparmor.d/{PROFILE}"
 TEXT = """\
@@ -27,20 +30,27 @@ profile warren /opt/warren/.venv/bin/python{,3,3.[0-9]*} flags=(unconfined) {
   include if exists <local/warren>
 }
 """
+_ENTER = f"exec {PROFILE}".encode()
 _ATTRIBUTES = ("/proc/self/attr/apparmor/exec", "/proc/self/attr/exec")
 """Since Linux 5.8 AppArmor has a folder of its own; before, the file is whichever module's is first."""
 
 
-def enter_on_exec() -> bool:
-    """Ask that the next exec of this thread enters the profile; False where that cannot be, and nothing changes.
+def is_needed() -> bool:
+    """Whether this process could not make user namespaces that are of use to it without the profile."""
+    return os.geteuid() != 0 and describe().userns_restricted
 
-    Nothing is hidden by a False: without the profile, the layer `user` is tried and found missing where it matters.
+
+def enter_on_exec() -> None:
+    """Ask that the next exec of this thread enters the profile; where that is refused, nothing changes.
+
+    Between fork and exec, so only system calls. Nothing is hidden by a refusal: without the profile the layer `user`
+    is tried, found missing, and comes with its remedy.
     """
     for path in _ATTRIBUTES:
-        try:
-            with open(path, "wb", buffering=0) as file:
-                file.write(f"exec {PROFILE}".encode())
-        except OSError:
-            continue
-        return True
-    return False
+        with contextlib.suppress(OSError):
+            file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(file, _ENTER)
+            finally:
+                os.close(file)
+            return
