@@ -37,7 +37,10 @@ _ATTRIBUTES = ("/proc/self/attr/apparmor/exec", "/proc/self/attr/exec")
 
 def is_needed() -> bool:
     """Whether this process could not make user namespaces that are of use to it without the profile."""
-    return os.geteuid() != 0 and describe().userns_restricted
+    if os.geteuid() == 0:
+        return False
+    host = describe()
+    return host.userns_restricted and not host.confinement.startswith(f"{PROFILE} (")
 
 
 def enter_on_exec() -> None:
