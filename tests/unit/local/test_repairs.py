@@ -65,9 +65,10 @@ def test_a_program_starts_also_where_there_is_no_profile_to_enter() -> None:
 
 
 def test_a_user_without_a_manager_gets_one_that_stays(tmp_path: Path) -> None:
-    (linger,) = _plan(tmp_path, SYSTEMD, _missing(memory="no"))
+    linger, wait = _plan(tmp_path, SYSTEMD, _missing(memory="no"))
 
     assert linger.argv == ("loginctl", "enable-linger", fixes.user_name(USER))
+    assert wait.argv == ("systemctl", "start", f"user@{USER}.service")
 
 
 def test_cpu_is_delegated_by_a_drop_in_where_systemd_does_not(tmp_path: Path) -> None:

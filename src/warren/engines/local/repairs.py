@@ -103,7 +103,7 @@ def _repair_apparmor(missing: dict[str, str], host: Host, root: str) -> list[Rep
     if host.is_root or not host.userns_restricted or "user" not in missing or host.profile == "loaded":
         return []
     file = _at(root, apparmor.PATH)
-    why = "AppArmor forbids user namespaces to users. This profile lets Warren's keeper make them, which names it."
+    why = "AppArmor takes user namespaces from users. Warren's keeper asks for this profile, in which it may make them."
     write = [] if _read(file) == apparmor.TEXT else [Repair(why, _install(file), apparmor.TEXT)]
     return [*write, Repair("Load the profile.", ("apparmor_parser", "-r", file))]
 
@@ -112,7 +112,10 @@ def _repair_manager(missing: dict[str, str], host: Host) -> list[Repair]:
     if not _needs_user_groups(missing, host) or host.user_manager:
         return []
     why = "Start systemd's manager of this user, also without a login: it delegates control groups."
-    return [Repair(why, ("loginctl", "enable-linger", fixes.user_name(host.uid)))]
+    return [
+        Repair(why, ("loginctl", "enable-linger", fixes.user_name(host.uid))),
+        Repair("Wait until it runs.", ("systemctl", "start", f"user@{host.uid}.service")),
+    ]
 
 
 def _repair_delegation(missing: dict[str, str], host: Host, root: str) -> list[Repair]:
