@@ -89,7 +89,8 @@ def _root_request(launch: Launch) -> plan.RootRequest:
 
 
 def _existing() -> list[str]:
-    return [path for path in plan.HOST_FILES if os.path.exists(path)]
+    own = [path for path in plan.ROOT_FOLDERS if os.path.isdir(path) and not os.path.islink(path)]
+    return [*own, *(path for path in plan.HOST_FILES if os.path.exists(path))]
 
 
 def _enter_first_namespace() -> None:

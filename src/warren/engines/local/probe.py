@@ -23,6 +23,7 @@ from warren.engines.local import (
     syscalls,
     uids,
 )
+from warren.engines.local import host as hosts
 from warren.engines.local.attempts import Failure, attempt
 from warren.engines.local.cgroups import GroupLimits
 from warren.errors import InvalidRequest
@@ -105,6 +106,8 @@ def _probe_namespaces() -> list[Layer]:
         failure = attempt(act)
         fix = "" if failure is None else fixes.for_namespace("user" if kind == "nesting" else kind, failure.number)
         what = "a user namespace inside another" if kind == "nesting" else f"its own {kind} namespace"
+        if kind == "mount" and (unusable := hosts.explain_unusable_root()):
+            failure, fix = Failure(0, unusable), fixes.UNUSABLE_ROOT
         layers.append(_layer(kind, failure, what, fix))
     return [*layers, _layer("proc", attempt(_try_proc), "/proc of its own processes only", fixes.for_proc())]
 
@@ -137,10 +140,21 @@ def _enter(flags: int) -> None:
 
 
 def _try_mount() -> None:
-    _enter(namespaces.CLONE_NEWNS)
+    """Make a root, enter it and mount in a namespace below it, with the rights that a keeper has for each."""
+    if os.geteuid() == 0:
+        syscalls.unshare(namespaces.CLONE_NEWNS)
+    else:
+        _enter(namespaces.CLONE_NEWNS)
     mounts.private_root()
     mounts.tmpfs(_SCRATCH, 1 << 16, 16)
-    mounts.bind("/proc", _SCRATCH)
+    for name in ("old", "proc"):
+        os.mkdir(f"{_SCRATCH}/{name}")
+    mounts.bind("/proc", f"{_SCRATCH}/proc", readonly=False)
+    # WHY: a container's filter may allow every mount and forbid this one.
+    syscalls.pivot_root(_SCRATCH, f"{_SCRATCH}/old")
+    os.chdir("/")
+    _enter(namespaces.CLONE_NEWNS)
+    mounts.tmpfs("/old", 1 << 16, 16)
 
 
 def _try_pid() -> None:
@@ -321,7 +335,7 @@ def _try_disk() -> None:
 def _probe_uid() -> Layer:
     if os.geteuid() != 0:
         detail = f"all sandboxes share uid {os.geteuid()} of this host"
-        return Layer("uid", holds=False, detail=detail, fix="run it as root, for example `sudo warren …`")
+        return Layer("uid", holds=False, detail=detail, fix=fixes.for_uid())
     failure = attempt(_try_uid)
     return _layer("uid", failure, "each sandbox has a host uid of its own", fixes.for_namespace("user", 0))
 

@@ -9,7 +9,7 @@ import sys
 from typing import IO, Any
 
 from warren.engines import notes
-from warren.engines.local import systemd
+from warren.engines.local import apparmor, systemd
 from warren.engines.local.hierarchies import Search
 from warren.errors import EngineUnavailable
 
@@ -65,6 +65,8 @@ def _run(command: tuple[str, ...], config: dict[str, Any], log: IO[bytes]) -> di
         stderr=log,
         start_new_session=True,
         cwd="/",
+        # WHY between fork and exec: systemd-run and what it starts are to be in the profile, and this process is not.
+        preexec_fn=apparmor.enter_on_exec if apparmor.is_needed() else None,  # noqa: PLW1509 - two system calls
     )
     try:
         said, _ = process.communicate(json.dumps(config).encode(), _TIMEOUT_S)
