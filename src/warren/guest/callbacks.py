@@ -1,7 +1,11 @@
 """The file that libffi holds open: it maps the code of callbacks from it, by a number that it remembers for ever.
 
 Where that number is closed or becomes something else, `ctypes` cannot make callbacks any more, or makes wrong ones. So
-it is put where nobody places descriptors, and forks leave it open. It is libffi's own library, read-only.
+it is put where nobody places descriptors, and forks leave it open.
+
+Rule 1: nothing is left open but a file with a name, for reading. Where libffi cannot find its own library it writes the
+   code into memory, which one sandbox could change for all others: that is closed, and there are no callbacks.
+Rule 2: a sandbox has it from its own file tree.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import sys
 
 _PLACE = 64
 """Above all numbers that processes are given descriptors at."""
-_held: list[int] = []
+_held: dict[int, str] = {}
 
 
 def settle() -> None:
@@ -29,23 +33,32 @@ def settle() -> None:
 
         # Not all versions of it make one when they are imported.
         ctypes.CFUNCTYPE(None)(int)
-        if _is_open(following):
-            # Older ones hand it to every program that is started.
-            fcntl.fcntl(following, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-            _held.append(following)
+        _hold(following)
     finally:
         for fd in taken:
             os.close(fd)
 
 
 def held() -> list[int]:
-    """Return the descriptors that forks must leave open; none where libffi needs no file, as most do not."""
-    return _held
+    """Return the descriptors that forks must leave open; none where libffi needs no file."""
+    return list(_held)
 
 
-def _is_open(fd: int) -> bool:
+def reopen() -> None:
+    """Have what is held from the file tree that this process has by now."""
+    for fd, path in _held.items():
+        own = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(own, fd, inheritable=False)
+        os.close(own)
+
+
+def _hold(fd: int) -> None:
     try:
-        fcntl.fcntl(fd, fcntl.F_GETFD)
+        mode = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
     except OSError:
-        return False
-    return True
+        return
+    path = os.readlink(f"/proc/self/fd/{fd}")
+    if mode == os.O_RDONLY and os.path.isfile(path):
+        # Older ones hand it to every program that is started.
+        os.set_inheritable(fd, False)
+        _held[fd] = path
