@@ -43,17 +43,19 @@ endif
 # Where nothing compiled may be kept, everything is compiled again by each of thousands of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools check types rules compiled format test security bench soak pauses mcp-suites serve lock docs sdk clean
+.PHONY: help setup tools check types rules compiled format test test-pythons security bench soak pauses mcp-suites serve lock docs sdk clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
-	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## make .venv with everything in it, and .venv/bin/warren
 
 $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Warren needs Python 3.11 or later: run 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys, sysconfig; sys.exit(bool(sysconfig.get_config_var("Py_GIL_DISABLED")))' || \
+		{ echo "Warren copies processes, which needs the interpreter's lock: take a Python without free threading" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV)
 	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
 	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip --python $(BIN)/python"; \
@@ -92,6 +94,9 @@ format: setup ## write the code as ruff likes it
 test: setup ## check, then every test
 	@$(BESIDE) tools types compiled
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/house tests
+
+test-pythons: tools ## what other versions of Python could change, on each that is there, or on those of PYTHONS
+	@$(PYTHON) tests/suites/pythons.py
 
 security: setup tools ## the attacks only; from root, also as an ordinary user
 	$(BIN)/pytest tests/security

@@ -21,7 +21,8 @@ ID_COUNT = 65_536
 LISTENER_FD = 3
 _NAMESPACES = namespaces.CLONE_NEWNS | namespaces.CLONE_NEWIPC | namespaces.CLONE_NEWUTS | namespaces.CLONE_NEWNET
 _START = (
-    "import sys; sys.path.append({guest!r}); from warren.engines.local import hugepages; hugepages.reserve_heap(); "
+    "import sys; sys.path.append({guest!r}); from warren.guest import callbacks; callbacks.settle(); "
+    "from warren.engines.local import hugepages; hugepages.reserve_heap(); "
     "from warren.engines.local import zygote; zygote.main({args})"
 )
 
