@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warren.errors import InvalidRequest
+from warren.gpus import NO_GPUS, GpuRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,6 +137,8 @@ class SandboxSpec:
     """What is its own; it wins."""
     single_use: bool = False
     """Whether one execution is all that will be asked of it: then nothing is kept ready for another."""
+    gpus: GpuRequest = NO_GPUS
+    """Which GPUs it has. Raises Unsupported where an engine has none to give, and Conflict where it has not so many."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
