@@ -49,6 +49,11 @@ class GpuRequest:
         shown = repr(value)
         raise InvalidRequest(f"{_EXPECTED}, not {shown if len(shown) <= 80 else shown[:80] + '…'}")
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether none will do."""
+        return self.wanted in {0, AUTO}
+
     def __bool__(self) -> bool:
         return self.wanted != 0
 

@@ -1,7 +1,7 @@
 """Which GPUs this host has, whether each can really be opened, and what a sandbox needs to use one.
 
-They come from CDI specs, or where none names an NVIDIA GPU, from what is found of NVIDIA. Specs are the operator's: they
-are read by the service, never by a program of a sandbox, and never taken from a caller.
+They come from CDI specs, or where none names an NVIDIA GPU, from what is found of NVIDIA. Specs are the operator's:
+the service reads them, no program of a sandbox does, and none is taken from a caller.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def list_gpus(inventory: Inventory, sandboxes: Iterable[Mapping[str, Any]], refused: str) -> tuple[Gpu, ...]:
-    """Return the GPUs of an inventory, and how many running sandboxes have each; none is usable where all are refused."""
+    """Return the GPUs of an inventory, with how many running sandboxes have each; none is usable where `refused`."""
     held = Counter(name for each in sandboxes if each["state"] == "running" for name in each["gpus"])
     found = (dataclasses.replace(each.gpu, sandboxes=held[each.gpu.id]) for each in inventory.found)
     if not refused:
