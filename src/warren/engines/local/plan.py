@@ -250,4 +250,6 @@ def add_driver(environment: Mapping[str, str], driver: Mapping[str, Any] | None)
         return dict(environment)
     libraries = ":".join(filter(None, (f"{DRIVER}/lib", environment.get("LD_LIBRARY_PATH", ""))))
     path = f"{environment.get('PATH', '/usr/bin:/bin')}:{DRIVER}/bin"
-    return {**driver["env"], **environment, "LD_LIBRARY_PATH": libraries, "PATH": path}
+    # Compiled kernels would else be files of the workspace.
+    caches = {"CUDA_CACHE_PATH": "/tmp/.nv"}
+    return {**caches, **driver["env"], **environment, "LD_LIBRARY_PATH": libraries, "PATH": path}
