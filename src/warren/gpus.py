@@ -116,10 +116,8 @@ def choose(request: GpuRequest, devices: Sequence[Gpu], problems: Iterable[str] 
     if len(usable) < wanted:
         unusable = [f"{each.id}: {each.why}" for each in devices if not each.usable]
         why = "; ".join([*unusable, *problems])
-        have = f"{len(usable)} that can be used" if usable else "none that can be used"
-        raise Conflict(
-            f"gpus asks for {request}, and there {'is' if len(usable) <= 1 else 'are'} {have}" + _because(why)
-        )
+        have = f"are {len(usable)}" if len(usable) > 1 else f"is {len(usable) or 'none'}"
+        raise Conflict(f"gpus asks for {request}, and there {have} that can be used{_because(why)}")
     # WHY at random among equals: sandboxes that are made at the same time do not see each other here yet.
     order = sorted(usable, key=lambda each: (each.sandboxes, random.random()))  # noqa: S311 - not a secret
     chosen = {each.id for each in order[:wanted]}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.root, needs_root]
 
+PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "howto", "gpus.md")
 NUMBERS = {"gpu0": os.makedev(10, 229), "gpu1": os.makedev(10, 200)}
 """FUSE and TUN: nothing happens to either when it is opened."""
 LOOK = """
@@ -261,6 +265,27 @@ def test_a_tenant_that_may_have_none_is_told(make_settings: Callable[..., Settin
 
     assert refused.status_code == 403
     assert "may have no GPUs" in refused.text
+
+
+def test_the_examples_of_the_page_work_as_they_stand(with_gpus: Served, people: httpx.Client, tmp_path: Path) -> None:
+    with open(PAGE, encoding="utf-8") as file:
+        blocks = dict(re.findall(r"^```(bash|python)\n(.*?)^```", file.read(), re.MULTILINE | re.DOTALL))
+    env = {
+        "PATH": f"{os.path.dirname(sys.executable)}:{os.defpath}",
+        "HOME": str(tmp_path),
+        "WARREN_URL": with_gpus.url,
+        "WARREN_API_KEY": with_gpus.keys["ann"],
+    }
+    (tmp_path / "example.py").write_text(blocks["python"])
+    scripts = (blocks["bash"].replace(".venv/bin/", ""), "python example.py")
+    first, second = (
+        subprocess.run(["bash", "-euc", script], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        for script in scripts
+    )
+
+    assert first.stdout.startswith("/dev/gpu"), first.stderr
+    assert [len(each["gpus"]) for each in people.get("/sandboxes").json()["items"]] == [2]
+    assert "example.com/gpu=" in second.stdout, second.stderr
 
 
 def test_nothing_is_left_of_a_sandbox_with_gpus(with_gpus: Served, people: httpx.Client) -> None:
