@@ -6,6 +6,7 @@ the service reads them, no program of a sandbox does, and none is taken from a c
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 import time
@@ -34,6 +35,7 @@ class Found:
 
     gpu: Gpu
     edits: Edits
+    """What a sandbox needs to use it, without device nodes that it could not open."""
     main: str
     """The device node that is its own."""
 
@@ -57,7 +59,7 @@ class Inventory:
         return {
             "ids": [each.gpu.id for each in chosen],
             "main": [each.main for each in chosen],
-            "nodes": [[node.path, os.path.realpath(node.host_path)] for node in edits.nodes if not why_not(node)],
+            "nodes": [[node.path, os.path.realpath(node.host_path)] for node in edits.nodes],
             "libraries": [_library(path) for path in libraries[:MAX_LIBRARIES]],
             "programs": [path for path in edits.programs if os.path.isfile(path)],
             "env": {name: value for name, value in edits.env.items() if name not in _OURS},
@@ -103,25 +105,49 @@ def find(folders: tuple[str, ...]) -> Inventory:
         spec = nvidia.describe()
         gpus += cdi.parse_spec(spec) if spec is not None else []
     cards = nvidia.find_cards()
-    return Inventory(tuple(_found(group, cards) for group in _same(gpus)), tuple(problems))
+    trial = _Trial()
+    return Inventory(tuple(_found(group, cards, trial) for group in _same(gpus)), tuple(problems))
 
 
-def why_not(node: Node) -> str:
-    """Say why a program of a sandbox could not open a device node; empty when it can. Opens it."""
+class _Trial:
+    """Opens device nodes, each once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def why_not(self, node: Node, needed: int = stat.S_IROTH) -> str:
+        """Say why a program of a sandbox could not open a device node with these rights; empty when it can."""
+        if node.host_path not in self._known:
+            self._known[node.host_path] = _try(node.host_path)
+        return self._known[node.host_path] or _why_closed(node.host_path, needed)
+
+    def keep(self, edits: Edits) -> Edits:
+        """Leave out the device nodes that a sandbox could not open."""
+        return dataclasses.replace(edits, nodes=tuple(node for node in edits.nodes if not self.why_not(node)))
+
+
+def _try(path: str) -> str:
     try:
-        found = os.stat(node.host_path)
+        found = os.stat(path)
         if not stat.S_ISCHR(found.st_mode):
-            return f"{node.host_path} is not a character device"
-        if found.st_mode & 0o006 != 0o006:
-            mode = stat.S_IMODE(found.st_mode)
-            return (
-                f"{node.host_path} has mode {mode:04o}, and the user of a sandbox is neither its owner nor in its "
-                "group: have udev give it 0666"
-            )
-        os.close(os.open(node.host_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+            return f"{path} is not a character device"
+        if closed := _why_closed(path, stat.S_IROTH):
+            return closed
+        how = os.O_RDWR if found.st_mode & stat.S_IWOTH else os.O_RDONLY
+        os.close(os.open(path, how | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:
-        return f"{node.host_path} cannot be opened: {error.strerror}"
+        return f"{path} cannot be opened: {error.strerror}"
     return ""
+
+
+def _why_closed(path: str, needed: int) -> str:
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & needed == needed:
+        return ""
+    return (
+        f"{path} has mode {mode:04o}, and the user of a sandbox is neither its owner nor in its group: "
+        "have udev give it 0666"
+    )
 
 
 def _same(devices: list[CdiDevice]) -> list[list[CdiDevice]]:
@@ -135,13 +161,17 @@ def _same(devices: list[CdiDevice]) -> list[list[CdiDevice]]:
     return list(groups.values())
 
 
-def _found(group: list[CdiDevice], cards: dict[str, dict[str, str]]) -> Found:
+def _found(group: list[CdiDevice], cards: dict[str, dict[str, str]], trial: _Trial) -> Found:
     device = group[0]
     nodes = device.own.nodes
     main = nodes[0] if nodes else None
     card = cards.get(main.host_path, {}) if main is not None else {}
     names = [name for each in group for name in (each.id, each.name)] + [card.get("uuid", "")]
-    why = why_not(main) if main is not None else "its CDI spec names no device node of its own"
+    why = (
+        trial.why_not(main, stat.S_IROTH | stat.S_IWOTH)
+        if main is not None
+        else "its CDI spec names no device node of its own"
+    )
     gpu = Gpu(
         id=device.id,
         aliases=tuple(dict.fromkeys(name for name in names if name and name != device.id)),
@@ -149,7 +179,7 @@ def _found(group: list[CdiDevice], cards: dict[str, dict[str, str]]) -> Found:
         usable=not why,
         why=why,
     )
-    return Found(gpu, device.own + device.common, main.path if main is not None else "")
+    return Found(gpu, trial.keep(device.own + device.common), main.path if main is not None else "")
 
 
 def _library(path: str) -> dict[str, Any]:
