@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import pytest
 
 from api.mcp_client import Mcp, told
 from api.served import DEADLINE_S, Served, wait_for
+from unit.local.fake_gpus import write_spec
 from unit.local.forked import needs_root
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.root, needs_root]
 
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "howto", "gpus.md")
-NUMBERS = {"gpu0": os.makedev(10, 229), "gpu1": os.makedev(10, 200)}
-"""FUSE and TUN: nothing happens to either when it is opened."""
 LOOK = """
 import os
 def opens(path):
@@ -38,27 +36,6 @@ def opens(path):
     return True
 {path: opens(path) for path in ("/dev/gpu0", "/dev/gpu1", "/dev/gpuctl", "/dev/null")}
 """
-
-
-def write_spec(folder: Path) -> None:
-    """Describe two devices, what both need, a library and a program."""
-    for name, number in {**NUMBERS, "gpuctl": os.makedev(1, 7)}.items():
-        os.mknod(folder / name, 0o666 | stat.S_IFCHR, number)
-        os.chmod(folder / name, 0o666)
-    (folder / "libexample.so.1").write_text("the driver")
-    (folder / "bin").mkdir()
-    (folder / "bin" / "example-smi").write_text("#!/bin/sh\necho $EXAMPLE_DRIVER $LD_LIBRARY_PATH\n")
-    (folder / "bin" / "example-smi").chmod(0o755)
-    files = ("libexample.so.1", "bin/example-smi")
-    common = {
-        "deviceNodes": [{"path": "/dev/gpuctl", "hostPath": str(folder / "gpuctl")}],
-        "mounts": [{"hostPath": str(folder / name), "containerPath": f"/usr/{name}"} for name in files],
-        "env": ["EXAMPLE_DRIVER=here"],
-    }
-    own = {name[3:]: {"path": f"/dev/{name}", "hostPath": str(folder / name)} for name in NUMBERS}
-    devices = [{"name": name, "containerEdits": {"deviceNodes": [node]}} for name, node in own.items()]
-    spec = {"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": devices, "containerEdits": common}
-    (folder / "example.json").write_text(json.dumps(spec))
 
 
 @pytest.fixture(scope="module")
