@@ -261,6 +261,9 @@ class Cgroups:
         The earlier process may have run in another control group; its sandboxes are found all the same.
         """
         noted = {controller: hierarchies.Place(**place) for controller, place in notes.load(kept).items()}
+        if not all(hierarchies.is_named(place, search.name) for place in noted.values()):
+            # The note came with a copy of another data folder: what runs in those groups is not ours.
+            noted = {}
         earlier = cls(noted, {})
         if any(earlier.group(name).pids() for name in earlier.names()):
             for place in earlier._made:

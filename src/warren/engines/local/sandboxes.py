@@ -73,7 +73,7 @@ class Sandboxes:
         if "uid" in self._layers:
             self._base_uid = uids.claim(self._folder)
         self._devices = DeviceControl(
-            f"warren-{os.stat(self._folder).st_ino:x}",
+            group_name(self._folder),
             is_root=self._base_uid is not None,
             holds=devices.LAYER in self._layers,
             is_optional=devices.LAYER in self._optional,

@@ -54,7 +54,9 @@ def read_search(folder: str, config: dict[str, Any]) -> Search:
 
 def group_name(folder: str) -> str:
     """Return what the control groups of this data folder are called."""
-    return f"warren-{os.stat(folder).st_ino:x}"
+    # WHY not the inode alone: on another disk there is a folder with the same one, and its sandboxes would be ours.
+    found = os.stat(folder)
+    return f"warren-{found.st_ino:x}-{found.st_dev:x}"
 
 
 def _run(command: tuple[str, ...], config: dict[str, Any], log: IO[bytes]) -> dict[str, Any] | None:
