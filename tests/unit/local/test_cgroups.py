@@ -295,3 +295,15 @@ def test_groups_of_an_earlier_version_are_found_by_their_shorter_name(tmp_path: 
         process.communicate()
 
     assert again.places == first.places
+
+
+def test_a_controller_that_was_dropped_leaves_no_group_behind(cgroups: Cgroups) -> None:
+    folders = sorted({place.folder for place in cgroups.places.values()})
+    process = _start(cgroups.make("g1", LIMITS), "import signal; signal.pause()")
+    for controller in ("memory", "cpu", "pids"):
+        cgroups.drop(controller, "the trial failed")
+    cgroups.remove_all()
+    process.communicate()
+
+    assert process.returncode == -signal.SIGKILL
+    assert [folder for folder in folders if os.path.exists(folder)] == []

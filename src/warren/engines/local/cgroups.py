@@ -14,7 +14,7 @@ from warren.engines import notes
 from warren.engines.local import control_files, hierarchies
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _PERIOD_US = 100_000
 _KILL_TIMEOUT_S = 5.0
@@ -44,8 +44,16 @@ class GroupUsage:
 class Group:
     """The control group of one sandbox: one folder in each hierarchy that holds one of our controllers."""
 
-    def __init__(self, name: str, places: dict[str, hierarchies.Place], cpus_max: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        places: dict[str, hierarchies.Place],
+        cpus_max: float,
+        dropped: Iterable[hierarchies.Place] = (),
+    ) -> None:
         self.name = name
+        self._dropped = [f"{place.folder}/{name}" for place in dropped]
+        """Where it is not made any more, and may have been."""
         self._folders = {controller: f"{place.folder}/{name}" for controller, place in places.items()}
         self._unified = {controller for controller, place in places.items() if place.unified}
         self._cpus_max = cpus_max
@@ -147,7 +155,7 @@ class Group:
     def pids(self) -> list[int]:
         """List the processes in it, in any of its hierarchies."""
         found: set[int] = set()
-        for folder in self._all_folders():
+        for folder in (*self._all_folders(), *self._dropped):
             with contextlib.suppress(FileNotFoundError):
                 found.update(int(line) for line in control_files.read(f"{folder}/cgroup.procs").split())
         return sorted(found - {0})
@@ -187,7 +195,7 @@ class Group:
     def remove(self) -> None:
         """Remove its folders; those that are not there count as removed. Raises OSError when it is not empty."""
         deadline = time.monotonic() + _REMOVE_TIMEOUT_S
-        for folder in self._all_folders():
+        for folder in (*self._all_folders(), *self._dropped):
             while True:
                 try:
                     os.rmdir(folder)
@@ -295,8 +303,10 @@ class Cgroups:
 
     def group(self, name: str, *, only: str = "") -> Group:
         """Return the group of that name, whether it exists or not; with `only`, as that controller sees it."""
-        places = {only: self._places[only]} if only else self._places
-        return Group(name, places, self._cpus_max)
+        if only:
+            return Group(name, {only: self._places[only]}, self._cpus_max)
+        dropped = [place for place in self._made if place not in self._places.values()]
+        return Group(name, self._places, self._cpus_max, dropped)
 
     def names(self) -> list[str]:
         """List all groups there are, also those that exist in only some hierarchies."""
