@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 import anyio
 import pytest
+from anyio import lowlevel
 
 from warren.engines import notes
 from warren.engines.local.client import KeeperClient, KeeperGone
@@ -165,7 +166,7 @@ def test_a_keeper_that_was_told_to_end_makes_no_sandbox_that_would_outlive_it(fo
         keeper.send_signal(signal.SIGTERM)
         await anyio.to_thread.run_sync(_until, lambda: "first stops all" in folder.said.read_text())
         answer = asyncio.create_task(client.call("create"))
-        await asyncio.sleep(0)
+        await lowlevel.checkpoint()
         await anyio.to_thread.run_sync(keeper.communicate, b"\n", _DEADLINE_S)
         with pytest.raises(KeeperGone):
             await answer

@@ -259,6 +259,8 @@ class Cgroups:
         """Also those of controllers that were dropped: they are removed with the others."""
         self.missing = missing
         """Why a layer (memory, cpu, pids) cannot be limited here; empty when all can."""
+        self.is_copied = False
+        """Whether the note came with a copy of another data folder: what that folder's notes name is not ours."""
         cpu = places.get("cpu")
         self._cpus_max = float("inf") if cpu is None or cpu.unified else _load_cpus_max(cpu.folder)
 
@@ -269,8 +271,8 @@ class Cgroups:
         The earlier process may have run in another control group; its sandboxes are found all the same.
         """
         noted = {controller: hierarchies.Place(**place) for controller, place in notes.load(kept).items()}
-        if not all(hierarchies.is_named(place, search.name) for place in noted.values()):
-            # The note came with a copy of another data folder: what runs in those groups is not ours.
+        is_copied = not all(hierarchies.is_named(place, search.name) for place in noted.values())
+        if is_copied:
             noted = {}
         earlier = cls(noted, {})
         if any(earlier.group(name).pids() for name in earlier.names()):
@@ -283,7 +285,9 @@ class Cgroups:
             earlier.remove_all()
         places, missing = hierarchies.find(search)
         notes.save(kept, {controller: asdict(place) for controller, place in places.items()})
-        return cls(places, missing)
+        made = cls(places, missing)
+        made.is_copied = is_copied
+        return made
 
     @property
     def places(self) -> Mapping[str, hierarchies.Place]:

@@ -86,6 +86,11 @@ class Record:
             return -1
         return pidfd
 
+    def disown(self) -> None:
+        """Forget process and groups without a word to them: they are those of the sandbox that this is a copy of."""
+        self.pid = self.start_time = 0
+        self.group = self.device_group = ""
+
     def drop_runtime(self) -> None:
         """Forget process and socket; what stays can be started again."""
         self.pid = self.start_time = 0
