@@ -6,6 +6,8 @@ import glob
 import os
 from dataclasses import dataclass, fields
 
+from warren.engines.local.spawn import group_name
+
 BACKING_FILES = "/sys/block/loop*/loop/backing_file"
 
 
@@ -30,7 +32,7 @@ def look(folder: str) -> Traces:
     are ready for the next sandbox once there was a pause; what is ready on disk is not.
     """
     local = os.path.join(os.path.realpath(folder), "local")
-    group = f"/warren-{os.stat(local).st_ino:x}/"
+    group = f"/{group_name(local)}/"
     return Traces(
         processes=sum(_is_in(f"/proc/{pid}/cgroup", group) for pid in os.listdir("/proc") if pid.isdigit()),
         mounts=_count_lines("/proc/self/mountinfo", local),

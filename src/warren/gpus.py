@@ -58,7 +58,12 @@ class GpuRequest:
         return self.wanted != 0
 
     def __str__(self) -> str:
-        return ",".join(self.wanted) if isinstance(self.wanted, tuple) else str(self.wanted)
+        """Write what `parse` reads."""
+        if not isinstance(self.wanted, tuple):
+            return str(self.wanted)
+        text = ",".join(self.wanted)
+        # A single device whose name is a number, or a word of ours, is told from those by its comma.
+        return text if _parse_text(text) == list(self.wanted) else f"{text},"
 
     def plain(self) -> str | int | list[str]:
         """Return what `parse` takes, as JSON has it."""
@@ -74,10 +79,10 @@ def _parse_text(text: str) -> object:
         return 0
     # A number is how many: a single device by its number is `nvidia.com/gpu=0`, or the list ["0"].
     if text.isascii() and text.isdigit():
-        return int(text[:4])
+        return int(text.lstrip("0")[:4] or "0")
     if text in (ALL, AUTO):
         return text
-    return [each.strip() for each in text.split(",")]
+    return [each.strip() for each in text.removesuffix(",").split(",")]
 
 
 NO_GPUS = GpuRequest()

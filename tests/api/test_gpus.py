@@ -15,6 +15,7 @@ from api.mcp_client import Mcp, told
 from api.served import DEADLINE_S, Served, wait_for
 from unit.local.fake_gpus import write_spec
 from unit.local.forked import needs_root
+from warren.engines.local.spawn import group_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -268,7 +269,7 @@ def test_the_examples_of_the_page_work_as_they_stand(with_gpus: Served, people: 
 def test_nothing_is_left_of_a_sandbox_with_gpus(with_gpus: Served, people: httpx.Client) -> None:
     sandbox = make(people, gpus="all")
     people.delete(f"/sandboxes/{sandbox['id']}")
-    name = f"warren-{os.stat(f'{with_gpus.settings.data_dir}/local').st_ino:x}.devices"
+    name = f"{group_name(f'{with_gpus.settings.data_dir}/local')}.devices"
 
     def left() -> list[str]:
         folders = (f"{root}/{name}" for root, found, _ in os.walk("/sys/fs/cgroup") if name in found)

@@ -12,6 +12,7 @@ import anyio
 from warren.core.link import Link
 from warren.domain import ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, new_id
 from warren.engines.local.engine import LocalEngine
+from warren.engines.local.spawn import group_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +74,7 @@ class Story:
 def left_of(folder: Path) -> list[str]:
     """Name what the engine of this data folder left on the host: processes, mounts, loop devices, control groups."""
     local = folder / "local"
-    name = f"warren-{local.stat().st_ino:x}" if local.exists() else ""
+    name = group_name(str(local)) if local.exists() else ""
     left = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -86,5 +87,5 @@ def left_of(folder: Path) -> list[str]:
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         left += [line for line in file if str(folder) in line]
     for hierarchy, folders, _ in os.walk("/sys/fs/cgroup"):
-        left += [os.path.join(hierarchy, found) for found in folders if found == name]
+        left += [os.path.join(hierarchy, found) for found in folders if name and found.startswith(name)]
     return left

@@ -30,6 +30,10 @@ OTHER = Gpu(id="example.com/gpu=0", aliases=("0",))
         (["0"], ("0",)),
         ("GPU-aaaa, nvidia.com/gpu=1", ("GPU-aaaa", "nvidia.com/gpu=1")),
         (["0", "0"], ("0",)),
+        (["1"], ("1",)),
+        (["all"], ("all",)),
+        ("0,", ("0",)),
+        ("0002", 2),
     ],
 )
 def test_a_request_is_a_word_a_number_or_names(said: Any, meant: object) -> None:
@@ -37,12 +41,29 @@ def test_a_request_is_a_word_a_number_or_names(said: Any, meant: object) -> None
 
     assert request.wanted == meant
     assert GpuRequest.parse(request.plain()) == request
+    assert GpuRequest.parse(str(request)) == request
     assert bool(request) is (meant != 0)
 
 
 @pytest.mark.parametrize(
     "said",
-    [-1, MAX_GPUS + 1, 1.5, True, None, {}, "", "some of them", "a b", ["a b"], [1], ["x" * 200], ["-"] * 65, "9" * 50],
+    [
+        -1,
+        MAX_GPUS + 1,
+        1.5,
+        True,
+        None,
+        {},
+        "",
+        "some of them",
+        "a b",
+        ["a b"],
+        [1],
+        ["x" * 200],
+        ["-"] * 65,
+        "9" * 50,
+        "00010000",
+    ],
 )
 def test_anything_else_is_refused_in_a_sentence(said: Any) -> None:
     with pytest.raises(InvalidRequest, match="gpus must be all, auto, none, a number from 0 to"):

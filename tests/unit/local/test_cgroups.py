@@ -258,3 +258,52 @@ def test_groups_in_use_that_lack_a_controller_are_not_taken_for_whole(tmp_path: 
 
     assert "memory" not in again.places
     assert "warren stop-engine --sandboxes" in again.missing["memory"]
+
+
+def test_a_note_that_came_with_a_copy_of_a_data_folder_is_not_followed(tmp_path: Path) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    original.mkdir()
+    copy.mkdir()
+    first = _open(original)
+    if first.missing:
+        first.remove_all()
+        pytest.skip(f"no control groups for us here: {first.missing}")
+    process = _start(first.make("g1", LIMITS), "import signal; signal.pause()")
+    (copy / "cgroups.json").write_text((original / "cgroups.json").read_text())
+    try:
+        other = _open(copy)
+        seen = other.names()
+        other.remove_all()
+        is_alive = process.poll() is None
+    finally:
+        first.remove_all()
+        process.communicate()
+
+    assert (seen, is_alive) == ([], True)
+
+
+def test_groups_of_an_earlier_version_are_found_by_their_shorter_name(tmp_path: Path) -> None:
+    first = Cgroups.open(Search(f"warren-test{os.getpid()}"), str(tmp_path / "cgroups.json"))
+    if first.missing:
+        first.remove_all()
+        pytest.skip(f"no control groups for us here: {first.missing}")
+    process = _start(first.make("g1", LIMITS), "import signal; signal.pause()")
+    try:
+        again = Cgroups.open(Search(f"warren-test{os.getpid()}-fd00"), str(tmp_path / "cgroups.json"))
+    finally:
+        first.remove_all()
+        process.communicate()
+
+    assert again.places == first.places
+
+
+def test_a_controller_that_was_dropped_leaves_no_group_behind(cgroups: Cgroups) -> None:
+    folders = sorted({place.folder for place in cgroups.places.values()})
+    process = _start(cgroups.make("g1", LIMITS), "import signal; signal.pause()")
+    for controller in ("memory", "cpu", "pids"):
+        cgroups.drop(controller, "the trial failed")
+    cgroups.remove_all()
+    process.communicate()
+
+    assert process.returncode == -signal.SIGKILL
+    assert [folder for folder in folders if os.path.exists(folder)] == []

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -154,3 +155,13 @@ def test_a_group_that_is_not_the_sandboxs_own_gets_no_filter(nodes: dict[str, st
     assert os.path.basename(made) == "not-the-name-of-its-group"
     assert ours == 0
     assert not os.path.exists(os.path.dirname(made))
+
+
+def test_a_process_that_ended_before_it_was_confined_leaves_no_group() -> None:
+    name = f"warren-test-{os.getpid()}"
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    with pytest.raises(OSError, match="No such"):
+        DeviceControl(name, is_root=True, holds=True, is_optional=False).confine(ended.pid, "g1", ())
+
+    assert not os.path.exists(f"{devices.find_place().own}/{name}.devices")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -12,9 +14,10 @@ from typing import IO, TYPE_CHECKING
 
 import anyio
 import pytest
+from anyio import lowlevel
 
 from warren.engines import notes
-from warren.engines.local.client import KeeperClient
+from warren.engines.local.client import KeeperClient, KeeperGone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +49,12 @@ class Slow(Sandboxes):
             sys.stdin.readline()
     def describe(self):
         return {}
+    async def create(self, params):
+        say("creates")
+        return {}
+    async def stop_all(self):
+        say("stops all")
+        await asyncio.to_thread(sys.stdin.readline)
     async def close(self):
         say("closes")
         sys.stdin.read()
@@ -146,3 +155,24 @@ def test_a_keeper_that_nobody_uses_ends_by_itself_and_its_log_stays_short(folder
     assert folder.said.read_text().splitlines()[-1] == "impatient has closed"
     assert not _listens(folder.socket)
     assert 0 < (tmp_path / "log").stat().st_size <= notes.MAX_LOG
+
+
+def test_a_keeper_that_was_told_to_end_makes_no_sandbox_that_would_outlive_it(folder: Folder) -> None:
+    keeper = folder.start("first")
+    _until(lambda: _listens(folder.socket))
+
+    async def ask_too_late() -> None:
+        client = await KeeperClient.connect(folder.socket)
+        keeper.send_signal(signal.SIGTERM)
+        await anyio.to_thread.run_sync(_until, lambda: "first stops all" in folder.said.read_text())
+        answer = asyncio.create_task(client.call("create"))
+        await lowlevel.checkpoint()
+        await anyio.to_thread.run_sync(keeper.communicate, b"\n", _DEADLINE_S)
+        with pytest.raises(KeeperGone):
+            await answer
+        await client.aclose()
+
+    asyncio.run(ask_too_late())
+
+    said = ["first opens", "first stops all", "first closes", "first has closed"]
+    assert folder.said.read_text().splitlines() == said

@@ -170,3 +170,18 @@ def test_a_step_that_fails_is_named_and_ends_the_repair(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="apparmor_parser is not installed"):
         apply([Repair("…", ("apparmor_parser", "-r", "x"))], path=str(tmp_path))
+
+
+def test_a_second_repair_of_settings_keeps_the_first_and_lowers_nothing(tmp_path: Path) -> None:
+    settings = "kernel.unprivileged_userns_clone = 1\nuser.max_user_namespaces = 7\n# ours\nvm.swappiness = 1\n"
+    files = {
+        "etc/sysctl.d/60-warren.conf": settings,
+        "proc/sys/user/max_net_namespaces": "0",
+        "proc/sys/user/max_user_namespaces": "63000",
+    }
+    write, _ = _plan(tmp_path, files, _missing(net="no", user="unshare: No space left on device"))
+
+    assert write.text == (
+        "kernel.unprivileged_userns_clone = 1\n# ours\nvm.swappiness = 1\n"
+        "user.max_net_namespaces = 15000\nuser.max_user_namespaces = 126000\n"
+    )

@@ -14,7 +14,7 @@ from warren.engines import notes
 from warren.engines.local import control_files, hierarchies
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _PERIOD_US = 100_000
 _KILL_TIMEOUT_S = 5.0
@@ -44,8 +44,16 @@ class GroupUsage:
 class Group:
     """The control group of one sandbox: one folder in each hierarchy that holds one of our controllers."""
 
-    def __init__(self, name: str, places: dict[str, hierarchies.Place], cpus_max: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        places: dict[str, hierarchies.Place],
+        cpus_max: float,
+        dropped: Iterable[hierarchies.Place] = (),
+    ) -> None:
         self.name = name
+        self._dropped = [f"{place.folder}/{name}" for place in dropped]
+        """Where it is not made any more, and may have been."""
         self._folders = {controller: f"{place.folder}/{name}" for controller, place in places.items()}
         self._unified = {controller for controller, place in places.items() if place.unified}
         self._cpus_max = cpus_max
@@ -147,7 +155,7 @@ class Group:
     def pids(self) -> list[int]:
         """List the processes in it, in any of its hierarchies."""
         found: set[int] = set()
-        for folder in self._all_folders():
+        for folder in (*self._all_folders(), *self._dropped):
             with contextlib.suppress(FileNotFoundError):
                 found.update(int(line) for line in control_files.read(f"{folder}/cgroup.procs").split())
         return sorted(found - {0})
@@ -187,7 +195,7 @@ class Group:
     def remove(self) -> None:
         """Remove its folders; those that are not there count as removed. Raises OSError when it is not empty."""
         deadline = time.monotonic() + _REMOVE_TIMEOUT_S
-        for folder in self._all_folders():
+        for folder in (*self._all_folders(), *self._dropped):
             while True:
                 try:
                     os.rmdir(folder)
@@ -251,6 +259,8 @@ class Cgroups:
         """Also those of controllers that were dropped: they are removed with the others."""
         self.missing = missing
         """Why a layer (memory, cpu, pids) cannot be limited here; empty when all can."""
+        self.is_copied = False
+        """Whether the note came with a copy of another data folder: what that folder's notes name is not ours."""
         cpu = places.get("cpu")
         self._cpus_max = float("inf") if cpu is None or cpu.unified else _load_cpus_max(cpu.folder)
 
@@ -261,6 +271,9 @@ class Cgroups:
         The earlier process may have run in another control group; its sandboxes are found all the same.
         """
         noted = {controller: hierarchies.Place(**place) for controller, place in notes.load(kept).items()}
+        is_copied = not all(hierarchies.is_named(place, search.name) for place in noted.values())
+        if is_copied:
+            noted = {}
         earlier = cls(noted, {})
         if any(earlier.group(name).pids() for name in earlier.names()):
             for place in earlier._made:
@@ -272,7 +285,9 @@ class Cgroups:
             earlier.remove_all()
         places, missing = hierarchies.find(search)
         notes.save(kept, {controller: asdict(place) for controller, place in places.items()})
-        return cls(places, missing)
+        made = cls(places, missing)
+        made.is_copied = is_copied
+        return made
 
     @property
     def places(self) -> Mapping[str, hierarchies.Place]:
@@ -292,8 +307,10 @@ class Cgroups:
 
     def group(self, name: str, *, only: str = "") -> Group:
         """Return the group of that name, whether it exists or not; with `only`, as that controller sees it."""
-        places = {only: self._places[only]} if only else self._places
-        return Group(name, places, self._cpus_max)
+        if only:
+            return Group(name, {only: self._places[only]}, self._cpus_max)
+        dropped = [place for place in self._made if place not in self._places.values()]
+        return Group(name, self._places, self._cpus_max, dropped)
 
     def names(self) -> list[str]:
         """List all groups there are, also those that exist in only some hierarchies."""

@@ -137,7 +137,11 @@ class DeviceControl:
             os.mkdir(parent)
         folder = f"{parent}/{group or f'p{pid}'}"
         make_group(place, folder, (*STANDARD, *rules))
-        control_files.write(f"{folder}/cgroup.procs", str(pid))
+        try:
+            control_files.write(f"{folder}/cgroup.procs", str(pid))
+        except OSError:
+            self.release(folder)
+            raise
         return folder
 
     def release(self, folder: str) -> None:

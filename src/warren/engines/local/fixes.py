@@ -33,6 +33,7 @@ E2FSPROGS = {
 """By package manager, the command that brings mkfs.ext4 and e2fsck."""
 UNUSABLE_ROOT = "run Warren in a virtual machine, or in a container, of Debian, Ubuntu, Fedora or Arch"
 """On hosts that keep their programs elsewhere, NixOS for example; no setting and no image changes that."""
+_NAMESPACES_MAX = 15_000
 _COUNTERS = {"mount": "mnt"}
 """Namespaces that the kernel's own settings spell otherwise."""
 _MOVE = (
@@ -61,8 +62,10 @@ def find_sysctl(kind: str, error: int, *, root: str = "/") -> str:
     name = _COUNTERS.get(kind, kind)
     if _setting(root, "kernel/unprivileged_userns_clone") == "0":
         return "kernel.unprivileged_userns_clone=1"
-    if error == errno.ENOSPC or _setting(root, f"user/max_{name}_namespaces") == "0":
-        return f"user.max_{name}_namespaces=15000"
+    most = _setting(root, f"user/max_{name}_namespaces")
+    if error == errno.ENOSPC or most == "0":
+        # Never less than there may be now.
+        return f"user.max_{name}_namespaces={max(_NAMESPACES_MAX, 2 * int(most or 0))}"
     return ""
 
 

@@ -105,6 +105,13 @@ def uses_v2() -> bool:
     return any(controller not in _load_own_groups() for controller in LIMIT_FILES)
 
 
+def is_named(place: Place, name: str) -> bool:
+    """Whether a place was made by a search for that name."""
+    home = os.path.basename(os.path.dirname(place.folder) if place.unified else place.folder)
+    # Earlier versions left out the last part of the name.
+    return home in {name, name.rpartition("-")[0]} or (home.startswith(f"{name}-") and home.endswith(".scope"))
+
+
 def enter(place: Place) -> None:
     """Move this process beside the groups of a v2 place that an earlier process made. Raises OSError."""
     if place.unified:

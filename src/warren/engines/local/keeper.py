@@ -86,6 +86,9 @@ class Keeper:
         _send(writer, {"t": "hello", **self._sandboxes.describe(), "pid": os.getpid()})
         try:
             while data := await reader.read(CHUNK):
+                if self._ended.is_set():
+                    # WHY: what is made now would be nobody's. Whoever asks is disconnected, and asks the next keeper.
+                    continue
                 for header, payload in decoder.feed(data):
                     task = asyncio.create_task(self._answer(writer, header, payload))
                     self._tasks.add(task)

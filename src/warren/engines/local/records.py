@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from warren.engines import notes, procfs
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MAKING, RUNNING, STOPPED, BROKEN = "making", "running", "stopped", "broken"
 NEXT = "next"
 """Of a process that is ready to be a sandbox and is none yet."""
+_LATER = ("gpus", "device_group")
+"""Fields that not all versions of records have; they are written only where they say something."""
 
 
 @dataclass(kw_only=True)
@@ -61,6 +63,10 @@ class Record:
         """Write it to its folder, with these values differing from what we hold."""
         value = vars(self) | differing
         del value["folder"]
+        for name in _LATER:
+            # WHY: an earlier version, to which an operator may go back, takes a record with them for a broken one.
+            if not value[name]:
+                del value[name]
         notes.save(os.path.join(self.folder, "record.json"), value)
 
     def move(self, folder: str) -> None:
@@ -79,6 +85,11 @@ class Record:
             os.close(pidfd)
             return -1
         return pidfd
+
+    def disown(self) -> None:
+        """Forget process and groups without a word to them: they are those of the sandbox that this is a copy of."""
+        self.pid = self.start_time = 0
+        self.group = self.device_group = ""
 
     def drop_runtime(self) -> None:
         """Forget process and socket; what stays can be started again."""
@@ -111,8 +122,11 @@ def load_records(folder: str) -> Iterator[Record]:
 
 
 def _load(path: str, name: str) -> Record:
+    known = {each.name for each in fields(Record)}
+    # What a later version wrote besides: a record that is not understood whole is still one, with a workspace.
+    noted = {key: value for key, value in notes.load(os.path.join(path, "record.json")).items() if key in known}
     try:
-        return Record(folder=path, **notes.load(os.path.join(path, "record.json")))
+        return Record(**{**noted, "folder": path})
     except TypeError:
         # Killed between making the folder and writing the first record: there is nothing in it yet.
         return Record(id=name, folder=path, state=BROKEN)

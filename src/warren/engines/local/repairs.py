@@ -92,7 +92,10 @@ def _repair_sysctl(missing: dict[str, str], host: Host, root: str) -> list[Repai
     if not wanted:
         return []
     file = _at(root, "/etc/sysctl.d/60-warren.conf")
-    text = "".join(f"{line.replace('=', ' = ')}\n" for line in wanted)
+    names = {line.partition("=")[0] for line in wanted}
+    # What is in there still holds at the next boot: an earlier repair, or somebody's own settings.
+    kept = [line for line in _read(file).splitlines() if line.partition("=")[0].strip() not in names]
+    text = "".join(f"{line}\n" for line in (*kept, *(line.replace("=", " = ") for line in wanted)))
     return [
         Repair("Namespaces are forbidden to everybody here; sandboxes are made of them.", _install(file), text),
         Repair("Apply that now.", ("sysctl", "-p", file)),

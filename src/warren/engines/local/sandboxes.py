@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,7 @@ class Sandboxes:
         if "uid" in self._layers:
             self._base_uid = uids.claim(self._folder)
         self._devices = DeviceControl(
-            f"warren-{os.stat(self._folder).st_ino:x}",
+            group_name(self._folder),
             is_root=self._base_uid is not None,
             holds=devices.LAYER in self._layers,
             is_optional=devices.LAYER in self._optional,
@@ -90,7 +91,12 @@ class Sandboxes:
         )
         for record in records.load_records(os.path.join(self._folder, "sandboxes")):
             self._records[record.id] = record
+            if self._cgroups.is_copied:
+                record.disown()
             self._adopt(record)
+        if self._cgroups.is_copied:
+            shutil.rmtree(os.path.join(self._folder, "zygotes"))
+            os.mkdir(os.path.join(self._folder, "zygotes"), 0o700)
         await self._adopt_zygotes()
         self._remove_stray_groups()
         self._devices.sweep(record.device_group for record in self._records.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from typing import IO, Any
@@ -16,7 +17,9 @@ from warren.errors import EngineUnavailable
 _TIMEOUT_S = 60.0
 
 
-def run_module(module: str, folder: str, config: dict[str, Any], log: IO[bytes]) -> dict[str, Any]:
+def run_module(
+    module: str, folder: str, config: dict[str, Any], log: IO[bytes], *, timeout_s: float = _TIMEOUT_S
+) -> dict[str, Any]:
     """Run `python -m module folder` with `config` as JSON on its standard input; returns the JSON that it prints first.
 
     What it says goes to `log`, a named file. It may go on after it has printed. Raises EngineUnavailable when nothing
@@ -28,13 +31,13 @@ def run_module(module: str, folder: str, config: dict[str, Any], log: IO[bytes])
         scope = systemd.plan_scope(group_name(folder), f"Warren sandboxes of {folder}")
         if isinstance(scope, systemd.Scope):
             said_before = os.fstat(log.fileno()).st_size
-            answer = _run((*scope.prefix, *program), {**config, "scope": scope.name}, log)
+            answer = _run((*scope.prefix, *program), {**config, "scope": scope.name}, log, timeout_s)
             if answer is not None:
                 return answer
             scope = f"systemd gave no scope: {notes.last_words(log.name, said_before)}"
         config["refusal"] = scope
     said_before = os.fstat(log.fileno()).st_size
-    answer = _run(program, config, log)
+    answer = _run(program, config, log, timeout_s)
     if answer is None:
         raise EngineUnavailable(
             f"the {module.rpartition('.')[2]} did not start: {notes.last_words(log.name, said_before)}"
@@ -54,10 +57,12 @@ def read_search(folder: str, config: dict[str, Any]) -> Search:
 
 def group_name(folder: str) -> str:
     """Return what the control groups of this data folder are called."""
-    return f"warren-{os.stat(folder).st_ino:x}"
+    # WHY not the inode alone: on another disk there is a folder with the same one, and its sandboxes would be ours.
+    found = os.stat(folder)
+    return f"warren-{found.st_ino:x}-{found.st_dev:x}"
 
 
-def _run(command: tuple[str, ...], config: dict[str, Any], log: IO[bytes]) -> dict[str, Any] | None:
+def _run(command: tuple[str, ...], config: dict[str, Any], log: IO[bytes], timeout_s: float) -> dict[str, Any] | None:
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -69,9 +74,11 @@ def _run(command: tuple[str, ...], config: dict[str, Any], log: IO[bytes]) -> di
         preexec_fn=apparmor.enter_on_exec if apparmor.is_needed() else None,  # noqa: PLW1509 - two system calls
     )
     try:
-        said, _ = process.communicate(json.dumps(config).encode(), _TIMEOUT_S)
+        said, _ = process.communicate(json.dumps(config).encode(), timeout_s)
     except subprocess.TimeoutExpired:
-        process.kill()
+        # WHY the whole group: a keeper is a child of what was started, and holds the other end of its output.
+        # SAFE BECAUSE: what was started leads the group and has not been waited for, so its number is still its own.
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return None
     try:
