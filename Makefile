@@ -64,6 +64,8 @@ $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 	$$pip install --quiet --disable-pip-version-check --require-hashes -r requirements/setup.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@# Compiles what the first command would: half a second before its first word.
+	@$(BIN)/python -c 'import warren.cli.main, warren.cli.program, warren.cli.embedded'
 	@touch $@
 	@echo "Ready. Try: $(BIN)/warren run -c 'print(1 + 1)'"
 
