@@ -56,13 +56,16 @@ $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 		{ echo "Warren needs Python 3.11 or later: run 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys, sysconfig; sys.exit(bool(sysconfig.get_config_var("Py_GIL_DISABLED")))' || \
 		{ echo "Warren copies processes, which needs the interpreter's lock: take a Python without free threading" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV) || \
+		{ echo "There is no venv: on Debian and Ubuntu, 'apt-get install python3-venv' brings it" >&2; exit 1; }
 	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
 	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip --python $(BIN)/python"; \
 	else echo "There is no pip: on Debian and Ubuntu, 'apt-get install python3-venv' brings it" >&2; exit 1; fi; \
 	$$pip install --quiet --disable-pip-version-check --require-hashes -r requirements/setup.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@# Compiles what the first command would: half a second before its first word.
+	@$(BIN)/python -c 'import warren.cli.main, warren.cli.program, warren.cli.embedded'
 	@touch $@
 	@echo "Ready. Try: $(BIN)/warren run -c 'print(1 + 1)'"
 

@@ -38,6 +38,7 @@ class GpuRequest:
 
         Raises InvalidRequest.
         """
+        said = repr(value)
         if isinstance(value, str):
             value = _parse_text(value.strip())
         if type(value) is int and 0 <= value <= MAX_GPUS:
@@ -46,8 +47,7 @@ class GpuRequest:
             return cls(value)
         if isinstance(value, list | tuple) and len(value) <= MAX_GPUS and all(map(_is_id, value)):
             return cls(tuple(dict.fromkeys(value)) or 0)
-        shown = repr(value)
-        raise InvalidRequest(f"{_EXPECTED}, not {shown if len(shown) <= 80 else shown[:80] + '…'}")
+        raise InvalidRequest(f"{_EXPECTED}, not {said if len(said) <= 80 else said[:80] + '…'}")
 
     @property
     def is_optional(self) -> bool:

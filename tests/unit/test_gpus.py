@@ -70,6 +70,12 @@ def test_anything_else_is_refused_in_a_sentence(said: Any) -> None:
         GpuRequest.parse(said)
 
 
+@pytest.mark.parametrize("said", ["-1", "9" * 20])
+def test_a_refusal_repeats_what_was_written(said: str) -> None:
+    with pytest.raises(InvalidRequest, match=f", not '{said}'$"):
+        GpuRequest.parse(said)
+
+
 def test_without_a_request_there_are_none() -> None:
     assert choose(NO_GPUS, [ONE]) == ()
 

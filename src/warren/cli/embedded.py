@@ -93,8 +93,10 @@ def ensure_image(settings: Settings, name: str, choice: Choice | None = None) ->
     try:
         return catalog.get(name)
     except NotFound:
+        # Said first: on a cold machine the check alone takes a second, and nobody should wait for nothing that long.
+        said = f"warren: image {name} is not built yet: checking this host, then building it once, a minute or two"
+        print(said, file=sys.stderr, flush=True)
         try_engine(settings, choice or Choice())
-        print(f"warren: image {name} is not built yet; building it once", file=sys.stderr)
         return build_with_progress(catalog, name)
 
 

@@ -137,4 +137,5 @@ def _make_private(folder: str) -> None:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     except OSError as exc:
-        raise EngineUnavailable(f"the data folder {folder} cannot be made: {exc.strerror}") from exc
+        why = f"the data folder {folder} cannot be made: {exc.strerror}"
+        raise EngineUnavailable(f"{why}; choose another with WARREN_DATA_DIR") from exc

@@ -186,7 +186,8 @@ class LocalEngine:
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
         except OSError as error:
-            raise EngineUnavailable(f"the data folder {self._folder} cannot be made: {error.strerror}") from error
+            why = f"the data folder {self._folder} cannot be made: {error.strerror}"
+            raise EngineUnavailable(f"{why}; choose another with WARREN_DATA_DIR") from error
         version = await asyncio.to_thread(snapshot.compute_digest)
         with await _locked(os.path.join(self._folder, "keeper.lock")):
             said_before = 0

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _WITHOUT = "or add it to WARREN_OPTIONAL_LAYERS to do without it"
 FIX = "warren doctor --fix"
+_AS_ROOT = "sudo .venv/bin/warren …"
+"""With its folder, since sudo looks for programs in its own list of folders."""
 PERSISTENT = (
     "a persistent workspace has no disk quota without root; "
     "ask for an ephemeral one, run as root, or add disk to WARREN_OPTIONAL_LAYERS to do without"
@@ -118,7 +120,7 @@ def for_disk(detail: str, *, host: Host | None = None, root: str = "/") -> str:
 
 def for_uid() -> str:
     """Return what gives each sandbox a uid of its own."""
-    return "run `sudo warren …`: root alone has other uids to give"
+    return f"run `{_AS_ROOT}`: root alone has other uids to give"
 
 
 def user_name(uid: int) -> str:
@@ -155,7 +157,7 @@ def _for_group_of_user(controller: str, host: Host) -> str:
         return f"{_WSL}, {_WITHOUT}"
     if not host.has_systemd or host.cgroups != "v2":
         why = "only systemd on cgroup v2 delegates control groups to users"
-        return f"run `sudo warren …`: {why}, {_WITHOUT}"
+        return f"run `{_AS_ROOT}`: {why}; or do without these limits: `export WARREN_OPTIONAL_LAYERS=memory,cpu`"
     if not host.user_manager:
         name = user_name(host.uid)
         return f"run `sudo loginctl enable-linger {name}`, which starts the user manager that delegates it, {_WITHOUT}"
