@@ -208,9 +208,8 @@ class PackageIndex:
         kept = None if wanted.digest is None else await to_thread.run_sync(self._store.find, wanted.digest)
         if kept is None and local is not None and wanted.digest is None and wanted.weak is None:
             kept = await to_thread.run_sync(_open_local, local)
-        if request.method == "GET":
-            self._observer.package_files["index" if kept is None else "cache"] += 1
         if kept is not None:
+            self._observer.package_files["cache"] += request.method == "GET"
             held.callback(os.close, kept)
             status, start, stop, headers = build_head(request, os.fstat(kept).st_size, _name(wanted))
             return InnerAnswer(status=status, headers=headers, body=Body(read_file(kept, start, stop or 0), held))
@@ -229,6 +228,8 @@ class PackageIndex:
         return InnerAnswer(status=status, headers=headers, body=Body(download.read(start, stop), held))
 
     def _fetch(self, url: str, source: Source) -> AbstractAsyncContextManager[Fetched]:
+        # Counted here: a HEAD fetches the whole file too, which the GET after it then finds.
+        self._observer.package_files["index"] += 1
         local = path_of(url)
         if local is not None:
             return _fetch_local(url, local)
