@@ -20,7 +20,7 @@ MAX_GPUS = 64
 ID = r"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,127}"
 NOTHING, ALL, AUTO = "none", "all", "auto"
 _ID = re.compile(ID)
-_EXPECTED = (
+EXPECTED = (
     f"gpus must be {ALL}, {AUTO}, {NOTHING}, a number from 0 to {MAX_GPUS}, or a list of names such as nvidia.com/gpu=0"
 )
 
@@ -47,7 +47,7 @@ class GpuRequest:
             return cls(value)
         if isinstance(value, list | tuple) and len(value) <= MAX_GPUS and all(map(_is_id, value)):
             return cls(tuple(dict.fromkeys(value)) or 0)
-        raise InvalidRequest(f"{_EXPECTED}, not {said if len(said) <= 80 else said[:80] + '…'}")
+        raise InvalidRequest(f"{EXPECTED}, not {said if len(said) <= 80 else said[:80] + '…'}")
 
     @property
     def is_optional(self) -> bool:

@@ -117,7 +117,7 @@ def test_a_one_shot_has_them_too(people: httpx.Client) -> None:
     [
         (3, 409, "asks for 3, and there are 2 that can be used"),
         (["7"], 409, "there is no such device: there is example.com/gpu=0, example.com/gpu=1"),
-        ("some", 422, "gpus"),
+        ("some", 422, "gpus must be all, auto, none, a number from 0 to 64, or a list of names"),
         (-1, 422, "gpus"),
         (["a b"], 422, "gpus"),
     ],

@@ -56,7 +56,7 @@ def test_the_host_comes_first_and_the_one_command_last(tmp_path: Path, capsys: p
     assert "AppArmor  takes user namespaces from users; profile warren: not installed" in lines
     assert lines[-3:] == [
         "To fix memory, cpu: run `one`",
-        "To fix landlock: boot another",
+        "Optional, to fix landlock: boot another",
         "Sandboxes are refused here: memory, cpu cannot be applied.",
     ]
 

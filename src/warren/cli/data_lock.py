@@ -67,12 +67,13 @@ def only_one(data_dir: str, kind: str = SERVICE) -> Iterator[DataLock]:
         os.makedirs(data_dir, 0o755, exist_ok=True)
         lock = os.open(os.path.join(data_dir, _NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as exc:
-        raise ConfigError(f"{data_dir} cannot be written: {exc.strerror}. Choose another with --data-dir") from exc
+        raise ConfigError(f"{data_dir} cannot be written: {exc.strerror}. Choose another with WARREN_DATA_DIR") from exc
     try:
         if not _take(lock):
             holder = _read(lock)
             raise Held(
-                f"{data_dir} is served already, by {holder.what}. Stop it, or choose another folder with --data-dir"
+                f"{data_dir} is served already, by {holder.what}: end that with `warren stop`, "
+                "or choose another folder with WARREN_DATA_DIR"
             )
         held = DataLock(lock)
         held.note(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,7 +63,7 @@ def doctor(
         for image in images:
             print(f"Image {image['name']} misses {', '.join(image['missing'])}: {image['fix']}")
         print_gpus(gpus)
-    return 1 if report.missing else 0
+    return 1 if report.missing or report.unwritable else 0
 
 
 def stop_engine(
@@ -115,7 +116,16 @@ def _examine(settings: Settings) -> Report:
     optional = WITHOUT_ASKING.union(settings.optional_layers)
     found = examine()
     missing = tuple(find_missing(found.layers, optional))
-    return Report(describe(), found.place, found.layers, missing, optional)
+    unwritable = "" if _is_writable(settings.data_dir) else settings.data_dir
+    return Report(describe(), found.place, found.layers, missing, optional, unwritable)
+
+
+def _is_writable(folder: str) -> bool:
+    """Whether a folder can be written, or made where it is not there."""
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(os.path.abspath(folder))
+    # Pseudo file systems let root pass here, and make nothing.
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK) and not folder.startswith(("/proc", "/sys"))
 
 
 def _repair(report: Report, *, yes: bool) -> bool:

@@ -26,11 +26,14 @@ class Report:
     missing: tuple[Layer, ...]
     """Those without which no sandbox is made."""
     optional: frozenset[str]
+    unwritable: str = ""
+    """The data folder, where nothing can be kept in it."""
 
     def as_json(self) -> dict[str, Any]:
         """Say the same for programs."""
         return {
-            "ok": not self.missing,
+            "ok": not self.missing and not self.unwritable,
+            "unwritable": self.unwritable,
             "host": dataclasses.asdict(self.host),
             "place": self.place,
             "layers": [dataclasses.asdict(layer) | {"optional": layer.name in self.optional} for layer in self.layers],
@@ -44,10 +47,13 @@ class Report:
         print_table(None, ("layer", "holds", "detail"), rows)
         print()
         for fix, names in self._group_fixes().items():
-            print(f"To fix {', '.join(names)}: {fix}")
+            optional = "Optional, to" if self.optional.issuperset(names) else "To"
+            print(f"{optional} fix {', '.join(names)}: {fix}")
         if self.missing:
             needed = ", ".join(layer.name for layer in self.missing)
             print(f"Sandboxes are refused here: {needed} cannot be applied.")
+        elif self.unwritable:
+            print(f"The data folder {self.unwritable} cannot be written: choose another with WARREN_DATA_DIR.")
         else:
             print("Sandboxes can be made here.")
 

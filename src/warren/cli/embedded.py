@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from warren.engines.base import Engine
 
 _PREFIX = "run_"
+_HELD_BY = {"memory_bytes": ("--memory", "memory"), "cpus": ("--cpus", "cpu")}
+"""By limit: the option that asks for it, and the layer that holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ async def linked_sandbox(prepared: Prepared) -> AsyncIterator[Link]:
     """Make a sandbox and connect to it, for the length of a block; then destroy it, whatever happened."""
     async with opened_engine(prepared.settings, prepared.choice) as engine:
         await _sweep(engine)
+        _say_what_is_not_in_force(engine, prepared.choice)
         image, choice = prepared.image, prepared.choice
         gpus = image.gpus if choice.gpus is None else choice.gpus
         spec = SandboxSpec(id=new_owned_id(), image=image, limits=prepared.limits, env=choice.env, gpus=gpus)
@@ -73,6 +76,14 @@ async def linked_sandbox(prepared: Prepared) -> AsyncIterator[Link]:
         finally:
             with anyio.CancelScope(shield=True):
                 await engine.destroy(handle)
+
+
+def _say_what_is_not_in_force(engine: Engine, choice: Choice) -> None:
+    """Tell of a limit that was asked for and that no layer holds: the operator gave that layer up."""
+    layers = getattr(engine, "layers", None)
+    for limit, (option, layer) in _HELD_BY.items():
+        if layers is not None and limit in choice.limits and layer not in layers:
+            print(f"warren: {option} is not in force: WARREN_OPTIONAL_LAYERS gives up {layer}", file=sys.stderr)
 
 
 def prepare(choice: Choice) -> Prepared:

@@ -165,3 +165,11 @@ def test_a_process_that_ended_before_it_was_confined_leaves_no_group() -> None:
         DeviceControl(name, is_root=True, holds=True, is_optional=False).confine(ended.pid, "g1", ())
 
     assert not os.path.exists(f"{devices.find_place().own}/{name}.devices")
+
+
+def test_sets_of_devices_with_variables_of_their_own_come_from_one_zygote() -> None:
+    driver = {"libraries": ["/usr/lib/libexample.so.1"], "programs": []}
+    plain = {"ids": ["example.com/gpu=0"], "nodes": [], "main": []}
+    keys = {devices.Needs.parse({**plain, **driver, "env": {"DEVICE": name}}).key for name in "abc"}
+
+    assert len(keys) == 1

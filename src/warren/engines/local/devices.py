@@ -57,7 +57,9 @@ class Needs:
     @property
     def key(self) -> str:
         """Names a root with this driver: sandboxes that differ in their devices only come from one zygote."""
-        return f"gpu-{hashlib.sha256(json.dumps(self.driver, sort_keys=True).encode()).hexdigest()[:12]}"
+        # Not its variables: a spec may name other ones for each device, and each set of devices would have a zygote.
+        mounted = {name: self.driver[name] for name in ("libraries", "programs")}
+        return f"gpu-{hashlib.sha256(json.dumps(mounted, sort_keys=True).encode()).hexdigest()[:12]}"
 
     @classmethod
     def parse(cls, value: dict[str, Any]) -> Needs:

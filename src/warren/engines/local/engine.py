@@ -183,13 +183,15 @@ class LocalEngine:
             return self._client
 
     async def _connect(self) -> KeeperClient:
+        version = await asyncio.to_thread(snapshot.compute_digest)
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            lock = await _locked(os.path.join(self._folder, "keeper.lock"))
         except OSError as error:
-            why = f"the data folder {self._folder} cannot be made: {error.strerror}"
+            done = "written" if os.path.isdir(self._folder) else "made"
+            why = f"the data folder {self._folder} cannot be {done}: {error.strerror}"
             raise EngineUnavailable(f"{why}; choose another with WARREN_DATA_DIR") from error
-        version = await asyncio.to_thread(snapshot.compute_digest)
-        with await _locked(os.path.join(self._folder, "keeper.lock")):
+        with lock:
             said_before = 0
             for have_started in range(_TRIES + 1):
                 with contextlib.suppress(OSError):

@@ -112,7 +112,13 @@ class Sandboxes:
             first, others = missing[0], ", ".join(layer.name for layer in missing[1:])
             more = f" (nor does {others}: `warren doctor` shows all)" if others else ""
             raise EngineUnavailable(f"layer {first.name} does not hold here{more}: {first.detail}; {first.fix}")
+        given_up = self._optional - probe.WITHOUT_ASKING
         self._caveats = [f"layer {layer.name}: {layer.detail}" for layer in layers if layer.stand_in]
+        self._caveats += [
+            f"layer {layer.name} is given up (optional_layers), and does not hold: {layer.detail}"
+            for layer in layers
+            if not layer.holds and layer.name in given_up
+        ]
         return frozenset(layer.name for layer in layers if layer.holds)
 
     async def close(self) -> None:

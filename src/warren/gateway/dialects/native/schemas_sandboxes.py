@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from warren.domain import Storage
+from warren.errors import InvalidRequest
 from warren.gateway.bodies import REPEATED
 from warren.gateway.dialects.native.schemas import (
     NO_NUL,
@@ -21,7 +22,7 @@ from warren.gateway.dialects.native.schemas import (
 )
 from warren.gateway.dialects.native.schemas_egress import EGRESS_ABOUT, EgressField
 from warren.gateway.patterns import matching
-from warren.gpus import ID, MAX_GPUS
+from warren.gpus import EXPECTED, ID, MAX_GPUS, GpuRequest
 from warren.lifecycle import Status
 
 _YEAR_S = 366 * 86_400
@@ -42,7 +43,25 @@ Checkpoints = Annotated[int, Field(ge=0, le=8), BeforeValidator(as_whole)]
 Seconds = Annotated[float, Field(ge=0, le=_YEAR_S)]
 GpuCount = Annotated[int, Field(ge=0, le=MAX_GPUS), BeforeValidator(as_whole)]
 GpuName = Annotated[str, matching(f"^{ID}$", "be the name of a device, such as nvidia.com/gpu=0")]
-GpusField = Literal["all", "auto", "none"] | GpuCount | Annotated[list[GpuName], Field(max_length=MAX_GPUS)]
+
+
+def _check_gpus(value: object) -> object:
+    """Say what may be asked for in one sentence, where the alternatives would each have one."""
+    if isinstance(value, str) and value not in {"all", "auto", "none"}:
+        # A name alone is for the command line.
+        raise ValueError(f"{EXPECTED}, not {value[:80]!r}")
+    try:
+        if value is not None:
+            GpuRequest.parse(value)
+    except InvalidRequest as exc:
+        raise ValueError(str(exc)) from None
+    return value
+
+
+GpusField = Annotated[
+    Literal["all", "auto", "none"] | GpuCount | Annotated[list[GpuName], Field(max_length=MAX_GPUS)],
+    BeforeValidator(_check_gpus),
+]
 GPUS_ABOUT = (
     "GPUs: `all`, `auto` (all, or none where there are none), `none`, how many, or which, by the names that CDI gives "
     "them, numbers or UUIDs. The image decides where it is absent."
