@@ -59,6 +59,28 @@ def test_a_killed_keeper_is_followed_by_another_and_nothing_is_lost(tell: Any) -
     tell(story)
 
 
+@pytest.mark.root
+def test_a_keeper_that_is_terminated_ends_every_sandbox_and_keeps_what_is_meant_to_stay(tell: Any) -> None:
+    """As at the shutdown of a machine, or when the scope that they are in is stopped."""
+
+    async def story(s: Story) -> None:
+        kept = await s.engine.create(s.spec(storage=Storage.PERSISTENT))
+        gone = await s.engine.create(s.spec())
+        await run(s.engine, kept, "open('kept.txt', 'w').write('kept')")
+        ended = os.pidfd_open(s.keeper_pid)
+        os.kill(s.keeper_pid, signal.SIGTERM)
+        await anyio.wait_readable(ended)
+        os.close(ended)
+
+        assert left_of(s.folder) == []
+        await s.engine.start(kept, s.spec(id=kept.sandbox_id, storage=Storage.PERSISTENT))
+        assert (await run(s.engine, kept, "print(open('kept.txt').read())")).stdout == b"kept\n"
+        with pytest.raises(SandboxLost):
+            await s.engine.usage(gone)
+
+    tell(story)
+
+
 def test_a_killed_zygote_is_replaced_and_its_sandboxes_live_on(tell: Any) -> None:
     async def story(s: Story) -> None:
         handle = await s.engine.create(s.spec())

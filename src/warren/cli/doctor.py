@@ -10,7 +10,7 @@ import typer
 
 from warren.cli.options import AsJson
 from warren.cli.tables import print_json, print_table, wants_json
-from warren.errors import ConfigError
+from warren.errors import ConfigError, InvalidRequest
 
 if TYPE_CHECKING:
     from warren.engines.local.probe import Layer
@@ -35,15 +35,17 @@ def doctor(*, as_json: AsJson = False) -> int:
     Also what the images need of this system and do not find. Leaves with 1 when a layer is missing that the settings do
     not name optional.
     """
-    from warren.engines.local.probe import WITHOUT_ASKING, find_missing, probe
+    from warren.engines.local.examine import examine
+    from warren.engines.local.probe import WITHOUT_ASKING, check_names, find_missing
     from warren.settings import Settings
 
     settings = Settings.load()
     optional = WITHOUT_ASKING.union(settings.optional_layers)
     try:
-        layers = probe(optional=optional)
-    except RuntimeError as exc:
+        check_names(optional)
+    except InvalidRequest as exc:
         raise ConfigError(str(exc)) from exc
+    layers = list(examine().layers)
     missing = find_missing(layers, optional)
     images = _find_wanting(settings)
     if wants_json(as_json):

@@ -108,9 +108,12 @@ def try_engine(settings: Settings, choice: Choice) -> None:
 
 async def retire_engine(settings: Settings, with_sandboxes: bool) -> None:
     """End what the local engine keeps warm, and its sandboxes if asked to; nothing happens where nothing is."""
+    from warren.engines.local import probe
     from warren.engines.local.engine import LocalEngine
 
-    engine = LocalEngine(settings.data_dir, optional_layers=settings.optional_layers, debug=settings.debug)
+    # What ends sandboxes needs no layer: they must be stoppable where they could not be made any more.
+    optional = probe.NAMES if with_sandboxes else settings.optional_layers
+    engine = LocalEngine(settings.data_dir, optional_layers=optional, debug=settings.debug)
     if with_sandboxes:
         await engine.open()
         async for handle in engine.handles():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import secrets
 import signal
@@ -15,6 +15,7 @@ import pytest
 from unit.local.forked import run_in_child
 from warren.engines.local import hierarchies
 from warren.engines.local.cgroups import Cgroups, Group, GroupLimits
+from warren.engines.local.hierarchies import Search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,7 @@ LIMITS = GroupLimits(memory_bytes=64 * MIB, cpus=0.5, pids=16)
 
 @pytest.fixture
 def cgroups() -> Iterator[Cgroups]:
-    found = Cgroups(*hierarchies.find(f"warren-test-{secrets.token_hex(4)}"))
+    found = Cgroups(*hierarchies.find(Search(f"warren-test-{secrets.token_hex(4)}")))
     if found.missing:
         found.remove_all()
         pytest.skip(f"no control groups for us here: {found.missing}")
@@ -215,66 +216,45 @@ def test_v2_limits_and_counters_are_written_and_read_in_its_own_files(tmp_path: 
         os.close(descriptor)
 
 
-def test_a_controller_that_v2_does_not_offer_is_named_with_the_group(tmp_path: Path) -> None:
-    _write_files(tmp_path, {"cgroup.controllers": "pids", "cgroup.subtree_control": "pids", "cgroup.procs": ""})
-    _write_files(tmp_path / "warren", {"cgroup.procs": "", "cgroup.subtree_control": ""})
-    places, missing = hierarchies.make_unified(str(tmp_path), "warren", ["memory", "pids"])
-
-    assert list(places) == ["pids"]
-    assert missing == {"memory": f"the memory controller is not delegated to {tmp_path}"}
+def _open(folder: Path) -> Cgroups:
+    return Cgroups.open(Search(f"warren-test-{folder.stat().st_ino:x}"), str(folder / "cgroups.json"))
 
 
-def _unified_mount() -> str | None:
-    with open("/proc/self/mountinfo", encoding="utf-8") as file:
-        return next((line.split(" ")[4] for line in file if " - cgroup2 " in line), None)
-
-
-@pytest.mark.skipif(os.geteuid() != 0 or _unified_mount() is None, reason="needs root and a mounted cgroup v2")
-def test_on_v2_processes_of_the_own_group_move_down_so_that_controllers_can_be_shared_out() -> None:
-    mount = _unified_mount()
-    with open(f"{mount}/cgroup.controllers", encoding="ascii") as file:
-        offered = file.read().split()
-    with open(f"{mount}/cgroup.subtree_control", encoding="ascii") as file:
-        shared = file.read().split()
-    if not offered:
-        pytest.skip("this cgroup v2 has no controller")
-    own = f"{mount}/warren-test-{secrets.token_hex(4)}"
-
-    def attempt() -> list[object]:
-        with open(f"{own}/cgroup.procs", "w", encoding="ascii") as file:
-            file.write("0")
-        untouched = hierarchies.make_unified(own, "warren", [offered[0]], may_move=False)
-        places, missing = hierarchies.make_unified(own, "warren", [offered[0]])
-        with open("/proc/self/cgroup", encoding="ascii") as file:
-            where = file.read().splitlines()[-1]
-        return [untouched, list(places), missing, where.rpartition("/")[2]]
-
-    os.mkdir(own)
+def test_groups_in_use_are_found_again_and_others_are_made_anew(tmp_path: Path) -> None:
+    first = _open(tmp_path)
+    if first.missing:
+        first.remove_all()
+        pytest.skip(f"no control groups for us here: {first.missing}")
+    process = _start(first.make("g1", LIMITS), "import signal; signal.pause()")
     try:
-        if offered[0] not in shared:
-            with open(f"{mount}/cgroup.subtree_control", "w", encoding="ascii") as file:
-                file.write(f"+{offered[0]}")
-        assert run_in_child(attempt) == [[{}, {}], [offered[0]], {}, "warren.host"]
+        again = _open(tmp_path)
+        found, where = again.names(), again.places
     finally:
-        for name in ("warren.host", "warren", ""):
-            with contextlib.suppress(FileNotFoundError):
-                os.rmdir(f"{own}/{name}")
-        if offered[0] not in shared:
-            with open(f"{mount}/cgroup.subtree_control", "w", encoding="ascii") as file:
-                file.write(f"-{offered[0]}")
+        first.group("g1").kill()
+        process.communicate()
+    first.make("g2", LIMITS)
+    fresh = _open(tmp_path)
+    left = fresh.names()
+    fresh.remove_all()
+
+    assert (found, where, again.missing) == (["g1"], first.places, {})
+    assert left == []
 
 
-@pytest.mark.parametrize("delegated", ["unit", "unit/service", ""])
-def test_a_group_that_systemd_delegated_is_divided_and_not_the_one_in_it_that_we_were_started_in(
-    tmp_path: Path, delegated: str
-) -> None:
-    own = tmp_path / "unit" / "service"
-    own.mkdir(parents=True)
-    if delegated:
-        try:
-            os.setxattr(tmp_path / delegated, "user.delegate", b"1")
-        except OSError as error:
-            pytest.skip(f"this file system keeps no attributes: {error.strerror}")
+def test_groups_in_use_that_lack_a_controller_are_not_taken_for_whole(tmp_path: Path) -> None:
+    first = _open(tmp_path)
+    if first.missing:
+        first.remove_all()
+        pytest.skip(f"no control groups for us here: {first.missing}")
+    first.drop("memory", "not wanted")
+    noted = {name: {"folder": place.folder, "unified": place.unified} for name, place in first.places.items()}
+    (tmp_path / "cgroups.json").write_text(json.dumps(noted))
+    process = _start(first.make("g1", LIMITS), "import signal; signal.pause()")
+    try:
+        again = _open(tmp_path)
+    finally:
+        first.remove_all()
+        process.communicate()
 
-    expected = tmp_path / "unit" if delegated == "unit" else own
-    assert hierarchies.find_delegated(str(own)) == str(expected)
+    assert "memory" not in again.places
+    assert "warren stop-engine --sandboxes" in again.missing["memory"]

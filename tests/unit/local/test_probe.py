@@ -10,14 +10,25 @@ import pytest
 
 from unit.local.forked import NOBODY, needs_root, run_in_child
 from warren.engines.local import hierarchies, landlock, probe
+from warren.engines.local.cgroups import Cgroups
+from warren.engines.local.hierarchies import Search
+from warren.errors import InvalidRequest
+
+
+def _probe() -> list[probe.Layer]:
+    cgroups = Cgroups(*hierarchies.find(Search(f"warren-test-{secrets.token_hex(4)}")))
+    try:
+        return probe.probe(cgroups)
+    finally:
+        cgroups.remove_all()
 
 
 def _as_dicts() -> list[dict[str, object]]:
-    return [dataclasses.asdict(layer) for layer in probe.probe()]
+    return [dataclasses.asdict(layer) for layer in _probe()]
 
 
 def test_every_layer_is_tried_and_says_one_thing() -> None:
-    layers = probe.probe()
+    layers = _probe()
 
     assert tuple(layer.name for layer in layers) == probe.NAMES
     assert all(layer.detail and bool(layer.fix) != layer.holds for layer in layers)
@@ -30,15 +41,36 @@ def _children() -> set[str]:
 
 def test_it_leaves_no_group_no_file_and_no_process() -> None:
     before = _children()
-    probe.probe()
-    places, _ = hierarchies.find(f"warren-test-{secrets.token_hex(4)}")
-    left = [name for place in places.values() for name in os.listdir(os.path.dirname(place.folder))]
-    for place in set(places.values()):
-        os.rmdir(place.folder)
+    cgroups = Cgroups(*hierarchies.find(Search(f"warren-test-{secrets.token_hex(4)}")))
+    probe.probe(cgroups)
+    left = cgroups.names()
+    cgroups.remove_all()
 
-    assert f"warren-probe-{os.getpid()}" not in left
+    assert left == []
+    assert [place.folder for place in cgroups.places.values() if os.path.exists(place.folder)] == []
     assert _children() <= before
     assert not [name for name in os.listdir("/tmp") if name.startswith(f"warren-probe-{os.getpid()}")]
+
+
+@needs_root
+@pytest.mark.parametrize("controller", ["memory", "cpu", "pids"])
+def test_a_controller_that_does_not_hold_where_groups_are_made_is_missing_and_dropped(controller: str) -> None:
+    places, missing = hierarchies.find(Search(f"warren-test-{secrets.token_hex(4)}"))
+    if missing or places[controller].unified:
+        Cgroups(places, missing).remove_all()
+        pytest.skip("only where each controller has a hierarchy of its own can one be taken for another")
+    wrong = next(place for name, place in places.items() if name != controller)
+    cgroups = Cgroups({**places, controller: wrong}, {})
+    try:
+        layers = {layer.name: layer for layer in probe.probe(cgroups)}
+        left = cgroups.names()
+    finally:
+        cgroups.remove_all()
+        Cgroups(places, {}).remove_all()
+
+    assert controller not in cgroups.places
+    assert [name for name in ("memory", "cpu", "pids") if not layers[name].holds] == [controller]
+    assert left == []
 
 
 @needs_root
@@ -64,14 +96,14 @@ def test_a_limit_that_an_ordinary_user_cannot_set_comes_with_the_command_that_de
 
 
 def test_landlock_is_reported_as_the_kernel_has_it() -> None:
-    layer = next(layer for layer in probe.probe() if layer.name == "landlock")
+    layer = next(layer for layer in _probe() if layer.name == "landlock")
 
     assert layer.holds == (landlock.abi() >= landlock.MINIMUM_ABI)
 
 
 def test_an_optional_layer_that_does_not_exist_is_named() -> None:
-    with pytest.raises(RuntimeError, match="unknown layer 'netns' in optional_layers: choose from user, mount"):
-        probe.probe(optional=["memory", "netns"])
+    with pytest.raises(InvalidRequest, match="unknown layer 'netns' in optional_layers: choose from user, mount"):
+        probe.check_names(["memory", "netns"])
 
 
 def test_a_layer_that_this_process_may_not_use_is_found_missing() -> None:
@@ -79,7 +111,7 @@ def test_a_layer_that_this_process_may_not_use_is_found_missing() -> None:
         from warren.engines.local import seccomp
 
         seccomp.install(seccomp.build_filter())
-        return {layer.name: layer.holds for layer in probe.probe()}
+        return {layer.name: layer.holds for layer in _probe()}
 
     held = run_in_child(attempt)
 

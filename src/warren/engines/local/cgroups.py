@@ -8,10 +8,13 @@ import os
 import signal
 import time
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from warren.engines import notes
 from warren.engines.local import control_files, hierarchies
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PERIOD_US = 100_000
 _KILL_TIMEOUT_S = 5.0
@@ -74,6 +77,19 @@ class Group:
         if "pids" in self._folders:
             control_files.write(f"{self._folders['pids']}/pids.max", str(limits.pids))
 
+    def limits(self) -> GroupLimits:
+        """Read back what is set, from the hierarchies that it has."""
+        memory, quota, pids = 0, 0, 0
+        if folder := self._folders.get("memory"):
+            name = hierarchies.LIMIT_FILES["memory"]["memory" in self._unified]
+            memory = int(control_files.read(f"{folder}/{name}"))
+        if folder := self._folders.get("cpu"):
+            name = hierarchies.LIMIT_FILES["cpu"]["cpu" in self._unified]
+            quota = int(control_files.read(f"{folder}/{name}").split()[0])
+        if folder := self._folders.get("pids"):
+            pids = int(control_files.read(f"{folder}/pids.max"))
+        return GroupLimits(memory_bytes=memory, cpus=quota / _PERIOD_US, pids=pids)
+
     def _set_memory(self, folder: str, memory_bytes: int) -> None:
         amount = str(memory_bytes)
         if "memory" in self._unified:
@@ -112,7 +128,7 @@ class Group:
         return opened
 
     def procs_fds(self) -> list[int]:
-        """Open `cgroup.procs` of each hierarchy; who writes "0" to them waits in this group. The caller closes them.
+        """Open `cgroup.procs` of each hierarchy: a process joins by writing "0" to each. The caller closes them.
 
         The kernel goes by the rights of the opener, so a process without any can be handed them: on v2 as on v1.
         """
@@ -230,24 +246,43 @@ class Cgroups:
     """All groups of ours on this host."""
 
     def __init__(self, places: dict[str, hierarchies.Place], missing: dict[str, str]) -> None:
-        self._places = places
+        self._places = dict(places)
+        self._made = list(dict.fromkeys(places.values()))
+        """Also those of controllers that were dropped: they are removed with the others."""
         self.missing = missing
         """Why a layer (memory, cpu, pids) cannot be limited here; empty when all can."""
         cpu = places.get("cpu")
         self._cpus_max = float("inf") if cpu is None or cpu.unified else _load_cpus_max(cpu.folder)
 
     @classmethod
-    def resume(cls, name: str, kept: str) -> Self:
-        """Use the folders that an earlier process noted in the file `kept`, if they are all there; else find them.
+    def open(cls, search: hierarchies.Search, kept: str) -> Self:
+        """Use the folders that an earlier process noted in the file `kept`, if its groups are in use; else make some.
 
-        A later process may run in another control group, and must find the groups of the earlier one all the same.
+        The earlier process may have run in another control group; its sandboxes are found all the same.
         """
-        places = {controller: hierarchies.Place(**place) for controller, place in notes.load(kept).items()}
-        if places and all(os.path.isdir(place.folder) for place in places.values()):
-            return cls(places, {})
-        places, missing = hierarchies.find(name)
+        noted = {controller: hierarchies.Place(**place) for controller, place in notes.load(kept).items()}
+        earlier = cls(noted, {})
+        if any(earlier.group(name).pids() for name in earlier.names()):
+            for place in earlier._made:
+                hierarchies.enter(place)
+            why = "sandboxes run in groups that were made without it; `warren stop-engine --sandboxes` ends them"
+            earlier.missing |= {name: why for name in hierarchies.LIMIT_FILES if name not in noted}
+            return earlier
+        with contextlib.suppress(OSError):
+            earlier.remove_all()
+        places, missing = hierarchies.find(search)
         notes.save(kept, {controller: asdict(place) for controller, place in places.items()})
         return cls(places, missing)
+
+    @property
+    def places(self) -> Mapping[str, hierarchies.Place]:
+        """Where the groups are, by controller; cpuacct only where v1 counts processor time apart."""
+        return self._places
+
+    def drop(self, controller: str, why: str) -> None:
+        """Do without a controller that was found not to hold."""
+        self._places.pop(controller, None)
+        self.missing[controller] = why
 
     def make(self, group_name: str, limits: GroupLimits) -> Group:
         """Make a group, or nothing. Raises FileExistsError when it is there already."""
@@ -255,17 +290,23 @@ class Cgroups:
         group.make(limits)
         return group
 
-    def group(self, name: str) -> Group:
-        """Return the group of that name, whether it exists or not."""
-        return Group(name, self._places, self._cpus_max)
+    def group(self, name: str, *, only: str = "") -> Group:
+        """Return the group of that name, whether it exists or not; with `only`, as that controller sees it."""
+        places = {only: self._places[only]} if only else self._places
+        return Group(name, places, self._cpus_max)
 
     def names(self) -> list[str]:
         """List all groups there are, also those that exist in only some hierarchies."""
         found: set[str] = set()
-        for folder in self._folders():
+        for place in self._made:
             with contextlib.suppress(FileNotFoundError):
-                found.update(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+                found.update(entry.name for entry in os.scandir(place.folder) if entry.is_dir(follow_symlinks=False))
         return sorted(found)
+
+    def remove_unused(self) -> None:
+        """Remove the folder that holds the groups, unless there are any."""
+        if not self.names():
+            self.remove_all()
 
     def remove_all(self) -> None:
         """Kill and remove every group, and the folder that holds them."""
@@ -273,12 +314,10 @@ class Cgroups:
             group = self.group(name)
             group.kill()
             group.remove()
-        for folder in self._folders():
+        for place in self._made:
             with contextlib.suppress(FileNotFoundError):
-                os.rmdir(folder)
-
-    def _folders(self) -> list[str]:
-        return list(dict.fromkeys(place.folder for place in self._places.values()))
+                os.rmdir(place.folder)
+            hierarchies.leave(place)
 
 
 def _load_cpus_max(folder: str) -> float:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import json
 import os
 import select
-import subprocess
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from warren.domain import Handle, Usage
 from warren.engines import notes, unix_channel
-from warren.engines.local import fixes, snapshot
+from warren.engines.local import fixes, snapshot, spawn
 from warren.engines.local.client import KeeperClient, KeeperGone
 from warren.errors import EngineUnavailable, SandboxLost, StartFailed, by_code
 
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from warren.domain import Limits, SandboxSpec
     from warren.engines.base import Channel
 
-_START_TIMEOUT_S = 60.0
 _TRIES = 4
 """Keepers that are started: the one that is found or started may be one that somebody else retires just then."""
 
@@ -182,19 +178,9 @@ class LocalEngine:
         # Appended to: the one that serves may be writing to it.
         with open(self._log, "a+b") as log:
             said_before = notes.trim(log.fileno())
-            process = subprocess.Popen(  # noqa: ASYNC220  (the keeper leaves this process at once and outlives us)
-                [sys.executable, "-I", "-m", "warren.engines.local.keeper", self._folder],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                cwd="/",
+            answer = await asyncio.to_thread(
+                spawn.run_module, "warren.engines.local.keeper", self._folder, self._config, log
             )
-        said, _ = await asyncio.to_thread(process.communicate, json.dumps(self._config).encode(), _START_TIMEOUT_S)
-        try:
-            answer = json.loads(said)
-        except ValueError:
-            raise EngineUnavailable(f"the keeper did not start: {notes.last_words(self._log, said_before)}") from None
         if answer["error"] is not None:
             raise (by_code(answer["error"]["code"]) or StartFailed)(answer["error"]["message"])
         return said_before

@@ -1,27 +1,59 @@
-"""Examines this host: each layer of isolation tried in a control group like the keeper's own."""
+"""Examines this host: each layer of isolation tried in a control group like the keeper's own.
+
+Run as `python -I -m warren.engines.local.examine FOLDER`, started as the keeper is.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
 
-from warren.engines.local import probe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warren.engines.local.probe import Layer
+from warren.engines.local import hierarchies, probe, spawn
+from warren.engines.local.cgroups import Cgroups
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
     """What was found on this host."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[probe.Layer, ...]
     place: str
-    """Where control groups are made, in words: `cgroup v2, /sys/fs/cgroup/warren.slice/…, made by systemd`."""
+    """Where control groups are made, in words; why not, where none can be."""
 
 
-def examine(*, optional: Iterable[str] = ()) -> Examination:
-    """Try every layer as the keeper would. Raises RuntimeError for an optional layer that does not exist."""
-    return Examination(tuple(probe.probe(optional=optional)), "")
+def examine() -> Examination:
+    """Try every layer as the keeper would, in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="warren-probe-") as folder, tempfile.NamedTemporaryFile() as log:
+        found = spawn.run_module("warren.engines.local.examine", folder, {}, log)
+    return Examination(tuple(probe.Layer(**layer) for layer in found["layers"]), found["place"])
+
+
+def describe_place(cgroups: Cgroups) -> str:
+    """Say in words where the groups of sandboxes are made."""
+    found: dict[str, list[str]] = {}
+    for controller, place in cgroups.places.items():
+        if controller in hierarchies.LIMIT_FILES:
+            where = os.path.dirname(place.folder)
+            found.setdefault(f"cgroup {'v2' if place.unified else 'v1'} at {where}", []).append(controller)
+    if not found:
+        return f"none: {next(iter(cgroups.missing.values()), 'no controller')}"
+    if len(found) == 1:
+        return next(iter(found))
+    return ", ".join(f"{', '.join(controllers)}: {where}" for where, controllers in found.items())
+
+
+def main(folder: str) -> None:
+    """Print what was found, as JSON, and leave no group behind."""
+    cgroups = Cgroups(*hierarchies.find(spawn.read_search(folder, json.loads(sys.stdin.read()))))
+    try:
+        layers = probe.probe(cgroups)
+        print(json.dumps({"layers": [asdict(layer) for layer in layers], "place": describe_place(cgroups)}))
+    finally:
+        cgroups.remove_all()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

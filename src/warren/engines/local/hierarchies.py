@@ -1,16 +1,30 @@
-"""Finds, for each controller, where control groups of ours can be made: below our own group, on cgroup v1 or v2.
+"""Finds, for each controller, where control groups of ours can be made: on cgroup v1 or v2.
 
-Which version holds is a question for each controller, never for the host: a host may have both, with one controller
-here and the others there. Groups are made below our own, so that limits put on Warren itself hold for its sandboxes.
+Which version holds is a question for each controller, never for the host: a host may have both.
+
+On v1, groups are made below the group of this process. On v2 a group either holds processes or shares out controllers,
+so the keeper needs a group of its own with room beside it:
+
+    warren.slice/               limits for Warren as a whole
+      <home>/                   one a data folder: a scope that systemd delegated, or a group that we made
+        keeper/                 the keeper, and zygotes at their start
+        sandboxes/              one group a sandbox
+
+Only the process that asks and the one that started it are ever moved.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from warren.engines.local import control_files
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
 
 LIMIT_FILES = {
     "memory": ("memory.limit_in_bytes", "memory.max"),
@@ -18,7 +32,11 @@ LIMIT_FILES = {
     "pids": ("pids.max", "pids.max"),
 }
 """By controller, on v1 and on v2: without this file it does not limit."""
-_MOVES_MAX = 50
+SLICE = "warren.slice"
+_KEEPER = "keeper"
+_SANDBOXES = "sandboxes"
+_STARTER = "starter"
+"""Where the process that started the keeper waits, if it was in the group that had to be divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +49,22 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """What the search for places depends on, beside the kernel."""
+
+    name: str
+    """Of the groups that hold those of one data folder."""
+    starter: int = 0
+    """The process that started this one; it may be moved too."""
+    scope: str = ""
+    """The scope that systemd made for this process: where it manages the hierarchy, nothing else is divided."""
+    refusal: str = ""
+    """Why it made none."""
+    is_container: bool = False
+    """Whether this is a container: then groups are made in its own group, so that its limits hold for them."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Mount:
     fstype: str
     root: str
@@ -38,11 +72,10 @@ class _Mount:
     options: frozenset[str]
 
 
-def find(name: str, *, may_move: bool = True) -> tuple[dict[str, Place], dict[str, str]]:
-    """Make the folder `name` in each hierarchy; returns places by controller, and why the others have none.
+def find(search: Search) -> tuple[dict[str, Place], dict[str, str]]:
+    """Make the folders; returns places by controller, and why the others have none.
 
-    The controllers are memory, cpu, pids, and cpuacct where v1 counts processor time apart. Without `may_move` no
-    process changes its group, and a controller that could be had by moving some is in neither answer.
+    The controllers are memory, cpu, pids, and cpuacct where v1 counts processor time apart.
     """
     mounts = _load_mounts()
     own = _load_own_groups()
@@ -52,17 +85,49 @@ def find(name: str, *, may_move: bool = True) -> tuple[dict[str, Place], dict[st
         if controller not in own:
             continue
         try:
-            places[controller] = _make_v1(mounts, controller, own[controller], name)
+            places[controller] = _make_v1(mounts, controller, own[controller], search.name)
         except OSError as exc:
             missing[controller] = str(exc.strerror)
     wanted = [controller for controller in LIMIT_FILES if controller not in own]
     if wanted:
-        found, refused = _make_v2(mounts, own.get(""), name, wanted, may_move=may_move)
+        found, refused = _make_v2(mounts, own.get(""), search, wanted)
         places |= found
         missing |= refused
     # Only counts: its absence is no missing limit.
     missing.pop("cpuacct", None)
     return places, missing
+
+
+def uses_v2() -> bool:
+    """Whether one of our controllers is to be had from cgroup v2 only."""
+    return any(controller not in _load_own_groups() for controller in LIMIT_FILES)
+
+
+def enter(place: Place) -> None:
+    """Move this process beside the groups of a v2 place that an earlier process made. Raises OSError."""
+    if place.unified:
+        folder = f"{os.path.dirname(place.folder)}/{_KEEPER}"
+        _make_folder(folder)
+        _move(os.getpid(), folder)
+
+
+def leave(place: Place) -> None:
+    """Remove the empty groups around a v2 place, moving out of them where that is allowed."""
+    if not place.unified:
+        return
+    home = os.path.dirname(place.folder)
+    if home.endswith(".scope"):
+        # Systemd removes it with the last process.
+        return
+    parent = os.path.dirname(home)
+    # WHY: a group with a process in it cannot be removed. Above is room in the root of the hierarchy alone; elsewhere
+    # an empty group stays behind, until the container ends.
+    with contextlib.suppress(OSError):
+        if os.path.basename(parent) == SLICE and not os.path.exists(f"{os.path.dirname(parent)}/cgroup.type"):
+            _move(os.getpid(), os.path.dirname(parent))
+    for folder in (f"{home}/{_KEEPER}", home, f"{parent}/{_STARTER}", parent):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def _load_mounts() -> list[_Mount]:
@@ -94,29 +159,20 @@ def _unescape(text: str) -> str:
     return text
 
 
-def _locate(mounts: list[_Mount], path: str, name: str) -> str:
-    """Return the folder where a group of ours is seen, without what an earlier start of ours put us into."""
-    components = path.strip("/").split("/")
-    for position, component in enumerate(components):
-        if component in {name, _host_name(name)}:
-            path = "/" + "/".join(components[:position])
-            break
+def _locate(mounts: list[_Mount], path: str) -> tuple[str, str]:
+    """Return where the top of the hierarchy and the group `path` are seen."""
     for mount in mounts:
         root = mount.root.rstrip("/")
         if path == mount.root or path.startswith(root + "/"):
-            return (mount.folder + path[len(root) :]).rstrip("/")
+            return mount.folder, (mount.folder + path[len(root) :]).rstrip("/")
     raise OSError(errno.ENOENT, f"the control group {path} of this process is not mounted where it can be seen")
-
-
-def _host_name(name: str) -> str:
-    return f"{name}.host"
 
 
 def _make_v1(mounts: list[_Mount], controller: str, path: str, name: str) -> Place:
     usable = [mount for mount in mounts if mount.fstype == "cgroup" and controller in mount.options]
     if not usable:
         raise OSError(errno.ENOENT, f"the {controller} controller is in use by cgroup v1, which is not mounted here")
-    folder = f"{_locate(usable, path, name)}/{name}"
+    folder = f"{_locate(usable, path)[1]}/{name}"
     _make_folder(folder)
     if controller in LIMIT_FILES:
         _check_writable(f"{folder}/{LIMIT_FILES[controller][0]}")
@@ -125,7 +181,7 @@ def _make_v1(mounts: list[_Mount], controller: str, path: str, name: str) -> Pla
 
 
 def _make_v2(
-    mounts: list[_Mount], path: str | None, name: str, wanted: list[str], *, may_move: bool
+    mounts: list[_Mount], path: str | None, search: Search, wanted: list[str]
 ) -> tuple[dict[str, Place], dict[str, str]]:
     usable = [mount for mount in mounts if mount.fstype == "cgroup2"]
     if path is None or not usable:
@@ -133,88 +189,108 @@ def _make_v2(
             controller: f"no cgroup hierarchy with the {controller} controller is mounted" for controller in wanted
         }
     try:
-        return make_unified(find_delegated(_locate(usable, path, name)), name, wanted, may_move=may_move)
+        top, own = _locate(usable, path)
+        return make_unified(top, own, search, wanted)
     except OSError as exc:
         return {}, dict.fromkeys(wanted, str(exc.strerror))
 
 
-def find_delegated(own: str) -> str:
-    """Return the v2 group that is ours to divide: our own, or the one around it when systemd gave us that.
-
-    With `DelegateSubgroup=` it does, so that there is a group without others below it to start a service in again.
-    """
-    around = os.path.dirname(own)
-    return around if _is_delegated(around) and not _is_delegated(own) else own
-
-
-def _is_delegated(folder: str) -> bool:
-    for name in ("trusted.delegate", "user.delegate"):
-        try:
-            if os.getxattr(folder, name) == b"1":
-                return True
-        except OSError:
-            continue
-    return False
-
-
 def make_unified(
-    own: str, name: str, wanted: list[str], *, may_move: bool = True
+    top: str, own: str, search: Search, wanted: Collection[str]
 ) -> tuple[dict[str, Place], dict[str, str]]:
-    """Make `name` below the v2 group `own`, with those of the wanted controllers that it can have."""
-    folder = f"{own}/{name}"
-    _make_folder(folder)
-    places: dict[str, Place] = {}
-    missing: dict[str, str] = {}
-    offered = control_files.read(f"{own}/cgroup.controllers").split()
-    for controller in wanted:
-        if controller not in offered:
-            missing[controller] = f"the {controller} controller is not delegated to {own}"
-            continue
+    """Make a home in the v2 hierarchy at `top`, for a process in the group `own`, with the controllers to be had there.
+
+    The highest group that can have all of them is taken, else the one that can have most.
+    """
+    if search.refusal:
+        return {}, dict.fromkeys(wanted, search.refusal)
+    chosen, offers, refusals = "", frozenset[str](), []
+    for group in _candidates(top, own, search):
         try:
-            _check_writable(f"{own}/cgroup.procs")
-            _check_writable(f"{folder}/cgroup.procs")
-            if not _enable(own, name, controller, may_move=may_move):
-                continue
-            control_files.write(f"{folder}/cgroup.subtree_control", f"+{controller}")
+            offered = _check_divisible(group, search).intersection(wanted)
         except OSError as exc:
-            missing[controller] = str(exc.strerror)
-        else:
-            places[controller] = Place(folder, unified=True)
-    return places, missing
-
-
-def _enable(own: str, name: str, controller: str, *, may_move: bool) -> bool:
-    """Share the controller out to the groups below `own`; False when processes would have to move for that."""
-    control = f"{own}/cgroup.subtree_control"
-    if controller in control_files.read(control).split():
-        return True
+            refusals.append(str(exc.strerror))
+            continue
+        if len(offered) > len(offers):
+            chosen, offers = group, offered
+    if not chosen:
+        why = refusals[-1] if refusals else f"no controller is delegated to {own}"
+        return {}, dict.fromkeys(wanted, why)
+    missing = {name: f"the {name} controller is not delegated to {chosen}" for name in wanted if name not in offers}
+    home = chosen if search.scope else f"{chosen}/{SLICE}/{search.name}"
+    place = Place(f"{home}/{_SANDBOXES}", unified=True)
     try:
-        control_files.write(control, f"+{controller}")
-    except OSError as exc:
-        if exc.errno != errno.EBUSY:
-            raise
-        if not may_move:
-            return False
-        # WHY: v2 lets a group either hold processes or share out controllers, not both, the root excepted. So what
-        # runs in our own group moves one step down, where every limit that held for it still holds.
-        _move_down(own, f"{own}/{_host_name(name)}")
-        control_files.write(control, f"+{controller}")
-    return True
+        _divide(chosen, home, sorted(offers), search)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.rmdir(place.folder)
+        leave(place)
+        raise
+    return dict.fromkeys(sorted(offers), place), missing
 
 
-def _move_down(own: str, host: str) -> None:
-    _make_folder(host)
-    for _ in range(_MOVES_MAX):
-        pids = control_files.read(f"{own}/cgroup.procs").split()
-        if not pids:
-            return
-        for pid in pids:
-            try:
-                control_files.write(f"{host}/cgroup.procs", pid)
-            except OSError as exc:
-                if exc.errno != errno.ESRCH:
-                    raise
-    raise OSError(errno.EBUSY, f"processes keep appearing in {own}, so its controllers cannot be shared out")
+def _candidates(top: str, own: str, search: Search) -> Iterator[str]:
+    """List the groups to try, the highest first; our own alone where it is systemd's or a container's."""
+    # What is below our slice is what an earlier start of ours made.
+    own = own if search.scope else own.partition(f"/{SLICE}")[0]
+    if search.scope or search.is_container:
+        yield own
+        return
+    group = top
+    yield group
+    for part in own[len(top) :].split("/"):
+        if part:
+            group = f"{group}/{part}"
+            yield group
+
+
+def _check_divisible(group: str, search: Search) -> frozenset[str]:
+    """Return the controllers that groups below this one can have. Raises OSError when it cannot be divided by us."""
+    _check_writable(f"{group}/cgroup.procs")
+    _check_writable(f"{group}/cgroup.subtree_control")
+    if search.scope and os.path.basename(group) != search.scope:
+        raise OSError(errno.EPERM, f"systemd made {search.scope}, but this process is in {group}")
+    if not _is_root(group):
+        # WHY: beside processes, cpu and pids could be shared out too: they are threaded controllers. But that makes
+        # the group a threaded domain, in which memory cannot be limited.
+        kind = control_files.read(f"{group}/cgroup.type").strip()
+        if kind != "domain":
+            raise OSError(errno.EOPNOTSUPP, f"{group} is a {kind} group, in which memory cannot be limited")
+        others = sorted(_load_pids(group) - {os.getpid(), search.starter})
+        if others:
+            shown = ", ".join(map(str, others[:3])) + (" and others" if len(others) > 3 else "")
+            raise OSError(errno.EBUSY, f"{group} cannot be divided: it holds processes that are not Warren's ({shown})")
+    return frozenset(control_files.read(f"{group}/cgroup.controllers").split())
+
+
+def _divide(group: str, home: str, controllers: list[str], search: Search) -> None:
+    """Make `home` with its two folders, move what is ours into it, then share the controllers out, down to it.
+
+    WHY in this order: controllers cannot be shared out of a group that holds processes.
+    """
+    above = [] if home == group else [group, os.path.dirname(home)]
+    for folder in (*above[1:], home, f"{home}/{_KEEPER}", f"{home}/{_SANDBOXES}"):
+        _make_folder(folder)
+    if not _is_root(group) and search.starter in _load_pids(group):
+        starter = f"{above[-1] if above else home}/{_STARTER}"
+        _make_folder(starter)
+        _move(search.starter, starter)
+    _move(os.getpid(), f"{home}/{_KEEPER}")
+    for folder in (*above, home, f"{home}/{_SANDBOXES}"):
+        control_files.write(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in controllers))
+
+
+def _is_root(group: str) -> bool:
+    """Whether this is the root of the whole hierarchy, which alone may hold processes and share out controllers."""
+    return not os.path.exists(f"{group}/cgroup.type")
+
+
+def _load_pids(group: str) -> set[int]:
+    return {int(line) for line in control_files.read(f"{group}/cgroup.procs").split()}
+
+
+def _move(pid: int, group: str) -> None:
+    control_files.write(f"{group}/cgroup.procs", str(pid))
 
 
 def _make_folder(folder: str) -> None:

@@ -17,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from warren.engines import notes, unix_sockets
+from warren.engines.local import spawn
 from warren.engines.local.sandboxes import Sandboxes
 from warren.errors import Error, InvalidRequest
 from warren.guest.wire import CHUNK, Decoder, ProtocolError, encode
@@ -39,6 +40,7 @@ class Keeper:
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._ended = asyncio.Event()
+        self._is_terminated = False
         self._operations: dict[str, Callable[[Header], Awaitable[Header]]] = {
             "create": self._sandboxes.create,
             "start": self._sandboxes.start,
@@ -51,13 +53,14 @@ class Keeper:
         }
 
     async def serve(self, path: str) -> None:
-        """Serve until retired or idle for long; return at once where another keeper serves."""
+        """Serve until retired, terminated or idle for long; return at once where another keeper serves."""
         if not await _is_the_only_one(path):
             _tell_starter(None)
             return
         await self._sandboxes.open()
         listener = unix_sockets.listen(path)
         server = await asyncio.start_unix_server(self._connected, sock=listener, limit=CHUNK)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
         _tell_starter(None)
         async with server:
             idle = asyncio.create_task(self._watch_idle())
@@ -68,6 +71,8 @@ class Keeper:
             os.unlink(path)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
+        if self._is_terminated:
+            await self._sandboxes.stop_all()
         await self._sandboxes.close()
         for writer in self._writers:
             writer.close()
@@ -106,6 +111,11 @@ class Keeper:
         """End the keeper and its zygotes, not the sandboxes: a keeper of another version takes over."""
         asyncio.get_running_loop().call_soon(self._ended.set)
         return {}
+
+    def _terminate(self) -> None:
+        """End, with all sandboxes: the machine goes down, or the scope that they are in is stopped."""
+        self._is_terminated = True
+        self._ended.set()
 
     async def _watch_idle(self) -> None:
         idle = 0.0
@@ -168,7 +178,12 @@ def main(argv: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    sandboxes = Sandboxes(argv[1], optional_layers=frozenset(config["optional_layers"]), debug=bool(config["debug"]))
+    sandboxes = Sandboxes(
+        argv[1],
+        optional_layers=frozenset(config["optional_layers"]),
+        search=spawn.read_search(argv[1], config),
+        debug=bool(config["debug"]),
+    )
     try:
         asyncio.run(Keeper(sandboxes).serve(os.path.join(argv[1], "keeper.sock")))
     except Error as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import resource
+import secrets
 import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +15,6 @@ from typing import TYPE_CHECKING
 from warren.engines.local import (
     caps,
     fixes,
-    hierarchies,
     landlock,
     mounts,
     namespaces,
@@ -23,10 +24,13 @@ from warren.engines.local import (
     uids,
 )
 from warren.engines.local.attempts import Failure, attempt
-from warren.engines.local.cgroups import Cgroups, GroupLimits
+from warren.engines.local.cgroups import GroupLimits
+from warren.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from warren.engines.local.cgroups import Cgroups, Group
 
 NAMES = (
     "user",
@@ -52,6 +56,7 @@ NAMES = (
 WITHOUT_ASKING = frozenset({"landlock", "uid"})
 """Layers that not every kernel or user has, on top of others that hold: used where they can be, and recorded."""
 _LIMITS = GroupLimits(memory_bytes=64 << 20, cpus=0.5, pids=32)
+_TOUCHED_BYTES = 4 << 20
 _SCRATCH = "/tmp"
 """A folder that is there; what is mounted on it is seen by the child alone."""
 
@@ -68,15 +73,19 @@ class Layer:
     """What the operator types to make it hold; empty when it does."""
 
 
-def probe(*, optional: Iterable[str] = ()) -> list[Layer]:
-    """Try all layers, those named optional too. Raises RuntimeError for an optional layer that does not exist."""
+def check_names(optional: Iterable[str]) -> None:
+    """Raise InvalidRequest for an optional layer that does not exist."""
     unknown = sorted(set(optional) - set(NAMES))
     if unknown:
-        raise RuntimeError(f"unknown layer {unknown[0]!r} in optional_layers: choose from {', '.join(NAMES)}")
+        raise InvalidRequest(f"unknown layer {unknown[0]!r} in optional_layers: choose from {', '.join(NAMES)}")
+
+
+def probe(cgroups: Cgroups) -> list[Layer]:
+    """Try all layers, those of control groups where `cgroups` are made; a controller that fails is dropped from it."""
     return [
         *_probe_namespaces(),
         *_probe_restrictions(),
-        *_probe_groups(),
+        *_probe_groups(cgroups),
         _probe_disk(),
         _probe_uid(),
     ]
@@ -204,36 +213,73 @@ def _try_no_new_privs() -> None:
     _check(syscalls.prctl(syscalls.PR_GET_NO_NEW_PRIVS) == 1, "no_new_privs does not stay set")
 
 
-def _probe_groups() -> list[Layer]:
-    """Make a group and let a child join it. No process of ours is moved for that."""
-    places, missing = hierarchies.find(f"warren-probe-{os.getpid()}", may_move=False)
-    cgroups = Cgroups(places, missing)
-    try:
-        failure = attempt(lambda: _try_join(cgroups))
-    finally:
-        with contextlib.suppress(OSError):
-            cgroups.remove_all()
+def _probe_groups(cgroups: Cgroups) -> list[Layer]:
+    """Have a child join a group where those of sandboxes will be, and drop each controller that does not hold."""
     layers = []
     for name, what in (("memory", "bytes"), ("cpu", "processor time"), ("pids", "number of tasks")):
-        why = Failure(0, missing[name]) if name in missing else failure
-        detail = f"{what} bounded by a control group ({'v2' if _is_unified(places, name) else 'v1'})"
+        why = Failure(0, cgroups.missing[name]) if name in cgroups.missing else _try_controller(cgroups, name)
+        if why is not None:
+            cgroups.drop(name, why.text)
+            detail = ""
+        else:
+            detail = f"{what} bounded by cgroup {'v2' if cgroups.places[name].unified else 'v1'}"
         if name == "pids" and why is not None:
-            detail = f"number of tasks bounded by RLIMIT_NPROC; no group: {why.text}"
+            detail = f"number of tasks bounded by RLIMIT_NPROC for each sandbox, as no group can: {why.text}"
             why = attempt(_try_task_limit)
         layers.append(_layer(name, why, detail, fixes.for_group(name)))
     return layers
 
 
-def _is_unified(places: dict[str, hierarchies.Place], name: str) -> bool:
-    return name not in places or places[name].unified
+def _try_controller(cgroups: Cgroups, controller: str) -> Failure | None:
+    """Try one controller in a group of its own; returns why it does not hold."""
+    group = cgroups.group(f"probe-{secrets.token_hex(4)}", only=controller)
+    try:
+        group.make(_LIMITS)
+    except OSError as exc:
+        return Failure(exc.errno or 0, str(exc.strerror))
+    try:
+        return attempt(lambda: _TRIALS[controller](group))
+    finally:
+        with contextlib.suppress(OSError):
+            group.kill()
+            group.remove()
 
 
-def _try_join(cgroups: Cgroups) -> None:
-    group = cgroups.make("probe", _LIMITS)
+def _join(group: Group) -> None:
     for descriptor in group.procs_fds():
         os.write(descriptor, b"0")
         os.close(descriptor)
-    _check(not cgroups.names() or os.getpid() in group.pids(), "a process that joined a control group is not in it")
+    _check(os.getpid() in group.pids(), "a process that joined a control group is not in it")
+
+
+def _try_memory(group: Group) -> None:
+    _join(group)
+    _check(group.limits().memory_bytes == _LIMITS.memory_bytes, "the limit on memory does not stay set")
+    # Written to, or the kernel would not have to find any.
+    pages = bytearray(os.urandom(4096)) * (_TOUCHED_BYTES // 4096)
+    _check((group.usage().memory_bytes or 0) >= len(pages) // 2, "memory that was used is not counted")
+
+
+def _try_cpu(group: Group) -> None:
+    _join(group)
+    # On v1 it is less where the group above has less.
+    _check(0 < group.limits().cpus <= _LIMITS.cpus, "the limit on processor time does not stay set")
+
+
+def _try_pids(group: Group) -> None:
+    _join(group)
+    group.resize(dataclasses.replace(_LIMITS, pids=1))
+    try:
+        pid = os.fork()
+    except BlockingIOError:
+        return
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    _check(holds=False, sentence="the limit on tasks does not stop a fork")
+
+
+_TRIALS: dict[str, Callable[[Group], None]] = {"memory": _try_memory, "cpu": _try_cpu, "pids": _try_pids}
 
 
 def _try_task_limit() -> None:

@@ -14,11 +14,13 @@ from warren.engines.local import births, fixes, plan, probe, quota, records, sna
 from warren.engines.local.births import Birth, Births, Kind
 from warren.engines.local.cgroups import Cgroups
 from warren.engines.local.flushing import Flush
+from warren.engines.local.hierarchies import Search
 from warren.engines.local.launch import ID_COUNT, Launch
 from warren.engines.local.records import Record
+from warren.engines.local.spawn import group_name
 from warren.engines.local.workspaces import Workspaces
 from warren.engines.local.zygotes import Zygote, ZygoteGone
-from warren.errors import Conflict, EngineUnavailable, InvalidRequest, NotFound, QuotaExceeded, SandboxLost
+from warren.errors import Conflict, EngineUnavailable, NotFound, QuotaExceeded, SandboxLost
 
 if TYPE_CHECKING:
     from warren.guest.wire import Header
@@ -32,8 +34,11 @@ AHEAD_AFTER_S = 0.1
 class Sandboxes:
     """The sandboxes of one data folder, and the zygotes they come from."""
 
-    def __init__(self, folder: str, *, optional_layers: frozenset[str], debug: bool = False) -> None:
+    def __init__(
+        self, folder: str, *, optional_layers: frozenset[str], search: Search | None = None, debug: bool = False
+    ) -> None:
         self._folder = folder
+        self._search = search or Search(group_name(folder))
         self._optional = optional_layers
         self._debug = debug
         self._records: dict[str, Record] = {}
@@ -60,9 +65,9 @@ class Sandboxes:
         """Check the layers and take over what an earlier keeper left. Raises EngineUnavailable."""
         for name in ("sandboxes", "zygotes"):
             os.makedirs(os.path.join(self._folder, name), mode=0o700, exist_ok=True)
-        self._layers = _check_layers(self._optional)
-        name = f"warren-{os.stat(self._folder).st_ino:x}"
-        self._cgroups = Cgroups.resume(name, os.path.join(self._folder, "cgroups.json"))
+        probe.check_names(self._optional)
+        self._cgroups = Cgroups.open(self._search, os.path.join(self._folder, "cgroups.json"))
+        self._layers = self._check_layers()
         if "uid" in self._layers:
             self._base_uid = uids.claim(self._folder)
         self._guest_path = snapshot.take_snapshot(os.path.join(self._folder, "guest"))
@@ -80,6 +85,19 @@ class Sandboxes:
             self._adopt(record)
         await self._adopt_zygotes()
         self._remove_stray_groups()
+
+    def _check_layers(self) -> frozenset[str]:
+        """Return the layers that hold. Raises EngineUnavailable, with no group left, when one is missing."""
+        layers = probe.probe(self._cgroups)
+        missing = probe.find_missing(layers, self._optional)
+        if missing:
+            # With sandboxes of an earlier keeper in it, it stays for the next one.
+            with contextlib.suppress(OSError):
+                self._cgroups.remove_unused()
+            first, others = missing[0], ", ".join(layer.name for layer in missing[1:])
+            more = f" (nor does {others}: `warren doctor` shows all)" if others else ""
+            raise EngineUnavailable(f"layer {first.name} does not hold here{more}: {first.detail}; {first.fix}")
+        return frozenset(layer.name for layer in layers if layer.holds)
 
     async def close(self) -> None:
         """Let go of the sandboxes and end the zygotes."""
@@ -181,6 +199,11 @@ class Sandboxes:
         flush = Flush(record.pid, plan.WORKSPACE, self._folder) if is_flushed else None
         await self._end(record)
         return {"caveat": None if flush is None else await flush.finish()}
+
+    async def stop_all(self) -> None:
+        """Stop every sandbox that is running; persistent workspaces are on disk then."""
+        running = [record.id for record in self._records.values() if record.state == records.RUNNING]
+        await asyncio.gather(*(self.stop({"id": each}) for each in running), return_exceptions=True)
 
     async def destroy(self, params: Header) -> Header:
         """Remove it, workspace and all."""
@@ -409,19 +432,6 @@ class Sandboxes:
         if running and record.state != records.RUNNING:
             raise SandboxLost("the sandbox is not running")
         return record
-
-
-def _check_layers(optional: frozenset[str]) -> frozenset[str]:
-    try:
-        layers = probe.probe(optional=optional)
-    except RuntimeError as error:
-        raise InvalidRequest(str(error)) from error
-    missing = probe.find_missing(layers, optional)
-    if missing:
-        first, others = missing[0], ", ".join(layer.name for layer in missing[1:])
-        more = f" (nor does {others}: `warren doctor` shows all)" if others else ""
-        raise EngineUnavailable(f"layer {first.name} does not hold here{more}: {first.detail}; {first.fix}")
-    return frozenset(layer.name for layer in layers if layer.holds)
 
 
 def _check_image(image: dict[str, Any]) -> None:

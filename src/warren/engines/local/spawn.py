@@ -1,0 +1,83 @@
+"""Starts a module of ours where it can make control groups: in a scope that systemd makes for it, or as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import IO, Any
+
+from warren.engines import notes
+from warren.engines.local import fixes, systemd
+from warren.engines.local.hierarchies import Search
+from warren.errors import EngineUnavailable
+
+_TIMEOUT_S = 60.0
+
+
+def run_module(module: str, folder: str, config: dict[str, Any], log: IO[bytes]) -> dict[str, Any]:
+    """Run `python -m module folder` with `config` as JSON on its standard input; returns the JSON that it prints first.
+
+    What it says goes to `log`, a named file. It may go on after it has printed. Raises EngineUnavailable when nothing
+    comes.
+    """
+    config = {**config, "starter": os.getpid(), "scope": "", "refusal": ""}
+    program = (sys.executable, "-I", "-m", module, folder)
+    if systemd.is_needed():
+        scope = systemd.plan_scope(group_name(folder), f"Warren sandboxes of {folder}")
+        if isinstance(scope, systemd.Scope):
+            said_before = os.fstat(log.fileno()).st_size
+            answer = _run((*scope.prefix, *program), {**config, "scope": scope.name}, log, {**os.environ, **scope.env})
+            if answer is not None:
+                return answer
+            scope = f"systemd gave no scope: {notes.last_words(log.name, said_before)}"
+        config["refusal"] = scope
+    said_before = os.fstat(log.fileno()).st_size
+    answer = _run(program, config, log, dict(os.environ))
+    if answer is None:
+        raise EngineUnavailable(
+            f"the {module.rpartition('.')[2]} did not start: {notes.last_words(log.name, said_before)}"
+        )
+    return answer
+
+
+def read_search(folder: str, config: dict[str, Any]) -> Search:
+    """Return where the started module may look for control groups, from what it was given on standard input."""
+    return Search(
+        group_name(folder),
+        starter=int(config["starter"]),
+        scope=str(config["scope"]),
+        refusal=str(config["refusal"]),
+        is_container=fixes.is_container(),
+    )
+
+
+def group_name(folder: str) -> str:
+    """Return what the control groups of this data folder are called."""
+    return f"warren-{os.stat(folder).st_ino:x}"
+
+
+def _run(
+    command: tuple[str, ...], config: dict[str, Any], log: IO[bytes], env: dict[str, str]
+) -> dict[str, Any] | None:
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,
+        cwd="/",
+        env=env,
+    )
+    try:
+        said, _ = process.communicate(json.dumps(config).encode(), _TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return None
+    try:
+        answer = json.loads(said)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
