@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 import secrets
-import socket
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    import socket
 
 _LAST_LINES = 30
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
@@ -37,10 +36,11 @@ class Result:
 class Console:
     """A serial port of the guest, with somebody logged in."""
 
-    def __init__(self, link: socket.socket, log: BinaryIO, user: str) -> None:
+    def __init__(self, link: socket.socket, log_path: str, user: str, patience: float) -> None:
         self.user = user
+        self._patience = patience
         self._link = link
-        self._log = log
+        self._log_path = log_path
         self._seen = b""
         self._screen = b""
 
@@ -49,8 +49,9 @@ class Console:
         self._link.sendall(text.encode())
 
     def expect(self, pattern: str, within_s: float) -> re.Match[str]:
-        """Wait until what was written since the last time matches."""
+        """Wait until what was written since the last time matches; longer where the guest is slow."""
         wanted = re.compile(pattern.encode())
+        within_s *= self._patience
         until = time.monotonic() + within_s
         while not (found := wanted.search(self._seen)):
             self._link.settimeout(max(0.05, until - time.monotonic()))
@@ -60,8 +61,8 @@ class Console:
                 raise Silence(self._describe(f"{pattern!r} did not come within {within_s:.0f} s")) from None
             if not data:
                 raise Silence(self._describe(f"the machine is gone, and {pattern!r} did not come"))
-            self._log.write(data)
-            self._log.flush()
+            with open(self._log_path, "ab") as log:
+                log.write(data)
             self._seen += data
             self._screen = (self._screen + data)[-16384:]
         before, self._seen = self._seen[: found.end()], self._seen[found.end() :]
@@ -78,7 +79,7 @@ class Console:
         self.type(f"{quiet}{only_root}; echo set''tled\n")
         self.expect(r"settled\r?\n", within_s)
 
-    def run(self, command: str, within_s: float = 120) -> Result:
+    def run(self, command: str, within_s: float = 20) -> Result:
         """Run a command in the login shell; it may have several lines, and sees no standard input."""
         mark = f"end-{secrets.token_hex(4)}"
         began_at = time.monotonic()

@@ -35,10 +35,10 @@ class Accelerator:
     name: str
     arguments: tuple[str, ...]
     patience: float
-    """How much longer things take than on the machine itself, roughly: deadlines are multiplied by it."""
+    """What deadlines are multiplied by."""
 
 
-TCG = Accelerator("tcg", ("-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off"), 10)
+TCG = Accelerator("tcg", ("-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off"), 15)
 
 
 class Machine:
@@ -47,7 +47,7 @@ class Machine:
     def __init__(self, disk: Disk, accelerator: Accelerator, folder: str, append: str) -> None:
         self.accelerator = accelerator
         self._folder = folder
-        self._logs = contextlib.ExitStack()
+        self._links = contextlib.ExitStack()
         self._process = self._start(disk, append)
         self.root = self._connect("root")
         self.user = self._connect("u1")
@@ -55,15 +55,15 @@ class Machine:
     def settle(self) -> None:
         """Wait until both are logged in."""
         with stage(f"booting with {self.accelerator.name}"):
-            self.root.settle(60 * self.accelerator.patience)
-            self.user.settle(30 * self.accelerator.patience)
+            self.root.settle(60)
+            self.user.settle(30)
 
     def reboot(self) -> float:
         """Restart the guest as an operator does; returns the seconds until it had shut down."""
         began_at = time.monotonic()
         self.root.type("systemctl reboot\n")
         # The kernel's own last words, whatever systemd says before.
-        self.root.expect(r"reboot: Restarting system", 60 * self.accelerator.patience)
+        self.root.expect(r"reboot: Restarting system", 60)
         took_s = time.monotonic() - began_at
         self.settle()
         return took_s
@@ -72,7 +72,7 @@ class Machine:
         """End qemu, whatever the guest is doing; its disk was a copy that goes with it."""
         self._process.kill()
         self._process.wait()
-        self._logs.close()
+        self._links.close()
 
     def _start(self, disk: Disk, append: str) -> subprocess.Popen[bytes]:
         arguments = [*_common(disk, f"root=/dev/vda rw quiet mitigations=off {append}"), *self.accelerator.arguments]
@@ -81,15 +81,18 @@ class Machine:
         for user in ("root", "u1"):
             arguments += ["-chardev", f"socket,id={user},path={self._folder}/{user},server=on,wait=on"]
             arguments += ["-serial", f"chardev:{user}"]
-        # WHY: a test run that is killed takes the guest with it.
-        return subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", *arguments],
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "TMPDIR": self._folder},
-        )
+        with open(os.path.join(cache_folder(), "qemu.log"), "wb") as log:
+            # WHY setpriv: a test run that is killed takes the guest with it.
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "TMPDIR": self._folder},
+            )
 
     def _connect(self, user: str) -> Console:
-        link = self._logs.enter_context(socket.socket(socket.AF_UNIX))
+        link = self._links.enter_context(socket.socket(socket.AF_UNIX))
         until = time.monotonic() + 20
         while True:
             try:
@@ -99,8 +102,10 @@ class Machine:
                 if self._process.poll() is not None or time.monotonic() > until:
                     raise
                 time.sleep(0.05)
-        log = self._logs.enter_context(open(os.path.join(cache_folder(), f"console-{user}.log"), "wb"))
-        return Console(link, log, user)
+        log_path = os.path.join(cache_folder(), f"console-{user}.log")
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(log_path)
+        return Console(link, log_path, user, self.accelerator.patience)
 
 
 @contextlib.contextmanager
