@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,17 @@ if TYPE_CHECKING:
     from vm.console import Console
     from vm.machine import Machine
 
-_PLACES = "for p in /proc/[0-9]*; do echo $(stat -c %Y $p) $p $(cat $p/comm) $(cat $p/cgroup); done 2>/dev/null"
+_PLACES = """
+import glob, json
+found = {}
+for folder in glob.glob("/proc/[0-9]*"):
+    try:
+        name, _, numbers = open(folder + "/stat").read().rpartition(")")
+        found[f"{name}) since {numbers.split()[19]}"] = open(folder + "/cgroup").read()
+    except OSError:
+        pass
+print(json.dumps(found))
+"""
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +60,7 @@ def nobody_else_moved(machine: Machine) -> Iterator[None]:
 
 
 def _places(root: Console) -> dict[str, str]:
-    """Return the control group of each process, by when it began and its id."""
-    rows = (line.split(maxsplit=3) for line in root.run(_PLACES).output.splitlines())
-    return {" ".join(row[:3]): row[3] for row in rows if len(row) == 4}
+    """Return the control group of each process, by its id, its name and when it began."""
+    said = root.run(f"python3 -c {shlex.quote(_PLACES)}")
+    found: dict[str, str] = json.loads(said.output)
+    return found

@@ -90,7 +90,10 @@ class Console:
         except Silence as exc:
             raise Silence(f"in the guest, as {self.user}: {command}\n{exc}") from None
         output = _ESCAPES.sub("", found[1]).strip("\n")
-        return Result(command, int(found[2]), output, time.monotonic() - began_at)
+        ended = Result(command, int(found[2]), output, time.monotonic() - began_at)
+        shown = " ".join(command.split())[:90]
+        print(f"  {self.user}: {shown} [{ended.code} after {ended.took_s:.1f} s]", flush=True)
+        return ended
 
     def _describe(self, what: str) -> str:
         lines = _ESCAPES.sub("", self._screen.decode("utf-8", "replace")).splitlines()[-_LAST_LINES:]

@@ -61,7 +61,7 @@ def check_the_rest(console: Console, before: str = "") -> None:
     assert 0.2 <= float(share[1]) <= 0.65, ended
     disk = re.search(r"^disk (\d+) No space left on device$", ended.output, re.MULTILINE)
     assert disk is not None, ended
-    assert 16 <= int(disk[1]) <= 64, ended
+    assert 16 <= int(disk[1]) <= 80, ended
     forks = re.search(r"^forks (\d+) Resource temporarily unavailable$", ended.output, re.MULTILINE)
     assert forks is not None, ended
     assert 16 <= int(forks[1]) <= FORKS_MAX, ended
@@ -69,7 +69,7 @@ def check_the_rest(console: Console, before: str = "") -> None:
 
 def check_nothing_left(root: Console) -> None:
     """Fail if a process, a control group, a mount or a loop device of Warren is still in the guest."""
-    assert root.run("pgrep --list-full --full /opt/warren/.venv").output == ""
+    assert root.run("pgrep --list-full --full warren").output == ""
     # The slice is systemd's, for limits on all that comes to be in it: it may stay, empty.
     assert root.run("find /sys/fs/cgroup -type d -path '*warren*' ! -name warren.slice").output == ""
     assert root.run("grep -s warren /proc/[0-9]*/mounts").output == ""
