@@ -52,12 +52,12 @@ class Tree:
         """List the processes of a group."""
         return [int(line) for line in control_files.read(f"{folder}/cgroup.procs").split()]
 
-    def make(self, search: Search, *, wanted: tuple[str, ...] = ()) -> dict[str, object]:
+    def make(self, search: Search, *, wanted: tuple[str, ...] = (), top: str = "") -> dict[str, object]:
         """Look for a place in a child that is in `own`; returns what it found and where it was then."""
 
         def attempt() -> dict[str, object]:
             control_files.write(f"{self.own}/cgroup.procs", "0")
-            places, missing = hierarchies.make_unified(self.top, self.own, search, wanted or (self.controller,))
+            places, missing = hierarchies.make_unified(top or self.top, self.own, search, wanted or (self.controller,))
             with open("/proc/self/cgroup", encoding="ascii") as file:
                 where = file.read().splitlines()[-1]
             return {
@@ -111,7 +111,6 @@ def test_what_an_earlier_start_left_is_used_again(tree: Tree) -> None:
     # Started from a process that an earlier start had moved.
     tree.own = f"{tree.top}/warren.slice/w1/keeper"
     assert tree.make(Search("w1")) == first
-    assert tree.make(Search("w1", is_container=True)) == first
 
 
 @needs_v2
@@ -119,7 +118,7 @@ def test_a_group_with_the_processes_of_others_is_left_as_it_is(tree: Tree) -> No
     with subprocess.Popen(["sleep", "60"]) as stranger:
         try:
             control_files.write(f"{tree.own}/cgroup.procs", str(stranger.pid))
-            found = tree.make(Search("w1", is_container=True))
+            found = tree.make(Search("w1"), top=tree.own)
             assert found["places"] == {}
             sentence = dict(found["missing"])[tree.controller]  # type: ignore[call-overload]
             assert f"not Warren's ({stranger.pid})" in sentence
@@ -131,16 +130,25 @@ def test_a_group_with_the_processes_of_others_is_left_as_it_is(tree: Tree) -> No
 
 
 @needs_v2
-def test_in_a_container_the_process_that_started_it_moves_too(tree: Tree) -> None:
+def test_where_only_the_own_group_is_to_be_had_the_process_that_started_it_moves_too(tree: Tree) -> None:
     tree.delegate()
     with subprocess.Popen(["sleep", "60"]) as starter:
         try:
             control_files.write(f"{tree.own}/cgroup.procs", str(starter.pid))
-            found = tree.make(Search("w1", starter=starter.pid, is_container=True))
+            found = tree.make(Search("w1", starter=starter.pid), top=tree.own)
             assert found["places"] == {tree.controller: f"{tree.own}/warren.slice/w1/sandboxes"}
             assert tree.pids(f"{tree.own}/warren.slice/starter") == [starter.pid]
         finally:
             starter.kill()
+
+
+@needs_v2
+def test_a_container_that_sees_the_whole_hierarchy_stays_in_its_own_group(tree: Tree) -> None:
+    tree.delegate()
+    tree.own = f"{tree.top}/docker-{'0123456789abcdef' * 4}.scope"
+    os.mkdir(tree.own)
+
+    assert tree.make(Search("w1"))["places"] == {tree.controller: f"{tree.own}/warren.slice/w1/sandboxes"}
 
 
 @needs_v2

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ LIMIT_FILES = {
 SLICE = "warren.slice"
 _KEEPER = "keeper"
 _SANDBOXES = "sandboxes"
+_CONTAINER = re.compile("[0-9a-f]{64}")
+"""The id of a container, which Docker, Podman, containerd and Kubernetes put into the name of its group."""
 _STARTER = "starter"
 """Where the process that started the keeper waits, if it was in the group that had to be divided."""
 
@@ -60,8 +63,6 @@ class Search:
     """The scope that systemd made for this process: where it manages the hierarchy, nothing else is divided."""
     refusal: str = ""
     """Why it made none."""
-    is_container: bool = False
-    """Whether this is a container: then groups are made in its own group, so that its limits hold for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,18 +231,16 @@ def make_unified(
 
 
 def _candidates(top: str, own: str, search: Search) -> Iterator[str]:
-    """List the groups to try, the highest first; our own alone where it is systemd's or a container's."""
-    # What is below our slice is what an earlier start of ours made.
-    own = own if search.scope else own.partition(f"/{SLICE}")[0]
-    if search.scope or search.is_container:
+    """List the groups to try, the highest first: ours and those above it, up to the container's or systemd's."""
+    if search.scope:
         yield own
         return
-    group = top
-    yield group
-    for part in own[len(top) :].split("/"):
-        if part:
-            group = f"{group}/{part}"
-            yield group
+    # What is below our slice is what an earlier start of ours made.
+    parts = [part for part in own.partition(f"/{SLICE}")[0][len(top) :].split("/") if part]
+    # WHY: a container may see the host's hierarchy. Above its own group its limits would not hold.
+    first = max((number for number, part in enumerate(parts, 1) if _CONTAINER.search(part)), default=0)
+    for count in range(first, len(parts) + 1):
+        yield "/".join((top, *parts[:count]))
 
 
 def _check_divisible(group: str, search: Search) -> frozenset[str]:

@@ -9,7 +9,7 @@ import sys
 from typing import IO, Any
 
 from warren.engines import notes
-from warren.engines.local import fixes, systemd
+from warren.engines.local import systemd
 from warren.engines.local.hierarchies import Search
 from warren.errors import EngineUnavailable
 
@@ -49,7 +49,6 @@ def read_search(folder: str, config: dict[str, Any]) -> Search:
         starter=int(config["starter"]),
         scope=str(config["scope"]),
         refusal=str(config["refusal"]),
-        is_container=fixes.is_container(),
     )
 
 
