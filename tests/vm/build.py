@@ -1,7 +1,8 @@
-"""Builds the guest's disk, in two parts that are kept by a digest of what each is made from.
+"""Builds the guest's disk, in three parts that are kept by a digest of what each is made from.
 
-The base system is Debian's own packages; the project's part is the base with this working tree set up in it. Scripts do
-the work in namespaces of their own, so that a build that is killed leaves no mount, loop device or process behind.
+The base is Debian's own packages, the next has the project's packages and an image, and the last this working tree: a
+change of code costs only that. Scripts do the work in namespaces of their own, so that a build that is killed leaves no
+mount, loop device or process behind.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from typing import TYPE_CHECKING
 from house.repository import ROOT, tracked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPTS = ("base.sh", "inside.sh", "packages.sh", "project.sh")
+"""Each part is made of those before it too."""
 # Found in these packages of Debian.
 TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "debootstrap": "debootstrap", "mkfs.ext4": "e2fsprogs"}
 PASSED_ON = ("PIP_", "UV_", "SSL_CERT_")
 """What the index of packages is reached with here; so are the variables that name proxies."""
+CHOOSE_PACKAGES = ("requirements/", "images/", "pyproject.toml", "Makefile")
 NOT_IN_THE_GUEST = ("tests/vm/", "docs/", "benchmarks/results")
 _ISOLATED = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc")
 
@@ -70,12 +74,11 @@ def build() -> Disk:
     os.makedirs(cache, exist_ok=True)
     with open(os.path.join(cache, "lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        script = os.path.join(HERE, "base.sh")
-        base = _kept("base", _digest([script]), lambda folder: _run([script, folder, _find_mirror()]))
+        base = _kept("base", SCRIPTS[:1], (), lambda folder: _run("base.sh", [folder, _find_mirror()]))
         names = [name for name in tracked() if not name.startswith(NOT_IN_THE_GUEST)]
-        script = os.path.join(HERE, "project.sh")
-        made_from = _digest([script, *(os.path.join(ROOT, name) for name in names)], os.path.basename(base))
-        project = _kept("project", made_from, lambda folder: _fill(folder, base, names))
+        chosen = [name for name in names if name.startswith(CHOOSE_PACKAGES)]
+        packages = _kept("packages", SCRIPTS[:3], chosen, _filling("packages.sh", base, names))
+        project = _kept("project", SCRIPTS, names, _filling("project.sh", packages, names))
     return Disk(
         image=os.path.join(project, "disk.img"),
         kernel=os.path.join(base, "vmlinuz"),
@@ -83,10 +86,11 @@ def build() -> Disk:
     )
 
 
-def _kept(part: str, digest: str, make: Callable[[str], None]) -> str:
+def _kept(part: str, scripts: Sequence[str], names: Sequence[str], make: Callable[[str], None]) -> str:
     """Return the folder of a part, made now unless it is there; others of that part go when it has been made."""
     cache = cache_folder()
-    folder = os.path.join(cache, f"{part}-{digest[:16]}")
+    paths = [*(os.path.join(HERE, script) for script in scripts), *(os.path.join(ROOT, name) for name in names)]
+    folder = os.path.join(cache, f"{part}-{_digest(paths)[:16]}")
     if os.path.isdir(folder):
         say(f"{part} system: as kept in {folder}")
         return folder
@@ -105,19 +109,23 @@ def _kept(part: str, digest: str, make: Callable[[str], None]) -> str:
     return folder
 
 
-def _fill(folder: str, base: str, names: list[str]) -> None:
-    packed = subprocess.run(
-        ["tar", "--create", "--directory", ROOT, "--null", "--files-from", "-"],
-        input=b"\0".join(os.fsencode(name) for name in names),
-        check=True,
-        capture_output=True,
-    ).stdout
-    cached = os.path.join(cache_folder(), "packages")
-    _run([os.path.join(HERE, "project.sh"), folder, base, cached], packed)
+def _filling(script: str, source: str, names: Sequence[str]) -> Callable[[str], None]:
+    """Return what makes a part of another and of the files of the project."""
+
+    def fill(folder: str) -> None:
+        packed = subprocess.run(
+            ["tar", "--create", "--directory", ROOT, "--null", "--files-from", "-"],
+            input=b"\0".join(os.fsencode(name) for name in names),
+            check=True,
+            capture_output=True,
+        ).stdout
+        _run(script, [folder, source, os.path.join(cache_folder(), "downloads")], packed)
+
+    return fill
 
 
-def _digest(paths: list[str], *more: str) -> str:
-    digest = hashlib.sha256(repr(more).encode())
+def _digest(paths: Sequence[str]) -> str:
+    digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{os.path.relpath(path, ROOT)}\0{os.stat(path).st_mode:o}\0".encode())
         with open(path, "rb") as file:
@@ -125,7 +133,7 @@ def _digest(paths: list[str], *more: str) -> str:
     return digest.hexdigest()
 
 
-def _run(command: list[str], given: bytes = b"") -> None:
+def _run(script: str, arguments: list[str], given: bytes = b"") -> None:
     passed_on = {
         name: value
         for name, value in os.environ.items()
@@ -133,10 +141,10 @@ def _run(command: list[str], given: bytes = b"") -> None:
     }
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     try:
-        subprocess.run([*_ISOLATED, *command], input=given, check=True, env={**passed_on, **_apt_proxy(), "PATH": path})
+        command = [*_ISOLATED, os.path.join(HERE, script), *arguments]
+        subprocess.run(command, input=given, check=True, env={**passed_on, **_apt_proxy(), "PATH": path})
     except subprocess.CalledProcessError as exc:
-        name = os.path.basename(command[0])
-        raise CannotBuild(f"{name} ended with {exc.returncode}; what it said is above") from exc
+        raise CannotBuild(f"{script} ended with {exc.returncode}; what it said is above") from exc
 
 
 def _bring_tools() -> None:

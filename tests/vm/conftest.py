@@ -49,14 +49,22 @@ def user(machine: Machine) -> Console:
     return machine.user
 
 
-@pytest.fixture(autouse=True)
-def nobody_else_moved(machine: Machine) -> Iterator[None]:
-    """Fail a test after which a process is in another control group than before."""
-    before = _places(machine.root)
-    yield
-    after = _places(machine.root)
+@pytest.fixture(scope="session")
+def places(machine: Machine) -> dict[str, str]:
+    """Where each process was when it was last looked."""
+    return _places(machine.root)
 
-    assert {who: (place, after[who]) for who, place in before.items() if after.get(who, place) != place} == {}
+
+@pytest.fixture(autouse=True)
+def nobody_else_moved(machine: Machine, places: dict[str, str]) -> Iterator[None]:
+    """Fail a test after which a process is in another control group than before."""
+    yield
+    now = _places(machine.root)
+    moved = {who: (place, now[who]) for who, place in places.items() if now.get(who, place) != place}
+    places.clear()
+    places.update(now)
+
+    assert moved == {}
 
 
 def _places(root: Console) -> dict[str, str]:
