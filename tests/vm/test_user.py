@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 AS_USER = (
     "setpriv --reuid=u1 --regid=u1 --init-groups "
-    "env --ignore-environment HOME=/home/u1 USER=u1 PATH=$PATH WARREN_IMAGE=python"
+    "env --chdir=/home/u1 --ignore-environment HOME=/home/u1 USER=u1 PATH=$PATH WARREN_IMAGE=python"
 )
 """Becomes the user as a job by the clock does: no session, and nothing in the environment that says where it is."""
 
