@@ -46,7 +46,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The guest is built and booted apart: minutes, and root.
 WITHOUT_VM := --ignore tests/vm
 
-.PHONY: help setup tools check types rules compiled format test test-vm bench-vm security bench soak pauses mcp-suites serve lock docs sdk clean
+.PHONY: help setup tools check types rules compiled format test test-vm bench-vm test-pythons security bench soak pauses mcp-suites serve lock docs sdk clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -57,6 +57,8 @@ setup: $(INSTALLED) ## make .venv with everything in it, and .venv/bin/warren
 $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Warren needs Python 3.11 or later: run 'make setup PYTHON=/path/to/python3.11'" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys, sysconfig; sys.exit(bool(sysconfig.get_config_var("Py_GIL_DISABLED")))' || \
+		{ echo "Warren copies processes, which needs the interpreter's lock: take a Python without free threading" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV)
 	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
 	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip --python $(BIN)/python"; \
@@ -102,6 +104,9 @@ test-vm: setup ## as root: a stock Debian under qemu, and what Warren does on it
 
 bench-vm: setup ## as root: what sandboxes cost on cgroup v2 and on v1, in the same guest
 	PYTHONPATH=tests $(BIN)/python -m vm compare
+
+test-pythons: tools ## what other versions of Python could change, on each that is there, or on those of PYTHONS
+	@$(PYTHON) tests/suites/pythons.py
 
 security: setup tools ## the attacks only; from root, also as an ordinary user
 	$(BIN)/pytest tests/security

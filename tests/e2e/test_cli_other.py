@@ -84,6 +84,14 @@ def test_doctor_names_every_layer_and_its_exit_code_agrees(warren: Cli) -> None:
         assert layer["holds"] or layer["fix"]
 
 
+def test_doctor_in_a_pipe_is_lines_for_people(warren: Cli) -> None:
+    shown = warren("doctor").stdout.decode()
+
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert shown.startswith("host ")
+    assert len([line for line in shown.splitlines() if line.startswith("seccomp ")]) == 1
+
+
 def test_bench_times_a_fresh_sandbox_beside_a_cold_python(warren: Cli) -> None:
     measures = json.loads(warren("bench", "--rounds", "1", "--json").stdout)
 

@@ -152,8 +152,8 @@ def test_the_page_for_ordinary_users_works_where_its_tools_are(reader: Reader, t
     (tmp_path / "script.py").write_text("print('ran')\n")
     ran = 0
     for script in blocks("docs/howto/ordinary-user.md"):
-        if "systemd-run" in script and not os.path.isdir("/run/systemd/system"):
-            print("not run, because this machine was not started by systemd:", script)
+        if "loginctl" in script or "systemctl" in script:
+            print("not run, because it changes the machine:", script)
             continue
         if "warren serve" in script:
             reader.serve(script)

@@ -83,12 +83,19 @@ async def test_only_the_sandbox_s_own_processes_are_in_sight(seen: dict[str, Any
 
 
 async def test_no_descriptor_leads_out(seen: dict[str, Any]) -> None:
-    for target in seen["descriptors"].values():
+    descriptors = dict(seen["descriptors"])
+    # libffi's own library, where it maps the code of callbacks from that: as the sandbox sees it, and for reading.
+    library = [fd for fd, target in descriptors.items() if os.path.basename(target).startswith("libffi.so.")]
+    assert [seen["opened"][fd] for fd in library] == [{"is_own": True, "mode": os.O_RDONLY}] * len(library)
+    assert len(library) <= 1
+    for fd in library:
+        del descriptors[fd]
+    for target in descriptors.values():
         # The claim is memory, in which a script leaves the exception that ended it for its agent.
         inside = ("pipe:", "socket:", "/dev/null", "/proc/", "/workspace", "/memfd:claim")
-        assert target.startswith(inside), seen["descriptors"]
+        assert target.startswith(inside), descriptors
     # Standard streams, the control socket, and the listing itself.
-    assert len(seen["descriptors"]) <= 6
+    assert len(descriptors) <= 6
 
 
 async def test_the_host_s_files_are_not_there(subject: Subject, host: Host, data_dir: str) -> None:

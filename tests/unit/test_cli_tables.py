@@ -46,3 +46,9 @@ def test_nor_is_it_in_the_sentence_of_a_failure(capsys: pytest.CaptureFixture[st
         capsys.readouterr().err
         == f"warren: there is no {harmless(HOSTILE)}\nwarren: {harmless(HOSTILE)}: File exists\n"
     )
+
+
+def test_in_a_pipe_a_row_is_a_line_however_long_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("title", ("name", "detail"), [("a", "x" * 300), ("long", "\x1b[31mno\x1b[0m")])
+
+    assert capsys.readouterr().out == f"title\nname  detail\na     {'x' * 300}\nlong  no\n"

@@ -157,6 +157,11 @@ def test_a_python_that_does_not_fit_is_refused_before_anything_is_made() -> None
         replace(SPEC, python=">=3.13").check_interpreter(PYTHON)
 
 
+def test_a_free_threaded_python_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InvalidRequest, match=r"free-threaded Python 3\.12\.4.*install Warren on a Python without"):
+        SPEC.check_interpreter(replace(PYTHON, free_threaded=True))
+
+
 def test_a_root_of_its_own_needs_an_interpreter_that_it_does_not_hide() -> None:
     replace(SPEC, root="/").check_interpreter(PYTHON)
 

@@ -43,6 +43,7 @@ class Console:
         self._log_path = log_path
         self._seen = b""
         self._screen = b""
+        self._is_left = False
 
     def type(self, text: str) -> None:
         """Type as somebody would."""
@@ -81,6 +82,8 @@ class Console:
 
     def run(self, command: str, within_s: float = 20) -> Result:
         """Run a command in the login shell; it may have several lines, and sees no standard input."""
+        if self._is_left:
+            raise Silence(f"{self.user}'s terminal was left in the middle of a command")
         mark = f"end-{secrets.token_hex(4)}"
         began_at = time.monotonic()
         self._seen = b""
@@ -88,7 +91,12 @@ class Console:
         try:
             found = self.expect(rf"(?s)(.*?)\r?\n{mark}:(\d+)\r?\n", within_s)
         except Silence as exc:
+            self.type("\x03\n")
             raise Silence(f"in the guest, as {self.user}: {command}\n{exc}") from None
+        except BaseException:
+            # Who is in a hurry does not wait for it to end.
+            self._is_left = True
+            raise
         output = _ESCAPES.sub("", found[1]).strip("\n")
         ended = Result(command, int(found[2]), output, time.monotonic() - began_at)
         shown = " ".join(command.split())[:90]

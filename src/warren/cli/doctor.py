@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson
-from warren.cli.tables import print_json, print_table, wants_json
-from warren.errors import ConfigError, InvalidRequest
+from warren.cli.doctor_report import Report
+from warren.cli.tables import print_json
+from warren.errors import ConfigError, EngineUnavailable, InvalidRequest
 
 if TYPE_CHECKING:
-    from warren.engines.local.probe import Layer
     from warren.settings import Settings
 
 EXAMPLES = """\b
 Examples:
   warren doctor
-  warren doctor --json
+  warren doctor --json | jq .layers
+  warren doctor --fix              # shows what it would change, and asks
+  warren doctor --fix --yes        # in a script
 """
 
 STOP_EXAMPLES = """\b
@@ -29,32 +31,35 @@ Examples:
 """
 
 
-def doctor(*, as_json: AsJson = False) -> int:
+def doctor(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Show what would make missing layers hold, ask, and do it as root, by sudo.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --fix: do not ask.")] = False,
+) -> int:
     """Check every layer of isolation on this host: whether it holds, why not, and the command that fixes it.
 
-    Also what the images need of this system and do not find. Leaves with 1 when a layer is missing that the settings do
-    not name optional.
+    Prints the host, its init and its control groups first, and at last what the images need of this system and do not
+    find. Leaves with 1 when a layer is missing that the settings do not name optional.
     """
-    from warren.engines.local.examine import examine
-    from warren.engines.local.probe import WITHOUT_ASKING, check_names, find_missing
     from warren.settings import Settings
 
     settings = Settings.load()
-    optional = WITHOUT_ASKING.union(settings.optional_layers)
-    try:
-        check_names(optional)
-    except InvalidRequest as exc:
-        raise ConfigError(str(exc)) from exc
-    layers = list(examine().layers)
-    missing = find_missing(layers, optional)
+    report = _examine(settings)
+    if fix:
+        if not _repair(report, yes=yes):
+            return 1
+        report = _examine(settings)
     images = _find_wanting(settings)
-    if wants_json(as_json):
-        print_json({"ok": not missing, "layers": [_as_json(layer, optional) for layer in layers], "images": images})
+    if as_json:
+        print_json(report.as_json() | {"images": images})
     else:
-        _print(layers, missing, optional)
+        report.print()
         for image in images:
             print(f"Image {image['name']} misses {', '.join(image['missing'])}: {image['fix']}")
-    return 1 if missing else 0
+    return 1 if report.missing else 0
 
 
 def stop_engine(
@@ -95,31 +100,44 @@ def _find_wanting(settings: Settings) -> list[dict[str, Any]]:
     return [{"name": name, "missing": list(lost), "fix": build_command(lost)} for name, lost in found if lost]
 
 
-def _as_json(layer: Layer, optional: frozenset[str]) -> dict[str, object]:
-    return {
-        "name": layer.name,
-        "holds": layer.holds,
-        "optional": layer.name in optional,
-        "detail": layer.detail,
-        "fix": layer.fix,
-    }
+def _examine(settings: Settings) -> Report:
+    from warren.engines.local.examine import examine
+    from warren.engines.local.host import describe
+    from warren.engines.local.probe import WITHOUT_ASKING, check_names, find_missing
+
+    try:
+        check_names(settings.optional_layers)
+    except InvalidRequest as exc:
+        raise ConfigError(str(exc)) from exc
+    optional = WITHOUT_ASKING.union(settings.optional_layers)
+    found = examine()
+    missing = tuple(find_missing(found.layers, optional))
+    return Report(describe(), found.place, found.layers, missing, optional)
 
 
-def _print(layers: list[Layer], missing: list[Layer], optional: frozenset[str]) -> None:
-    rows = [(layer.name, _word(layer, optional), layer.detail) for layer in layers]
-    print_table(None, ("layer", "holds", "detail"), rows)
-    print()
-    for layer in layers:
-        if not layer.holds and layer.fix:
-            print(f"To fix {layer.name}: {layer.fix}")
-    if missing:
-        names = ", ".join(layer.name for layer in missing)
-        print(f"Sandboxes are refused here: {names} cannot be applied.")
-    else:
-        print("Sandboxes can be made here.")
+def _repair(report: Report, *, yes: bool) -> bool:
+    """Show the repairs of this host, ask, and do them; False where they were not done."""
+    from warren.engines.local.repairs import PROGRAM_FOLDERS, apply, plan_repairs
+
+    repairs = plan_repairs(report.layers, report.host)
+    if not repairs:
+        _tell("Nothing here is for --fix to change." if report.missing else "Every layer that is needed holds.")
+        return True
+    _tell("\n".join(("These commands will be run as root:", "", *map(str, repairs), "")))
+    sudo = "" if report.host.is_root else shutil.which("sudo", path=PROGRAM_FOLDERS)
+    if sudo is None:
+        _tell("There is no sudo here: run these commands as root.")
+        return False
+    if not yes and not sys.stdin.isatty():
+        raise ConfigError("--fix asks before it changes anything, and there is no terminal: add --yes")
+    if not yes and not typer.confirm("Run them?", err=True):
+        return False
+    try:
+        apply(repairs, sudo=sudo)
+    except RuntimeError as exc:
+        raise EngineUnavailable(str(exc)) from exc
+    return True
 
 
-def _word(layer: Layer, optional: frozenset[str]) -> str:
-    if layer.holds:
-        return "\x1b[32myes\x1b[0m"
-    return "\x1b[33mno, optional\x1b[0m" if layer.name in optional else "\x1b[31mno\x1b[0m"
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -54,14 +54,31 @@ def render_json(value: Any, indent: int | None = None) -> str:
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under headings, as wide as the terminal allows. Cells are plain text, never markup."""
+    """Print rows under headings, as wide as the terminal allows; in a pipe a line each, as wide as it is."""
+    if not sys.stdout.isatty():
+        print("\n".join(_lines(title, columns, rows)))
+        return
     from rich.console import Console
 
     Console().print(build_table(title, columns, rows))
 
 
+def _lines(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align the cells with spaces: no colour, no box, nothing folded or cut."""
+    heading = [list(columns)] if any(columns) else []
+    cells = heading + [[_bare(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    padded = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return [*([title] if title else []), *(line.rstrip() for line in padded)]
+
+
+def _bare(cell: str) -> str:
+    text = cell[len("\x1b[32m") : -len("\x1b[0m")] if _COLOURED.fullmatch(cell) else harmless(cell)
+    return text.replace("\n", " ")
+
+
 def build_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
-    """Build what rich draws."""
+    """Build what rich draws. Cells are plain text, never markup."""
     from rich.table import Table
     from rich.text import Text
 

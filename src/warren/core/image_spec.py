@@ -49,6 +49,7 @@ class Interpreter:
     inside: str
     """Where sandboxes see the prefix."""
     version: str
+    free_threaded: bool = False
 
     @classmethod
     def running(cls) -> Interpreter:
@@ -56,7 +57,12 @@ class Interpreter:
         prefix = sys.base_prefix
         # WHY: a python linked to its own libpython looks for it by an absolute path, so it must not move.
         fixed = prefix == "/usr" or prefix.startswith("/usr/") or bool(sysconfig.get_config_var("Py_ENABLE_SHARED"))
-        return cls(prefix=prefix, inside=prefix if fixed else "/opt/python", version=platform.python_version())
+        return cls(
+            prefix=prefix,
+            inside=prefix if fixed else "/opt/python",
+            version=platform.python_version(),
+            free_threaded=bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        )
 
     @property
     def name(self) -> str:
@@ -109,6 +115,12 @@ class ImageSpec:
 
     def check_interpreter(self, interpreter: Interpreter) -> None:
         """Raise InvalidRequest when the spec cannot be built on this interpreter."""
+        if interpreter.free_threaded:
+            # A fork keeps only one thread, and what others held without the lock stays held in it for ever.
+            raise InvalidRequest(
+                f"Warren runs on a free-threaded Python {interpreter.version}, and copies processes, which needs the "
+                "interpreter's lock: install Warren on a Python without free threading"
+            )
         minor = int(interpreter.version.split(".")[1])
         if not all(_COMPARE[sign](minor, int(wanted)) for sign, wanted in _CLAUSE.findall(self.python)):
             raise InvalidRequest(

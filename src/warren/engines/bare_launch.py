@@ -5,7 +5,6 @@ Usage: bare_launch.py LIBRARY BOOT_FD. Prints the agent's pid and leaves; the ag
 
 from __future__ import annotations
 
-import ctypes
 import os
 import runpy
 import sys
@@ -21,9 +20,14 @@ def main(library: str, boot_fd: int) -> None:
         os._exit(0)
     os.setsid()
     os.dup2(2, 1)
+    sys.path.insert(0, library)
+    from warren.guest import callbacks
+
+    callbacks.settle()
+    import ctypes  # not before that
+
     # WHY: without it, what user code leaves behind is adopted by the host's init, and the agent cannot reap it.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    sys.path.insert(0, library)
     sys.argv = ["warren.guest", str(boot_fd)]
     runpy.run_module("warren.guest", run_name="__main__", alter_sys=True)
 

@@ -18,6 +18,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+from warren.guest import callbacks
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -146,9 +148,9 @@ def clone(flags: int, cgroup_fd: int | None = None) -> tuple[int, int]:
 
 
 def close_all_but(fds: Iterable[int]) -> None:
-    """Close every descriptor of this process but these."""
+    """Close every descriptor of this process but these, and what `ctypes` needs for callbacks."""
     low = 0
-    for fd in sorted(set(fds)):
+    for fd in sorted({*fds, *callbacks.held()}):
         if fd > low:
             _close_range(low, fd - 1)
         low = fd + 1

@@ -50,6 +50,20 @@ async def check_variables_persist(subject: Subject) -> None:
             assert await printed(link, "print(x, math.pi > 3)") == "2 True"
 
 
+async def check_c_can_call_back(subject: Subject) -> None:
+    """Functions that C calls are made in cells and in scripts, as many as somebody wants."""
+    code = (
+        "import ctypes\n"
+        "Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)\n"
+        "made = [Callback(lambda x: x + 1) for _ in range(1000)]\n"
+        "print(sum(each(1) for each in made))"
+    )
+    async with subject.linked_sandbox() as link:
+        for kind in (ExecKind.CELL, ExecKind.SCRIPT):
+            result = await run(link, code, kind=kind)
+            assert (result.stdout, result.stderr) == (b"2000\n", b"")
+
+
 async def check_an_exception_is_a_value(subject: Subject) -> None:
     """A cell that raises ends with cause error and the traceback, and costs no variable."""
     async with subject.linked_sandbox() as link:

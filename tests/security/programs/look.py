@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -66,12 +67,36 @@ def descriptors() -> dict[str, str]:
     return found
 
 
+def opened() -> dict[str, dict[str, Any]]:
+    """Say of each descriptor of a file how it was opened, and whether its path leads there, on the same mount."""
+    found = {}
+    for fd, target in descriptors().items():
+        try:
+            again = os.open(target, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            is_own = os.path.sameopenfile(int(fd), again) and mount_of(int(fd)) == mount_of(again)
+            found[fd] = {"is_own": is_own, "mode": fcntl.fcntl(int(fd), fcntl.F_GETFL) & os.O_ACCMODE}
+        except OSError:
+            continue
+        finally:
+            os.close(again)
+    return found
+
+
+def mount_of(fd: int) -> str:
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
+        return next(line for line in file if line.startswith("mnt_id"))
+
+
 print(
     json.dumps(
         {
             "search": search("/"),
             "processes": processes(),
             "descriptors": descriptors(),
+            "opened": opened(),
             "environment": dict(os.environ),
             "root": sorted(os.listdir("/")),
             "dev": sorted(os.listdir("/dev")),

@@ -160,7 +160,11 @@ def _load_header(path: str) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("arch", "path"),
-    [("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), ("aarch64", "/usr/include/asm-generic/unistd.h")],
+    [
+        ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+        ("aarch64", "/usr/include/aarch64-linux-gnu/asm/unistd_64.h"),
+        ("aarch64", "/usr/include/asm-generic/unistd.h"),
+    ],
 )
 def test_the_numbers_are_those_of_the_kernels_headers(arch: str, path: str) -> None:
     real = _load_header(path)

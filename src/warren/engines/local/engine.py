@@ -49,9 +49,12 @@ class LocalEngine:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What it refuses here, once the engine is open, although it works."""
+        """What is not as on other hosts, once the engine is open: what is refused, and what stands in for a layer."""
+        if self._client is None:
+            return ()
         is_bounded = "uid" in self.layers or "disk" in self._config["optional_layers"]
-        return () if self._client is None or is_bounded else (f"storage persistent is refused: {fixes.PERSISTENT}",)
+        refused = () if is_bounded else (f"storage persistent is refused: {fixes.PERSISTENT}",)
+        return (*refused, *self._client.hello["caveats"])
 
     async def open(self) -> None:
         """Connect to the keeper, starting one if there is none or if it is of another version or configuration."""

@@ -1,96 +1,230 @@
-"""What an operator types to make a layer hold: one command for each reason that this host shows."""
+"""Remedies: what an operator types to make a layer hold, one command for each reason that this host shows.
+
+Containers are named only on a host that is one, and each flag is one without which the layer was seen to fail
+(docs/howto/install.md has the trials).
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import pwd
+from typing import TYPE_CHECKING
 
-_DOCKER = (
-    "start the container with `docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined "
-    "--security-opt apparmor=unconfined --security-opt systempaths=unconfined …`"
-)
+from warren.engines.local import host as hosts
+
+if TYPE_CHECKING:
+    from warren.engines.local.host import Host
+
 _WITHOUT = "or add it to WARREN_OPTIONAL_LAYERS to do without it"
+FIX = "warren doctor --fix"
 PERSISTENT = (
     "a persistent workspace has no disk quota without root; "
     "ask for an ephemeral one, run as root, or add disk to WARREN_OPTIONAL_LAYERS to do without"
 )
+E2FSPROGS = {
+    "apt": "apt-get install e2fsprogs",
+    "dnf": "dnf install e2fsprogs",
+    "zypper": "zypper install e2fsprogs",
+    "pacman": "pacman -S e2fsprogs",
+    "apk": "apk add e2fsprogs e2fsprogs-extra",
+    "nix": "nix-env -iA nixos.e2fsprogs",
+}
+"""By package manager, the command that brings mkfs.ext4 and e2fsck."""
+UNUSABLE_ROOT = "run Warren in a virtual machine, or in a container, of Debian, Ubuntu, Fedora or Arch"
+"""On hosts that keep their programs elsewhere, NixOS for example; no setting and no image changes that."""
 _COUNTERS = {"mount": "mnt"}
 """Namespaces that the kernel's own settings spell otherwise."""
+_MOVE = (
+    "run `mkdir /sys/fs/cgroup/init && xargs -rn1 < /sys/fs/cgroup/cgroup.procs > /sys/fs/cgroup/init/cgroup.procs`: "
+    "a group that holds processes has no groups with limits below it"
+)
+_ELSEWHERE = "use a virtual machine, or a container of Docker or Podman"
 
 
-def for_namespace(kind: str, error: int) -> str:
+def for_namespace(kind: str, error: int, *, host: Host | None = None, root: str = "/") -> str:
     """Return what lets a namespace of that kind be made, after it failed with that errno."""
-    if _setting("kernel/unprivileged_userns_clone") == "0":
-        return "run `sysctl -w kernel.unprivileged_userns_clone=1`"
-    if error == errno.ENOSPC or _setting(f"user/max_{_COUNTERS.get(kind, kind)}_namespaces") == "0":
-        return f"run `sysctl -w user.max_{_COUNTERS.get(kind, kind)}_namespaces=15000`"
-    if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
-        return "run `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`"
-    if is_container():
-        return _DOCKER
-    return f"use a kernel with {kind} namespaces (5.12 or later), and allow them to uid {os.geteuid()}"
+    host = host or hosts.describe(root)
+    if setting := find_sysctl(kind, error, root=root):
+        return f"run `{FIX}`, which sets {setting} in /etc/sysctl.d"
+    if host.userns_restricted and not host.is_root:
+        return _for_apparmor(host)
+    if host.container:
+        return _for_container(host)
+    if error == errno.EACCES and host.selinux == "enforcing":
+        return "run `ausearch -m AVC -ts recent` as root: SELinux refused it, and the line names the rule"
+    return f"run `uname -r`: it takes kernel 5.12 or later with {kind} namespaces, which uid {host.uid} may make"
 
 
-def for_proc() -> str:
+def find_sysctl(kind: str, error: int, *, root: str = "/") -> str:
+    """Return the setting of the kernel, as sysctl writes it, that forbids such namespaces to everybody; or nothing."""
+    name = _COUNTERS.get(kind, kind)
+    if _setting(root, "kernel/unprivileged_userns_clone") == "0":
+        return "kernel.unprivileged_userns_clone=1"
+    if error == errno.ENOSPC or _setting(root, f"user/max_{name}_namespaces") == "0":
+        return f"user.max_{name}_namespaces=15000"
+    return ""
+
+
+def for_proc(*, host: Host | None = None, root: str = "/") -> str:
     """Return what lets /proc be mounted in a user namespace."""
-    if is_container():
-        return "start the container with `docker run --security-opt systempaths=unconfined …`"
-    return "run `umount` for each line of `findmnt -R /proc` below /proc: the kernel refuses while the host's is masked"
+    host = host or hosts.describe(root)
+    if host.container and host.container != "wsl2":
+        return _for_container(host)
+    return "run `findmnt -R /proc` and unmount what is below /proc: the kernel refuses a new one while part is hidden"
 
 
-def for_group(controller: str) -> str:
+def for_group(controller: str, *, host: Host | None = None, root: str = "/") -> str:
     """Return what makes a controller ours to use."""
-    if _is_disabled(controller):
-        return f"start the host with `cgroup_enable={controller}` on the kernel's command line"
-    if os.geteuid() != 0 and os.path.isdir("/run/systemd/system"):
-        return f"run it as `systemd-run --user --scope -p Delegate=yes warren …`, {_WITHOUT}"
-    if os.geteuid() != 0:
-        return f"run it as root, for example `sudo warren …`, {_WITHOUT}"
-    if is_container():
-        return "start the container with `docker run --privileged --cgroupns=private …`"
-    return "run it as `systemd-run --scope -p Delegate=yes warren …`, or `mount -t cgroup2 none /sys/fs/cgroup`"
+    host = host or hosts.describe(root)
+    if _is_disabled(root, controller):
+        return f"boot with `cgroup_enable={controller}` on the kernel's command line"
+    return _for_group_of_root(controller, host) if host.is_root else _for_group_of_user(controller, host)
 
 
 def for_landlock() -> str:
     """Return what brings Landlock."""
-    return f"use kernel 5.19 or later with `lsm=landlock,…` on its command line, {_WITHOUT}"
+    return "boot kernel 5.19 or later with `lsm=landlock,…` on its command line; Warren works without it"
 
 
 def for_seccomp() -> str:
     """Return what brings system-call filters."""
-    return "use a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64"
+    return "run `uname -m`: it takes a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64"
 
 
-def for_capabilities() -> str:
+def for_capabilities(*, host: Host | None = None, root: str = "/") -> str:
     """Return what lets capabilities be dropped."""
-    return _DOCKER if is_container() else "allow user namespaces: they bring the right to drop capabilities for good"
+    return for_namespace("user", 0, host=host, root=root)
 
 
-def for_disk(detail: str) -> str:
+def for_disk(detail: str, *, host: Host | None = None, root: str = "/") -> str:
     """Return what makes a disk image work, after it failed with that sentence."""
-    if "mkfs.ext4" in detail:
-        return "run `apt-get install e2fsprogs`"
-    if is_container():
-        return f"start the container with `docker run --privileged …`, {_WITHOUT}"
-    return f"run `modprobe loop && modprobe ext4`, {_WITHOUT}"
+    host = host or hosts.describe(root)
+    if "mkfs.ext4" in detail or "e2fsck" in detail:
+        return f"run `{E2FSPROGS[host.packages]}`" if host.packages else f"install the package e2fsprogs, {_WITHOUT}"
+    if host.container == "kubernetes":
+        return f"set `securityContext: {{privileged: true}}` for the pod's container, {_WITHOUT}"
+    if host.container in {"docker", "podman"}:
+        more = " --cap-add MKNOD" if host.container == "podman" else ""
+        flags = f"{_flags(host)}{more} --device /dev/loop-control --device-cgroup-rule 'b 7:* rmw'"
+        return f"start the container with `{host.container} run {flags} …`, {_WITHOUT}"
+    if host.container in {"lxc", "systemd-nspawn"}:
+        return f"add it to WARREN_OPTIONAL_LAYERS, or {_ELSEWHERE}: loop devices of {host.container} were not tried"
+    return f"run `modprobe -a loop ext4`, {_WITHOUT}"
+
+
+def for_uid() -> str:
+    """Return what gives each sandbox a uid of its own."""
+    return "run `sudo warren …`: root alone has other uids to give"
 
 
 def is_container() -> bool:
-    """Whether this looks like the inside of a container."""
-    return os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv")
+    """Whether this is the inside of a container, whose control groups others share out."""
+    return hosts.describe().container not in {"", "wsl2"}
 
 
-def _setting(name: str) -> str | None:
+def user_name(uid: int) -> str:
+    """Return the user's name, or the number where it has none."""
     try:
-        with open(f"/proc/sys/{name}", encoding="utf-8") as file:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+_WSL = (
+    "run `printf '[boot]\\nsystemd=true\\n' | sudo tee -a /etc/wsl.conf`, then `wsl --shutdown` in Windows: "
+    "systemd gives Warren its control groups"
+)
+
+
+def _for_group_of_root(controller: str, host: Host) -> str:
+    if host.container == "wsl2" and not host.has_systemd:
+        return _WSL
+    if host.cgroups == "none":
+        return "run `mount -t cgroup2 none /sys/fs/cgroup`"
+    if host.cgroups_read_only:
+        folder = "/sys/fs/cgroup" if host.cgroups == "v2" else f"/sys/fs/cgroup/{controller}"
+        return f"run `mount -o remount,bind,rw {folder}`, for which {_rights(host)}"
+    if host.has_systemd and host.cgroups == "v2":
+        return "run `systemd-run --scope -p Delegate=yes true`: it says why systemd gives Warren no control group"
+    if host.container and host.cgroups == "v2":
+        return _MOVE
+    return f"run `grep {controller} /proc/cgroups`: this kernel has it in no hierarchy that is mounted here, {_WITHOUT}"
+
+
+def _for_group_of_user(controller: str, host: Host) -> str:
+    if host.container == "wsl2" and not host.has_systemd:
+        return f"{_WSL}, {_WITHOUT}"
+    if not host.has_systemd or host.cgroups != "v2":
+        why = "only systemd on cgroup v2 delegates control groups to users"
+        return f"run `sudo warren …`: {why}, {_WITHOUT}"
+    if not host.user_manager:
+        name = user_name(host.uid)
+        return f"run `sudo loginctl enable-linger {name}`, which starts the user manager that delegates it, {_WITHOUT}"
+    if controller not in host.user_controllers:
+        return f"run `{FIX}`, which lets systemd delegate {controller} to users, then log in again, {_WITHOUT}"
+    scope = "systemd-run --user --scope -p Delegate=yes true"
+    return f"run `{scope}`: it says why systemd gives Warren no control group, {_WITHOUT}"
+
+
+def _for_apparmor(host: Host) -> str:
+    if not host.profile:
+        return f"run `{FIX}`, which loads an AppArmor profile that lets Warren's keeper make user namespaces"
+    if not host.profile_by_name:
+        return (
+            "run `python3 -m venv --copies /opt/warren/.venv` and install Warren there: on this host AppArmor lets "
+            "users enter the profile by that path only, not by its name"
+        )
+    return "run `sudo apparmor_parser -r /etc/apparmor.d/warren`: the profile is there and lets nobody in"
+
+
+def _for_container(host: Host) -> str:
+    if host.container in {"docker", "podman"}:
+        return f"start the container with `{host.container} run {_flags(host)} …`"
+    if host.container == "kubernetes":
+        capabilities = "capabilities: {add: [SYS_ADMIN]}, " if host.is_root else ""
+        context = f"{{{capabilities}seccompProfile: {{type: Unconfined}}, procMount: Unmasked}}"
+        return f"set `securityContext: {context}` for the pod's container, or `privileged: true` where that is refused"
+    if host.container == "lxc":
+        return "run `lxc config set NAME security.nesting=true` on the host, and restart the container"
+    if host.container == "wsl2":
+        return "run `wsl --update` in Windows: WSL2's own kernel has every namespace"
+    return f"{_ELSEWHERE}: {host.container} was not tried"
+
+
+def _flags(host: Host) -> str:
+    """Return the smallest set of rights with which every namespace could be made, by engine and user."""
+    flags = ["--cap-add SYS_ADMIN"] if host.is_root else []
+    if host.container == "docker":
+        # WHY for root too: Docker's filter lets SYS_ADMIN mount, and forbids pivot_root to everybody.
+        flags += ["--security-opt seccomp=unconfined", "--security-opt systempaths=unconfined"]
+    else:
+        flags += [] if host.is_root else ["--security-opt seccomp=unconfined"]
+        flags += ["--security-opt unmask=ALL"]
+    if "(enforce)" in host.confinement:
+        flags.append("--security-opt apparmor=unconfined")
+    if ":container_t:" in host.confinement:
+        flags.append("--security-opt label=disable")
+    return " ".join(flags)
+
+
+def _rights(host: Host) -> str:
+    if host.container in {"docker", "podman"}:
+        return f"the container is started with `{host.container} run {_flags(host)} …`"
+    return "Warren must be root with CAP_SYS_ADMIN"
+
+
+def _setting(root: str, name: str) -> str | None:
+    try:
+        with open(os.path.join(root, "proc/sys", name), encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return None
 
 
-def _is_disabled(controller: str) -> bool:
+def _is_disabled(root: str, controller: str) -> bool:
     try:
-        with open("/proc/cgroups", encoding="utf-8") as file:
+        with open(os.path.join(root, "proc/cgroups"), encoding="utf-8") as file:
             rows = [line.split() for line in file]
     except OSError:
         return False

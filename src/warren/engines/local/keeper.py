@@ -62,10 +62,11 @@ class Keeper:
         server = await asyncio.start_unix_server(self._connected, sock=listener, limit=CHUNK)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
         _tell_starter(None)
-        async with server:
-            idle = asyncio.create_task(self._watch_idle())
-            await self._ended.wait()
-            idle.cancel()
+        idle = asyncio.create_task(self._watch_idle())
+        await self._ended.wait()
+        idle.cancel()
+        # Not `async with`: since Python 3.12 that waits for whoever is connected, and they wait for our end.
+        server.close()
         # From here on whoever looks for a keeper starts another, which waits until we have ended.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -21,7 +21,8 @@ ID_COUNT = 65_536
 LISTENER_FD = 3
 _NAMESPACES = namespaces.CLONE_NEWNS | namespaces.CLONE_NEWIPC | namespaces.CLONE_NEWUTS | namespaces.CLONE_NEWNET
 _START = (
-    "import sys; sys.path.append({guest!r}); from warren.engines.local import hugepages; hugepages.reserve_heap(); "
+    "import sys; sys.path.append({guest!r}); from warren.guest import callbacks; callbacks.settle(); "
+    "from warren.engines.local import hugepages; hugepages.reserve_heap(); "
     "from warren.engines.local import zygote; zygote.main({args})"
 )
 
@@ -89,7 +90,8 @@ def _root_request(launch: Launch) -> plan.RootRequest:
 
 
 def _existing() -> list[str]:
-    return [path for path in plan.HOST_FILES if os.path.exists(path)]
+    own = [path for path in plan.ROOT_FOLDERS if os.path.isdir(path) and not os.path.islink(path)]
+    return [*own, *(path for path in plan.HOST_FILES if os.path.exists(path))]
 
 
 def _enter_first_namespace() -> None:

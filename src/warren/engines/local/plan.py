@@ -59,6 +59,8 @@ HOST_FILES = (
     "/var/lib/texmf",
 )
 """What programs of the host's /usr read outside it, if it is there: nothing but what packages put there."""
+ROOT_FOLDERS = ("/bin", "/lib", "/lib64", "/sbin")
+"""Links into /usr, except on hosts that have not merged them: there they are folders of their own."""
 USERS = "sandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
 GROUPS = "sandbox:x:1000:\nnogroup:x:65534:\n"
 HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost\n"
@@ -103,7 +105,8 @@ def build_root_plan(request: RootRequest, *, exists: Iterable[str]) -> tuple[Ste
     if request.root == "host":
         steps += _host_root_steps(there)
     else:
-        steps += [step("bind", source=f"{request.root}/{name}", target=f"/{name}") for name in _ROOT_FOLDERS]
+        folders = (*ROOT_FOLDERS, "/usr")
+        steps += [step("bind", source=f"{request.root}{path}", target=path) for path in folders]
     steps += [step("bind", source=os.path.join(request.image_path, "venv"), target="/opt/image")]
     if not request.interpreter_inside.startswith("/usr"):
         steps += [step("bind", source=request.interpreter_prefix, target=request.interpreter_inside)]
@@ -120,7 +123,6 @@ def build_root_plan(request: RootRequest, *, exists: Iterable[str]) -> tuple[Ste
     return tuple(steps)
 
 
-_ROOT_FOLDERS = ("bin", "lib", "lib64", "sbin", "usr")
 _ETC_FILES = (
     ("/etc/passwd", USERS),
     ("/etc/group", GROUPS),
@@ -133,7 +135,9 @@ _ETC_FILES = (
 
 def _host_root_steps(there: frozenset[str]) -> list[Step]:
     steps = [step("bind", source="/usr", target="/usr")]
-    steps += [step("link", path=f"/{name}", target=f"usr/{name}") for name in _ROOT_FOLDERS if name != "usr"]
+    for path in ROOT_FOLDERS:
+        own = path in there
+        steps += [step("bind", source=path, target=path) if own else step("link", path=path, target=f"usr{path}")]
     steps += [step("bind", source=path, target=path) for path in HOST_FILES if path in there]
     return steps
 

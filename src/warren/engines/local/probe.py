@@ -23,6 +23,7 @@ from warren.engines.local import (
     syscalls,
     uids,
 )
+from warren.engines.local import host as hosts
 from warren.engines.local.attempts import Failure, attempt
 from warren.engines.local.cgroups import GroupLimits
 from warren.errors import InvalidRequest
@@ -71,6 +72,8 @@ class Layer:
     """One sentence: what holds, or why not."""
     fix: str
     """What the operator types to make it hold; empty when it does."""
+    stand_in: bool = False
+    """Whether something else than usual holds it, which `detail` names."""
 
 
 def check_names(optional: Iterable[str]) -> None:
@@ -103,6 +106,8 @@ def _probe_namespaces() -> list[Layer]:
         failure = attempt(act)
         fix = "" if failure is None else fixes.for_namespace("user" if kind == "nesting" else kind, failure.number)
         what = "a user namespace inside another" if kind == "nesting" else f"its own {kind} namespace"
+        if kind == "mount" and (unusable := hosts.explain_unusable_root()):
+            failure, fix = Failure(0, unusable), fixes.UNUSABLE_ROOT
         layers.append(_layer(kind, failure, what, fix))
     return [*layers, _layer("proc", attempt(_try_proc), "/proc of its own processes only", fixes.for_proc())]
 
@@ -135,10 +140,21 @@ def _enter(flags: int) -> None:
 
 
 def _try_mount() -> None:
-    _enter(namespaces.CLONE_NEWNS)
+    """Make a root, enter it and mount in a namespace below it, with the rights that a keeper has for each."""
+    if os.geteuid() == 0:
+        syscalls.unshare(namespaces.CLONE_NEWNS)
+    else:
+        _enter(namespaces.CLONE_NEWNS)
     mounts.private_root()
     mounts.tmpfs(_SCRATCH, 1 << 16, 16)
-    mounts.bind("/proc", _SCRATCH)
+    for name in ("old", "proc"):
+        os.mkdir(f"{_SCRATCH}/{name}")
+    mounts.bind("/proc", f"{_SCRATCH}/proc", readonly=False)
+    # WHY: a container's filter may allow every mount and forbid this one.
+    syscalls.pivot_root(_SCRATCH, f"{_SCRATCH}/old")
+    os.chdir("/")
+    _enter(namespaces.CLONE_NEWNS)
+    mounts.tmpfs("/old", 1 << 16, 16)
 
 
 def _try_pid() -> None:
@@ -223,10 +239,11 @@ def _probe_groups(cgroups: Cgroups) -> list[Layer]:
             detail = ""
         else:
             detail = f"{what} bounded by cgroup {'v2' if cgroups.places[name].unified else 'v1'}"
-        if name == "pids" and why is not None:
-            detail = f"number of tasks bounded by RLIMIT_NPROC for each sandbox, as no group can: {why.text}"
-            why = attempt(_try_task_limit)
-        layers.append(_layer(name, why, detail, fixes.for_group(name)))
+        if name == "pids" and why is not None and attempt(_try_task_limit) is None:
+            detail = f"number of tasks bounded by RLIMIT_NPROC in place of a control group: {why.text}"
+            layers.append(Layer(name, holds=True, detail=detail, fix="", stand_in=True))
+        else:
+            layers.append(_layer(name, why, detail, fixes.for_group(name)))
     return layers
 
 
@@ -318,7 +335,7 @@ def _try_disk() -> None:
 def _probe_uid() -> Layer:
     if os.geteuid() != 0:
         detail = f"all sandboxes share uid {os.geteuid()} of this host"
-        return Layer("uid", holds=False, detail=detail, fix="run it as root, for example `sudo warren …`")
+        return Layer("uid", holds=False, detail=detail, fix=fixes.for_uid())
     failure = attempt(_try_uid)
     return _layer("uid", failure, "each sandbox has a host uid of its own", fixes.for_namespace("user", 0))
 

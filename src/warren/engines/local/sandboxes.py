@@ -54,6 +54,7 @@ class Sandboxes:
         """When the next process is begun, by digest of its image."""
         self._closed = False
         self._layers: frozenset[str] = frozenset()
+        self._caveats: list[str] = []
         self._base_uid: int | None = None
 
     @property
@@ -97,6 +98,7 @@ class Sandboxes:
             first, others = missing[0], ", ".join(layer.name for layer in missing[1:])
             more = f" (nor does {others}: `warren doctor` shows all)" if others else ""
             raise EngineUnavailable(f"layer {first.name} does not hold here{more}: {first.detail}; {first.fix}")
+        self._caveats = [f"layer {layer.name}: {layer.detail}" for layer in layers if layer.stand_in]
         return frozenset(layer.name for layer in layers if layer.holds)
 
     async def close(self) -> None:
@@ -149,7 +151,8 @@ class Sandboxes:
     def describe(self) -> Header:
         """Say what an engine wants to know when it connects."""
         config = {"optional_layers": sorted(self._optional), "debug": self._debug}
-        return {"version": self._version, "config": config, "layers": sorted(self._layers)}
+        layers = {"layers": sorted(self._layers), "caveats": self._caveats}
+        return {"version": self._version, "config": config, **layers}
 
     async def create(self, params: Header) -> Header:
         """Make a running sandbox."""

@@ -9,7 +9,7 @@ import sys
 from typing import IO, Any
 
 from warren.engines import notes
-from warren.engines.local import systemd
+from warren.engines.local import apparmor, systemd
 from warren.engines.local.hierarchies import Search
 from warren.errors import EngineUnavailable
 
@@ -28,13 +28,13 @@ def run_module(module: str, folder: str, config: dict[str, Any], log: IO[bytes])
         scope = systemd.plan_scope(group_name(folder), f"Warren sandboxes of {folder}")
         if isinstance(scope, systemd.Scope):
             said_before = os.fstat(log.fileno()).st_size
-            answer = _run((*scope.prefix, *program), {**config, "scope": scope.name}, log, {**os.environ, **scope.env})
+            answer = _run((*scope.prefix, *program), {**config, "scope": scope.name}, log)
             if answer is not None:
                 return answer
             scope = f"systemd gave no scope: {notes.last_words(log.name, said_before)}"
         config["refusal"] = scope
     said_before = os.fstat(log.fileno()).st_size
-    answer = _run(program, config, log, dict(os.environ))
+    answer = _run(program, config, log)
     if answer is None:
         raise EngineUnavailable(
             f"the {module.rpartition('.')[2]} did not start: {notes.last_words(log.name, said_before)}"
@@ -57,9 +57,7 @@ def group_name(folder: str) -> str:
     return f"warren-{os.stat(folder).st_ino:x}"
 
 
-def _run(
-    command: tuple[str, ...], config: dict[str, Any], log: IO[bytes], env: dict[str, str]
-) -> dict[str, Any] | None:
+def _run(command: tuple[str, ...], config: dict[str, Any], log: IO[bytes]) -> dict[str, Any] | None:
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -67,7 +65,8 @@ def _run(
         stderr=log,
         start_new_session=True,
         cwd="/",
-        env=env,
+        # WHY between fork and exec: systemd-run and what it starts are to be in the profile, and this process is not.
+        preexec_fn=apparmor.enter_on_exec if apparmor.is_needed() else None,  # noqa: PLW1509 - two system calls
     )
     try:
         said, _ = process.communicate(json.dumps(config).encode(), _TIMEOUT_S)

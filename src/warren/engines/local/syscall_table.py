@@ -34,7 +34,7 @@ _ALLOWED = (
     "mmap 9 222  mprotect 10 226  munmap 11 215  mremap 25 216  msync 26 227  mincore 27 232  madvise 28 233  "
     "brk 12 214  mlock 149 228  munlock 150 229  mlockall 151 230  munlockall 152 231  mlock2 325 284  "
     "memfd_create 319 279  membarrier 324 283  pkey_mprotect 329 288  pkey_alloc 330 289  pkey_free 331 290  "
-    "map_shadow_stack 453 -  mseal 462 462  "
+    "map_shadow_stack 453 453  mseal 462 462  "
     # Processes and threads. Namespace flags of clone are refused by a rule.
     "clone 56 220  fork 57 -  vfork 58 -  execve 59 221  execveat 322 281  exit 60 93  exit_group 231 94  "
     "wait4 61 260  waitid 247 95  getpid 39 172  getppid 110 173  gettid 186 178  getpgid 121 155  "

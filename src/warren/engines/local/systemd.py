@@ -26,7 +26,6 @@ class Scope:
     name: str
     prefix: tuple[str, ...]
     """What goes before the command."""
-    env: dict[str, str]
 
 
 def is_needed() -> bool:
@@ -39,19 +38,17 @@ def plan_scope(name: str, description: str) -> Scope | str:
     program = shutil.which("systemd-run")
     if program is None:
         return "systemd runs this host, but systemd-run is not installed"
-    env: dict[str, str] = {}
-    if os.geteuid() != 0:
-        folder = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
-        # WHY: not set by su, cron and ssh with some settings, although the manager runs.
-        env["XDG_RUNTIME_DIR"] = folder
-        if not os.path.exists(f"{folder}/systemd/private"):
-            return f"no systemd user manager runs for uid {os.geteuid()}"
+    runtime = f"/run/user/{os.geteuid()}"
+    if os.geteuid() != 0 and not os.path.exists(f"{runtime}/systemd/private"):
+        return f"no systemd user manager runs for uid {os.geteuid()}"
+    # WHY: the variable is not set by su, cron and some settings of ssh, although the manager runs.
+    as_user = (f"XDG_RUNTIME_DIR={runtime}", program, "--user")
     unit = f"{name}-{secrets.token_hex(4)}.scope"
     properties = ("Delegate=yes", "TasksMax=infinity", f"TimeoutStopSec={_STOP_TIMEOUT_S}")
     prefix = (
-        *(program, "--scope", "--collect", "--quiet", f"--unit={unit}", f"--slice={hierarchies.SLICE}"),
-        *(() if os.geteuid() == 0 else ("--user",)),
+        *((program,) if os.geteuid() == 0 else ("env", *as_user)),
+        *("--scope", "--collect", "--quiet", f"--unit={unit}", f"--slice={hierarchies.SLICE}"),
         *(f"--property={each}" for each in properties),
         *(f"--description={description}", "--"),
     )
-    return Scope(unit, prefix, env)
+    return Scope(unit, prefix)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from warren.engines.local import caps, contain, fds, namespaces, plan, seccomp
 from warren.engines.local.hugepages import collapse_heap
-from warren.guest import agent, birth, forking, kernel, packages, reseed
+from warren.guest import agent, birth, callbacks, forking, kernel, packages, reseed
 from warren.guest.boot import Boot
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
         os.close(mapped)
         receiver = fds.Receiver(sock)
         descriptors, ahead = _contain(receiver, program)
+        callbacks.reopen()
         if ahead:
             unnamed = Boot(sandbox_id="", workspace=plan.WORKSPACE, **descriptors)
             agent.main_ahead(unnamed, lambda: _be_named(sock, receiver, descriptors))
