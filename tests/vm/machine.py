@@ -65,6 +65,7 @@ class Machine:
         # The kernel's own last words, whatever systemd says before.
         self.root.expect(r"reboot: Restarting system", 60)
         took_s = time.monotonic() - began_at
+        say(f"shutting down: {took_s:.1f} s")
         self.settle()
         return took_s
 

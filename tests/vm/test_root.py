@@ -17,6 +17,13 @@ WAYS = {
     "plain service": "systemd-run --quiet --pipe --wait",
 }
 
+_OWN = "g=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup);"
+GROUPS = {
+    "fresh group": "",
+    # As an attempt leaves it that stops halfway: both can be had beside processes, memory cannot.
+    "group that was shared out": f"{_OWN} mkdir $g/left; echo +cpu +pids > $g/cgroup.subtree_control;",
+}
+
 
 def test_the_doctor_finds_every_layer_from_a_login_shell(root: Console) -> None:
     said = root.run("warren doctor", 30)
@@ -36,15 +43,12 @@ def test_a_program_runs_within_its_limits_from_a(way: str, root: Console) -> Non
     check_the_rest(root, WAYS[way])
 
 
-@pytest.mark.parametrize("left", ["", "g=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup); mkdir $g/left; "])
-def test_a_limit_of_memory_holds_without_cpu_and_pids(left: str, root: Console) -> None:
-    """Also where an earlier attempt left the group with controllers that can be had beside processes."""
-    if left:
-        left += "echo +cpu +pids > $g/cgroup.subtree_control; "
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_limit_of_memory_holds_without_cpu_and_pids_in_a(group: str, root: Console) -> None:
     root.run("warren stop-engine")
     scope = "WARREN_OPTIONAL_LAYERS=cpu,pids systemd-run --quiet --scope -p Delegate=yes"
 
-    check_memory(root, f"{scope} bash -c '{left}exec \"$@\"' bash")
+    check_memory(root, f"{scope} bash -c '{GROUPS[group]} exec \"$@\"' bash")
 
 
 def test_nothing_is_left_when_the_engine_has_been_stopped(root: Console) -> None:
