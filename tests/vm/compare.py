@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 RATIO_MAX = 1.2
 ROUNDS, TIMES = 4, 10
+FILE_SYSTEMS = {"v2": "cgroup2fs", "v1": "tmpfs"}
 _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "create_destroy.py")
 
 
@@ -25,7 +26,8 @@ def compare() -> int:
     took: dict[str, dict[str, list[float]]] = {"v2": {}, "v1": {}}
     with started(disk, "", accelerator) as two, started(disk, CGROUP_V1, accelerator) as one:
         guests = {"v2": two.root, "v1": one.root}
-        for root in guests.values():
+        for version, root in guests.items():
+            assert root.run("stat --file-system --format %T /sys/fs/cgroup").output == FILE_SYSTEMS[version]
             _prepare(root)
         # In turns, so that what else this machine does falls on both.
         for number in range(ROUNDS):
