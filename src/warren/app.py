@@ -76,7 +76,11 @@ def build_engine(settings: Settings) -> Engine:
     """Build the engine that the settings name; it is not open yet."""
     options: dict[str, Any] = {}
     if settings.engine == "local":
-        options = {"optional_layers": settings.optional_layers, "debug": settings.debug}
+        options = {
+            "optional_layers": settings.optional_layers,
+            "debug": settings.debug,
+            "cdi_dirs": settings.gpus.cdi_dirs,
+        }
     elif settings.engine == "bare":
         options = {"allow": settings.allow_bare}
     # The seam says nothing of how an engine is built: that is between its settings and its class.
@@ -178,7 +182,7 @@ def build_render_policy(settings: RenderSettings) -> RenderPolicy:
 
 
 def _holding(settings: QuotaSettings | CapacitySettings) -> Holding:
-    return Holding(settings.sandboxes, settings.active, settings.memory_bytes, settings.disk_bytes)
+    return Holding(*(getattr(settings, name) for name in Holding._fields))
 
 
 def _ceiling(settings: TenantSettings, otherwise: TenantSettings | None = None) -> Ceiling:
@@ -196,6 +200,7 @@ def _ceiling(settings: TenantSettings, otherwise: TenantSettings | None = None) 
             mode=EgressMode(values.get("egress", "open")),
             rules=tuple(_ceiling_rule(host) for host in values.get("egress_hosts", ())),
         ),
+        allow_gpus=values.get("allow_gpus", True),
     )
 
 

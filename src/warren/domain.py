@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warren.errors import InvalidRequest
+from warren.gpus import NO_GPUS, GpuRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,6 +121,8 @@ class Image:
     preload: tuple[str, ...] = ()
     """Modules imported once, before any sandbox is forked."""
     env: Mapping[str, str] = field(default_factory=dict)
+    gpus: GpuRequest = NO_GPUS
+    """What its sandboxes have when the caller does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +139,8 @@ class SandboxSpec:
     """What is its own; it wins."""
     single_use: bool = False
     """Whether one execution is all that will be asked of it: then nothing is kept ready for another."""
+    gpus: GpuRequest = NO_GPUS
+    """Which GPUs it has. Devices by name where `core` chose them; else the engine, or its scheduler, chooses."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):

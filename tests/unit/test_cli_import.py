@@ -194,6 +194,23 @@ def test_what_cannot_be_told_apart_is_asked_for(tmp_path: Path) -> None:
     assert import_file(str(path), "onit").values["limits.cpus"] == (0.5, "SANDBOX_CPU_QUOTA")
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("all", "auto"),
+        ("none", "none"),
+        ("0", "nvidia.com/gpu=0"),
+        ("0,GPU-a", "nvidia.com/gpu=0,nvidia.com/gpu=GPU-a"),
+    ],
+)
+def test_gpus_of_the_original_are_those_of_its_tools_here(tmp_path: Path, said: str, meant: str) -> None:
+    path = tmp_path / ".env"
+    path.write_text(f"SANDBOX_GPU_DEVICES={said}\n")
+
+    assert import_file(str(path), "onit").values["mcp.gpus"] == (meant, "SANDBOX_GPU_DEVICES")
+    assert Settings.load({"WARREN_MCP_GPUS": meant}, str(tmp_path)).mcp.gpus == meant
+
+
 def test_values_that_mean_nothing_here_are_listed_and_left_out(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text(

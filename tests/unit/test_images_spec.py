@@ -11,6 +11,7 @@ from warren.core.image_parts import Parts
 from warren.core.image_spec import ImageSpec, Interpreter, load_spec, locked_versions, parse_spec
 from warren.core.images import Catalog
 from warren.errors import InvalidRequest, NotFound
+from warren.gpus import NO_GPUS, GpuRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +32,8 @@ def write(folder: Path, text: str, name: str = "tiny") -> str:
         ("name = 'tiny'\npackages = []\npreloads = []", ["unknown key 'preloads'", "did you mean preload?"]),
         ("name = 'tiny'\npackages = []\nzzz = 1", ["unknown key 'zzz'", "description, env, fonts"]),
         ("packages = []", ["name is missing"]),
+        ("name = 'tiny'\npackages = []\ngpus = -1", ["tiny.toml: gpus must be all, auto, none, a number"]),
+        ("name = 'tiny'\npackages = []\ngpus = true", ["gpus must be all, auto, none, a number"]),
         ("name = 'tiny'", ["packages is missing"]),
         ("name = 'tiny'\npackages = 'numpy'", ["packages must be a list of strings", "numpy"]),
         ("name = 'tiny'\npackages = [1]", ["packages must be a list of strings"]),
@@ -89,6 +92,13 @@ def test_a_lock_may_pin_two_versions_for_two_pythons() -> None:
 
 def test_the_address_is_the_same_for_the_same_inputs_in_any_order() -> None:
     assert SPEC.digest(PYTHON) == replace(SPEC, packages=("b==2", "a==1"), description="words").digest(PYTHON)
+
+
+def test_gpus_are_no_part_of_the_address(tmp_path: Path) -> None:
+    spec = load_spec(write(tmp_path, "name = 'tiny'\npackages = []\ngpus = 'all'"))
+
+    assert spec.gpus == GpuRequest("all")
+    assert spec.digest(PYTHON) == replace(spec, gpus=NO_GPUS).digest(PYTHON)
 
 
 def test_comments_of_a_lock_do_not_change_the_address() -> None:

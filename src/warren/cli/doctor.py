@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from warren.cli.doctor_gpus import find_gpus, print_gpus
 from warren.cli.doctor_report import Report
 from warren.cli.tables import print_json
 from warren.errors import ConfigError, EngineUnavailable, InvalidRequest
@@ -42,7 +43,7 @@ def doctor(
     """Check every layer of isolation on this host: whether it holds, why not, and the command that fixes it.
 
     Prints the host, its init and its control groups first, and at last what the images need of this system and do not
-    find. Leaves with 1 when a layer is missing that the settings do not name optional.
+    find, and which GPUs can be opened. Leaves with 1 when a layer is missing that the settings do not name optional.
     """
     from warren.settings import Settings
 
@@ -53,12 +54,14 @@ def doctor(
             return 1
         report = _examine(settings)
     images = _find_wanting(settings)
+    gpus = find_gpus(settings, report.layers)
     if as_json:
-        print_json(report.as_json() | {"images": images})
+        print_json(report.as_json() | {"images": images, "gpus": gpus})
     else:
         report.print()
         for image in images:
             print(f"Image {image['name']} misses {', '.join(image['missing'])}: {image['fix']}")
+        print_gpus(gpus)
     return 1 if report.missing else 0
 
 

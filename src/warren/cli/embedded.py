@@ -61,7 +61,9 @@ async def linked_sandbox(prepared: Prepared) -> AsyncIterator[Link]:
     """Make a sandbox and connect to it, for the length of a block; then destroy it, whatever happened."""
     async with opened_engine(prepared.settings, prepared.choice) as engine:
         await _sweep(engine)
-        spec = SandboxSpec(id=new_owned_id(), image=prepared.image, limits=prepared.limits, env=prepared.choice.env)
+        image, choice = prepared.image, prepared.choice
+        gpus = image.gpus if choice.gpus is None else choice.gpus
+        spec = SandboxSpec(id=new_owned_id(), image=image, limits=prepared.limits, env=choice.env, gpus=gpus)
         # Known before it is made: a signal may come while it is being made.
         handle = Handle(engine.name, spec.id)
         try:

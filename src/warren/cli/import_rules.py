@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warren.domain import MIB
+from warren.engines.nvidia import KIND as NVIDIA
+from warren.gpus import GpuRequest
 from warren.settings.kinds import parse_size
 
 Convert = Callable[[str, Mapping[str, str]], Any]
@@ -93,6 +95,16 @@ def mebibytes(text: str, _all: Mapping[str, str]) -> int:
 def words(text: str, _all: Mapping[str, str]) -> list[str]:
     """Read a list with commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def gpu_devices(text: str, _all: Mapping[str, str]) -> str:
+    """Read the GPUs of Docker's `--gpus`, which nobody misses where there are none: `all`, or numbers or UUIDs."""
+    names = [word for word in text.strip().strip('"').removeprefix("device=").split(",") if word.strip()]
+    if not names or names == ["none"]:
+        return "none"
+    if names == ["all"]:
+        return "auto"
+    return str(GpuRequest.parse([f"{NVIDIA}={name.strip()}" for name in names]))
 
 
 def one_of(**meant: Any) -> Convert:

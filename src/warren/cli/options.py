@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from warren.domain import Limits
+    from warren.gpus import GpuRequest
 
 ImageName = Annotated[
     str | None,
@@ -27,6 +28,15 @@ Memory = Annotated[
 Cpus = Annotated[float | None, typer.Option(metavar="N", help="Processors it may use, such as 0.5 or 2; 1 unless set.")]
 Disk = Annotated[
     int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Size of its workspace; 2G unless set.")
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus",
+        metavar="all|N|NAMES",
+        show_default=False,
+        help="GPUs it has: all, auto (all if there are any), a number, or names with commas, such as nvidia.com/gpu=0.",
+    ),
 ]
 Env = Annotated[
     list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set a variable of its environment.")
@@ -72,6 +82,7 @@ class Choice:
     allow_bare: bool = False
     limits: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    gpus: GpuRequest | None = None
 
     def build_limits(self, usual: Limits) -> Limits:
         """Put the named limits over the usual ones. Raises InvalidRequest for what makes no sense."""
@@ -86,6 +97,7 @@ class Choice:
             "cpu": self.limits.get("cpus"),
             "disk_mb": None if disk is None else disk >> 20,
             "env": dict(self.env),
+            "gpus": None if self.gpus is None else self.gpus.plain(),
         }
 
 
@@ -98,6 +110,7 @@ def build_choice(
     env: Iterable[str] | None,
     engine: str | None,
     allow: bool,
+    gpus: str | None = None,
 ) -> Choice:
     """Put the shared options together. Raises InvalidRequest, which names the option."""
     named = {"memory_bytes": memory, "cpus": cpus, "disk_bytes": disk}
@@ -110,7 +123,20 @@ def build_choice(
         allow_bare=allow,
         limits={name: value for name, value in named.items() if value is not None},
         env=dict(parse_pair(pair) for pair in env or ()),
+        gpus=_parse_gpus(gpus),
     )
+
+
+def _parse_gpus(text: str | None) -> GpuRequest | None:
+    if text is None:
+        return None
+    from warren.errors import InvalidRequest
+    from warren.gpus import GpuRequest
+
+    try:
+        return GpuRequest.parse(text)
+    except InvalidRequest as exc:
+        raise InvalidRequest(f"--{exc}") from exc
 
 
 def _check_limit(option: str, name: str, value: float) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from warren.cli.options import AllowBare, Cpus, Disk, EngineName, Env, ImageName, Memory, build_choice
+from warren.cli.options import AllowBare, Cpus, Disk, EngineName, Env, Gpus, ImageName, Memory, build_choice
 from warren.cli.targets import Allow, EgressMode, build_egress
 from warren.cli.units import parse_copy, parse_duration
 
@@ -21,6 +21,7 @@ Examples:
   warren run --timeout 30s --file data.csv --output results analyse.py -- --column price
   warren run --shell -c 'ls -la | wc -l'
   warren run --allow api.example.org fetch.py
+  warren run --gpus 1 --memory 8G train.py
   warren run --url https://sandboxes.example.com script.py
 """
 
@@ -47,6 +48,7 @@ def run(
     memory: Memory = None,
     cpus: Cpus = None,
     disk: Disk = None,
+    gpus: Gpus = None,
     timeout: Annotated[
         float | None,
         typer.Option(
@@ -90,7 +92,9 @@ def run(
     if code is not None and file is not None:
         arguments.insert(0, file)
         file = None
-    choice = build_choice(image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare)
+    choice = build_choice(
+        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare, gpus=gpus
+    )
     # A program that runs once has no kernel to copy, and so needs no memory for copies.
     choice = dataclasses.replace(choice, limits={**choice.limits, "checkpoints": 0})
     program = Program(

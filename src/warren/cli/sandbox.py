@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli import sandbox_cp, sandbox_exec, sandbox_install, sandbox_logs
-from warren.cli.options import AsJson, Cpus, Disk, Env, ImageName, Memory, SandboxIds, Url, build_choice
+from warren.cli.options import AsJson, Cpus, Disk, Env, Gpus, ImageName, Memory, SandboxIds, Url, build_choice
 from warren.cli.stored import DataDir
 from warren.cli.tables import as_plain, print_json, wants_json
 from warren.cli.targets import Allow, EgressMode, build_egress
@@ -33,6 +33,7 @@ app = typer.Typer(
     epilog="\b\nExamples:\n  warren sandbox create\n"
     "  warren sandbox create --image data --memory 2G --label project=atlas\n"
     "  warren sandbox create --egress packages\n"
+    "  warren sandbox create --gpus all --memory 16G\n"
     "  warren sandbox create --allow api.example.org --allow '*.example.net:443'\n"
     "  id=$(warren sandbox create --quiet)\n  warren sandbox create --session ann    # the same one the next time",
 )
@@ -42,6 +43,7 @@ def create(
     memory: Memory = None,
     cpus: Cpus = None,
     disk: Disk = None,
+    gpus: Gpus = None,
     env: Env = None,
     egress: EgressMode = None,
     allow: Allow = None,
@@ -71,7 +73,9 @@ def create(
     """Make a sandbox that stays until it is removed, and print its id."""
     from warren.cli.connection import Target, prepare_image, run_with_client
 
-    choice = build_choice(image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=None, allow=False)
+    choice = build_choice(
+        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=None, allow=False, gpus=gpus
+    )
     options: dict[str, Any] = {
         **choice.build_options(),
         "egress": build_egress(egress, allow),

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AllowBare, Choice, Cpus, Disk, EngineName, Env, ImageName, Memory, Url, build_choice
+from warren.cli.options import (
+    AllowBare,
+    Choice,
+    Cpus,
+    Disk,
+    EngineName,
+    Env,
+    Gpus,
+    ImageName,
+    Memory,
+    Url,
+    build_choice,
+)
 from warren.cli.stored import DataDir
 from warren.cli.units import render_size
 from warren.errors import InvalidRequest
@@ -59,6 +71,7 @@ def shell(
     memory: Memory = None,
     cpus: Cpus = None,
     disk: Disk = None,
+    gpus: Gpus = None,
     env: Env = None,
     engine: EngineName = None,
     allow_bare: AllowBare = False,
@@ -72,7 +85,9 @@ def shell(
     """
     if not os.isatty(0):
         raise InvalidRequest("warren shell needs a terminal: to run what comes from a pipe, use `warren run --shell -`")
-    choice = build_choice(image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare)
+    choice = build_choice(
+        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare, gpus=gpus
+    )
     if sandbox is None and (url is None or engine is not None):
         import anyio
 

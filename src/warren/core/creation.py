@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import lowlevel
 
+from warren.core.gpus import choose_gpus
 from warren.core.lives import build_spec, explained
 from warren.core.places import Place
 from warren.domain import Limits, Storage, new_id
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from warren.domain import Image
     from warren.egress import Egress
     from warren.engines.base import Engine
+    from warren.gpus import GpuRequest
     from warren.records import Owner
     from warren.stores.base import Store
 
@@ -40,8 +42,8 @@ IDEMPOTENCY_S = 86_400.0
 """How long a key answers with what it made the first time."""
 MAX_ENV = 16_384
 """So that it fits into one frame to the agent, however it is escaped."""
-_OURS = frozenset({"WARREN_SANDBOX", "WARREN_EXECUTION"})
-"""Mark the processes of a sandbox and of an execution."""
+_OURS = frozenset({"WARREN_SANDBOX", "WARREN_EXECUTION", "WARREN_GPUS"})
+"""Mark the processes of a sandbox and of an execution, and name the devices of its GPUs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,8 @@ class NewSandbox:
     use_pool: bool = True
     single_use: bool = False
     """Whether one execution is all that will be asked of it."""
+    gpus: GpuRequest | None = None
+    """None: as its image has it."""
 
     def __post_init__(self) -> None:
         check_env(self.env)
@@ -112,10 +116,12 @@ class Creation:
         limits = new.limits or self._policy.limits_of(owner.tenant)
         self._policy.check_limits(owner.tenant, limits)
         egress = self._policy.choose_egress(owner.tenant, new.egress)
+        asked = image.gpus if new.gpus is None else new.gpus
+        gpus = await choose_gpus(self._engine, self._store, self._policy, owner, asked)
         with self._pool.creating():
-            pooled = self._pool.acquire(image, new.storage, limits) if new.use_pool else None
+            pooled = self._pool.acquire(image, new.storage, limits) if new.use_pool and not gpus else None
             record = self._build_record(owner, new, image, limits, pooled)
-            place = Place(dataclasses.replace(record, egress=egress))
+            place = Place(dataclasses.replace(record, egress=egress, gpus=gpus))
             async with place.lock:
                 with anyio.CancelScope(shield=True):
                     other = await self._write_down(place, new, pooled)
@@ -263,4 +269,6 @@ def _fingerprint(new: NewSandbox) -> str:
     if new.egress is None:
         # Keys of before there was a way out are still good.
         del asked["egress"]
+    if new.gpus is None:
+        del asked["gpus"]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.image_parts import TABLES, Parts, parse_parts
 from warren.errors import InvalidRequest, suggest
+from warren.gpus import NO_GPUS, GpuRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +39,7 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 }
 _HIDDEN = ("/dev", "/home/sandbox", "/proc", "/tmp", "/workspace")
 """Where a sandbox has something of its own, so that an interpreter there would not be seen."""
-_KEYS = ("name", "description", "aliases", "python", "packages", "preload", "env", "root", *TABLES)
+_KEYS = ("name", "description", "aliases", "python", "packages", "preload", "env", "root", "gpus", *TABLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,8 @@ class ImageSpec:
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     root: str = "host"
+    gpus: GpuRequest = NO_GPUS
+    """What its sandboxes have when the caller does not say. Not part of the digest: nothing is built otherwise."""
     lock: str | None = None
     """Text of the lock beside the spec; without one, versions are chosen when it is built."""
     parts: Parts = field(default_factory=Parts)
@@ -186,6 +189,7 @@ def parse_spec(
         preload=_texts(values, "preload", path),
         env=_env(values, path),
         root=_text(values, "root", path, default="host"),
+        gpus=_gpus(values, path),
         lock=lock,
         parts=parse_parts(values, path=path, node_lock=node_lock),
         path=path,
@@ -258,6 +262,13 @@ def _texts(values: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise InvalidRequest(f"{path}: {key} must be a list of strings, not {value!r}")
     return tuple(value)
+
+
+def _gpus(values: Mapping[str, Any], path: str) -> GpuRequest:
+    try:
+        return GpuRequest.parse(values.get("gpus", 0))
+    except InvalidRequest as exc:
+        raise InvalidRequest(f"{path}: {exc}") from exc
 
 
 def _env(values: Mapping[str, Any], path: str) -> dict[str, str]:

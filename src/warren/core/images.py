@@ -107,7 +107,7 @@ class Catalog:
         found = self._load(spec.digest(self._interpreter))
         if found is None:
             raise NotFound(f"image {spec.name} is not built yet: run `warren image build {spec.name}`")
-        return found.image
+        return dataclasses.replace(found.image, gpus=spec.gpus)
 
     def find_build(self, digest: str) -> Image | None:
         """Return the build of that digest, also one that is not current any more."""
@@ -269,7 +269,10 @@ def bundled_spec_dir() -> str:
 
 
 def _write_record(folder: str, built: _Built) -> None:
-    values = {"image": dataclasses.asdict(built.image), "size_bytes": built.size_bytes, "built_at": built.built_at}
+    image = dataclasses.asdict(built.image)
+    # Said by the spec as it is when a sandbox is made.
+    del image["gpus"]
+    values = {"image": image, "size_bytes": built.size_bytes, "built_at": built.built_at}
     with open(os.path.join(folder, "image.json"), "w", encoding="utf-8") as file:
         json.dump(values, file, indent=2)
     os.chmod(file.name, 0o644)

@@ -19,6 +19,7 @@ from warren.core.leaving import Leaving
 from warren.core.places import Place
 from warren.domain import Image, SandboxSpec, Storage
 from warren.errors import Conflict, Error, SandboxLost, StartFailed, StoreError
+from warren.gpus import GpuRequest
 from warren.lifecycle import Status, check_next
 
 if TYPE_CHECKING:
@@ -254,4 +255,5 @@ def build_spec(engine: Engine, sandbox: Sandbox, image: Image, *, single_use: bo
         common_env=build_common_env(engine, image),
         env=sandbox.env,
         single_use=single_use,
+        gpus=GpuRequest(sandbox.gpus or 0),
     )

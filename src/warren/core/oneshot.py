@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from warren.core.sandboxes import Sandboxes
     from warren.domain import ExecResult, Limits
     from warren.egress import Egress
+    from warren.gpus import GpuRequest
     from warren.records import Caller, Execution
 
 MAX_FILES_IN = 1000
@@ -50,6 +51,7 @@ class OneShot:
     limits: Limits | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     egress: Egress | None = None
+    gpus: GpuRequest | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     """By path, relative to the workspace."""
     outputs: tuple[str, ...] = ()
@@ -109,7 +111,13 @@ class OneShots:
         if len(shot.files) > MAX_FILES_IN:
             raise TooLarge(f"a one-shot takes at most {MAX_FILES_IN} files: pack them into an archive")
         fresh = self.fresh(
-            caller, image=shot.image, limits=shot.limits, env=shot.env, egress=shot.egress, single_use=True
+            caller,
+            image=shot.image,
+            limits=shot.limits,
+            env=shot.env,
+            egress=shot.egress,
+            gpus=shot.gpus,
+            single_use=True,
         )
         async with fresh as place:
             await _put_files(place.link, shot.files)
@@ -132,6 +140,7 @@ class OneShots:
         limits: Limits | None,
         env: Mapping[str, str] | None = None,
         egress: Egress | None = None,
+        gpus: GpuRequest | None = None,
         single_use: bool = False,
     ) -> AsyncIterator[Place]:
         """Have a sandbox that is there for the body alone, and in use all that time."""
@@ -141,6 +150,7 @@ class OneShots:
             storage=Storage.EPHEMERAL,
             env=env or {},
             egress=egress,
+            gpus=gpus,
             idle_timeout_s=ORPHAN_S,
             single_use=single_use,
         )

@@ -31,6 +31,7 @@ class Ceiling:
     """The most that one sandbox may have of what `Limits` names."""
     egress: Egress = field(default_factory=lambda: Egress(mode=EgressMode.OPEN))
     """The most that one sandbox may reach."""
+    allow_gpus: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,6 +99,7 @@ class Sandboxes:
                 noted.update(sandbox_id=place.id, is_new=is_new)
                 if is_new:
                     noted.update(describe_egress(place.sandbox.egress))
+                    noted.update({"gpus": place.sandbox.gpus} if place.sandbox.gpus else {})
                     return place.sandbox, True
                 # If it is gone, whoever made it has failed or deleted it meanwhile: then it is ours to make.
                 if await self._join(place):

@@ -48,7 +48,9 @@ class BareEngine:
         """Nothing is held; sandboxes live on."""
 
     async def create(self, spec: SandboxSpec) -> Handle:
-        """Make a folder, start an agent in it, and wait until it answers."""
+        """Make a folder, start an agent in it, and wait until it answers. Raises Unsupported for GPUs."""
+        if not spec.gpus.is_optional:
+            raise Unsupported("the bare engine has no GPUs to give: leave gpus out, or use the local engine")
         python = find_interpreter(self._home, spec)
         place = Place(os.path.join(self._home, spec.id), spec.id)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from warren.errors import InvalidRequest
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from warren.domain import Handle, Limits, SandboxSpec, Usage
+    from warren.gpus import Gpu
 
 ENGINES = {
     "local": "warren.engines.local.engine:LocalEngine",
@@ -61,8 +62,9 @@ class Engine(Protocol):
     async def create(self, spec: SandboxSpec) -> Handle:
         """Make a running sandbox whose agent answers.
 
-        Raises Conflict when the id exists, StartFailed (with nothing left behind) when it cannot be made,
-        EngineUnavailable when a layer of isolation cannot be applied.
+        Raises Conflict when the id exists or there are not the GPUs that it asks for, StartFailed (with nothing left
+        behind) when it cannot be made, EngineUnavailable when a layer of isolation cannot be applied, Unsupported when
+        it asks for GPUs of an engine that has none to give.
         """
 
     async def connect(self, handle: Handle) -> Channel:
@@ -88,6 +90,14 @@ class Engine(Protocol):
 
     def handles(self) -> AsyncIterator[Handle]:
         """List all sandboxes of ours, running, stopped and half-made ones, also an earlier process's."""
+
+
+@runtime_checkable
+class HasGpus(Protocol):
+    """What an engine can do besides that knows which GPUs there are."""
+
+    async def gpus(self) -> tuple[Gpu, ...]:
+        """List the GPUs that sandboxes can be given, also those that cannot be used, and why."""
 
 
 def load_engine(name: str) -> type[Engine]:

@@ -6,6 +6,7 @@ words of other products, `/healthz/details` (admin) how everything is, `/metrics
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import platform
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from warren import __version__
+from warren.core.gpus import list_gpus
 from warren.errors import Error
 from warren.gateway.auth import check_scope
 from warren.gateway.metrics import CONTENT_TYPE
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from warren.gateway.auth import Auth
     from warren.gateway.dialects.dialect import Report
     from warren.gateway.metrics import Metrics
+    from warren.gpus import Gpu
 
 _ALIVE = json_reply({"status": "ok"})
 LOOKED_S = 1.0
@@ -63,6 +66,7 @@ class Health:
         self._looked_at = -math.inf
         self._looking = anyio.Lock(fast_acquire=True)
         self._found: list[str] = []
+        self._gpus: tuple[Gpu, ...] = ()
         self._active = 0
         """Sandboxes that were running then."""
         self._table: dict[str, Callable[[Request], Awaitable[ASGIApp]]] = {
@@ -120,6 +124,7 @@ class Health:
     async def _ask_engine(self) -> None:
         async for _ in self._service.engine.handles():
             break
+        self._gpus = await list_gpus(self._service.engine)
 
     async def _live(self, _scope: Request) -> ASGIApp:
         return _ALIVE
@@ -127,6 +132,7 @@ class Health:
     async def _ready(self, _scope: Request) -> ASGIApp:
         reasons = await self.reasons()
         body = {"status": "degraded" if reasons else "healthy", "reasons": reasons, "caveats": self._caveats()}
+        body["gpus"] = [gpu.id for gpu in self._gpus if gpu.usable]
         return json_reply(body, 503 if reasons else 200)
 
     async def _healthy(self, _scope: Request) -> ASGIApp:
@@ -174,6 +180,7 @@ class Health:
             "python": platform.python_version(),
             "uptime_seconds": round(time.time() - service.started_at, 3),
             "engine": {"name": service.engine.name, "layers": list(getattr(service.engine, "layers", ()))},
+            "gpus": [dataclasses.asdict(gpu) for gpu in self._gpus],
             "sandboxes": held._asdict(),
             "records": {"bytes": await service.store.recorded(None)},
             "pool": service.pool.sizes(),

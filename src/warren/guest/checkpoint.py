@@ -10,6 +10,7 @@ import gc
 import os
 import random
 import socket
+import stat
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_S = 0.0005
 _LAST_PAUSE_S = 0.05
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_STANDARD_MAJORS = frozenset({1, 4, 5, *range(136, 144)})
+"""Memory devices such as null and urandom; terminals."""
 _lasting = 1
 """Threads at the last look."""
 
@@ -37,11 +40,27 @@ def resident_bytes() -> int:
 
 def find_obstacle(private_bytes: int, limit_bytes: int | None) -> str | None:
     """Say why no copy can be made now; None when it can."""
+    device = _find_device()
+    if device is not None:
+        return f"the device {device} is open, and what its driver holds cannot be copied"
     tasks = _count_tasks()
     if tasks > 1:
         return f"{tasks} threads are running, and a copy would have only one"
     if limit_bytes is not None and private_bytes > limit_bytes:
         return f"{private_bytes >> 20} MiB of memory are in use, more than the {limit_bytes >> 20} MiB that are copied"
+    return None
+
+
+def _find_device() -> str | None:
+    """Return a device that this process has open besides the standard ones: in a sandbox, that is a GPU's."""
+    # WHY: a copy would share the driver's context with the kernel, and each would destroy what the other relies on.
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found = os.fstat(int(name))
+            if stat.S_ISCHR(found.st_mode) and os.major(found.st_rdev) not in _STANDARD_MAJORS:
+                return os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # The folder's own descriptor, closed by now.
     return None
 
 

@@ -15,6 +15,7 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, ConfigDict
 
 from warren.core.executions import NewExecution
+from warren.core.gpus import list_gpus
 from warren.core.packages import NewInstall
 from warren.domain import MIB, Cause, ExecKind
 from warren.egress import EgressMode
@@ -57,8 +58,9 @@ def opens(path):
     finally:
         os.close(device)
 
-devices = [path for glob_ in ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/dxg")
-           for path in sorted(glob.glob(glob_)) if opens(path)]
+own = [path for path in os.environ.get("WARREN_GPUS", "").split(":") if path]
+usual = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/dxg")
+devices = [path for path in own or [each for one in usual for each in sorted(glob.glob(one))] if opens(path)]
 names = {str(each.metadata["Name"]) for each in importlib.metadata.distributions() if each.metadata["Name"]}
 print(json.dumps({"python": platform.python_version(), "packages": sorted(names, key=str.lower), "gpus": devices}))
 """
@@ -235,7 +237,20 @@ async def _probe(use: Use, sandbox: Sandbox) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, RecursionError):
         # What runs inside may answer anything.
         return {}
-    return {"python_version": version, "installed_packages": packages, "gpu_available": gpus}
+    told = {"python_version": version, "installed_packages": packages, "gpu_available": gpus}
+    return told if gpus else told | {"gpu_reason": await _explain_gpus(use, sandbox)}
+
+
+async def _explain_gpus(use: Use, sandbox: Sandbox) -> str:
+    """Say why programs of a sandbox run on processors alone."""
+    if sandbox.gpus:
+        return f"The devices of {', '.join(sandbox.gpus)} cannot be opened in the sandbox."
+    devices = await list_gpus(use.service.engine)
+    if not devices:
+        return "There is no GPU here: programs run on the processors."
+    if any(device.usable for device in devices):
+        return "This sandbox was made without a GPU (mcp.gpus, or a quota): programs run on the processors."
+    return f"The GPU cannot be used, and programs run on the processors: {devices[0].why}."
 
 
 TOOLS = (

@@ -15,6 +15,7 @@ from warren.core.sandboxes import NewSandbox
 from warren.domain import Storage
 from warren.egress import Egress, EgressMode
 from warren.errors import Error, NotFound, SandboxLost
+from warren.gpus import GpuRequest
 from warren.lifecycle import Status
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Use:
             storage=Storage.PERSISTENT if self._is_kept(session_id) else Storage.EPHEMERAL,
             session_key=self.key(session_id),
             egress=self.egress,
+            gpus=GpuRequest.parse(chosen.gpus),
             metadata={"dialect": "mcp"},
             idle_timeout_s=chosen.idle_timeout_s,
         )

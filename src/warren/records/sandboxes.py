@@ -31,6 +31,8 @@ class Sandbox:
     """May hold secrets: never shown, never logged."""
     egress: Egress = field(default_factory=Egress)
     """What it may reach; what it was granted for a while is kept apart."""
+    gpus: tuple[str, ...] = ()
+    """Full names of the GPUs that it has."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     session_key: str | None = None
     idle_timeout_s: float | None = None
@@ -79,6 +81,8 @@ class Holding(NamedTuple):
     """Promised to active sandboxes."""
     disk_bytes: int = 0
     """Promised to all of them."""
+    gpus: int = 0
+    """Held by active sandboxes; one that two sandboxes share counts twice."""
 
     def over(self, ceiling: Holding) -> str | None:
         """Name the first part that is over a ceiling, where 0 is no ceiling."""

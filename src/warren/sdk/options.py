@@ -70,6 +70,8 @@ class OneShotOptions(RunOptions, total=False):
     disk_mb: int | None
     egress: str | Mapping[str, Any] | None
     """What it may reach: `none`, `packages`, `open`, or `{"rules": [{"host": …, "ports": […]}]}`."""
+    gpus: str | int | Sequence[str] | None
+    """GPUs: `all`, `auto`, `none`, how many, or which by name."""
     max_files: int
     """Changed files to return with their content."""
     max_bytes: int
@@ -112,6 +114,8 @@ class SandboxOptions(ChangeOptions, total=False):
     """The same key always gives you the same sandbox, resumed if it was stopped."""
     env: Mapping[str, str]
     """Environment of everything that runs in it. Never shown again."""
+    gpus: str | int | Sequence[str] | None
+    """GPUs: `all`, `auto` (all, or none where there are none), `none`, how many, or which by name."""
     skill_ids: Sequence[str]
     """Skills to have in `/workspace/skills`."""
     idempotency_key: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003 - a field's type, read where the page about the library is made
 from typing import TYPE_CHECKING
 
-from warren.sdk.values import TIME, Owner, build_one
+from warren.sdk.values import TIME, TUPLE, Owner, build_one
 from warren.sdk.values_egress import Egress
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class SandboxInfo:
     egress: Egress = field(default=Egress(), metadata=build_one(Egress))
     network_enabled: bool
     """Whether its egress allows anything."""
+    gpus: tuple[str, ...] = field(default=(), metadata=TUPLE)
+    """The GPUs it has, by the names that CDI gives them."""
     idle_timeout_seconds: float | None
     max_lifetime_seconds: float | None
     session_key: str | None

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 
 from warren.domain import GIB, KIB, MIB, Limits
+from warren.engines import cdi
 from warren.settings.kinds import Group, Hosts, Names, Networks, Origins, Seconds, Size
 
 _DEFAULTS = Limits()
@@ -95,6 +96,7 @@ class QuotaSettings(Group):
     active: int = Field(default=200, ge=0, description="Running sandboxes of one principal.")
     memory_bytes: Size = Field(default=0, ge=0, description="Memory limits of a principal's running sandboxes, added.")
     disk_bytes: Size = Field(default=0, ge=0, description="Workspace sizes of one principal's sandboxes, added.")
+    gpus: int = Field(default=0, ge=0, description="GPUs of one principal's running sandboxes, added.")
     executions: int = Field(default=64, ge=0, description="Executions of one principal at once.")
     record_bytes: Size = Field(
         default=256 * MIB, ge=0, description="Records of one principal's executions, added; the oldest go."
@@ -115,6 +117,9 @@ class CapacitySettings(Group):
     active: int = Field(default=2000, ge=0, description="Running sandboxes of everybody.")
     memory_bytes: Size = Field(default=0, ge=0, description="Memory limits of all running sandboxes, added.")
     disk_bytes: Size = Field(default=0, ge=0, description="Workspace sizes of all sandboxes, added.")
+    gpus: int = Field(
+        default=0, ge=0, description="GPUs of all running sandboxes, added; a GPU that two share counts twice."
+    )
     file_bytes: Size = Field(
         default=16 * GIB, ge=0, description="Files that the service keeps for everybody, apart from sandboxes, added."
     )
@@ -134,6 +139,14 @@ class RecordSettings(Group):
     executions: int = Field(default=200, ge=1, description="Executions kept for one sandbox; the oldest go.")
     audit_days: int | None = Field(
         default=None, ge=1, description="Days after which rows of the audit record are cut off its beginning."
+    )
+
+
+class GpuSettings(Group):
+    """The GPUs of this host that sandboxes can have."""
+
+    cdi_dirs: Names = Field(
+        default=cdi.DIRS, description="Folders of CDI specs, which say what devices there are; a later one wins."
     )
 
 

@@ -64,6 +64,10 @@ class TenantSettings(Group):
     active: int | None = Field(default=None, ge=0, description="Running sandboxes of one tenant.")
     memory_bytes: Size | None = Field(default=None, ge=0, description="Memory of its running sandboxes, added.")
     disk_bytes: Size | None = Field(default=None, ge=0, description="Workspace sizes of its sandboxes, added.")
+    gpus: int | None = Field(default=None, ge=0, description="GPUs of its running sandboxes, added.")
+    allow_gpus: bool | None = Field(
+        default=None, description="Whether its sandboxes may have GPUs; they may where nothing is said."
+    )
     executions: int | None = Field(default=None, ge=0, description="Executions of one tenant at once.")
     requests_per_minute: int | None = Field(default=None, ge=0, description="Requests of one tenant in a minute.")
     creates_per_minute: int | None = Field(default=None, ge=0, description="Sandboxes it makes in a minute.")

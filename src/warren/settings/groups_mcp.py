@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from warren.settings.kinds import Group, Names
+from warren.settings.kinds import Gpus, Group, Names
 
 
 class McpSettings(Group):
@@ -22,6 +22,11 @@ class McpSettings(Group):
     egress: Literal["none", "packages", "open"] = Field(
         default="packages",
         description="What its sandboxes may reach, within what their tenant may: `none`, `packages` or `open`.",
+    )
+    gpus: Gpus = Field(
+        default="auto",
+        description="GPUs of its sandboxes: `auto` (all, or none where there are none), `none`, `all`, a number or "
+        "names.",
     )
     sandbox_per_session: bool = Field(
         default=True,

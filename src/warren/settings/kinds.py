@@ -9,6 +9,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from warren.domain import GIB, KIB, MIB
+from warren.errors import InvalidRequest
+from warren.gpus import NOTHING, GpuRequest
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
@@ -54,6 +56,13 @@ def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
     return networks
 
 
+def _check_gpus(text: object) -> str:
+    try:
+        return str(GpuRequest.parse(text) or NOTHING)
+    except InvalidRequest as exc:
+        raise ValueError(str(exc)) from None
+
+
 def _no_limit(value: object) -> object:
     return None if value == "none" else value
 
@@ -63,6 +72,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
 Hosts = Annotated[str, AfterValidator(_check_hosts)]
 Networks = Annotated[Names, AfterValidator(_check_networks)]
+Gpus = Annotated[str, BeforeValidator(_check_gpus)]
 Seconds = Annotated[float | None, BeforeValidator(_no_limit)]
 """A time, or `none` for no end: neither an empty variable nor TOML can say that."""
 

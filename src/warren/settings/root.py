@@ -11,6 +11,7 @@ from warren.errors import ConfigError, InvalidRequest
 from warren.settings.entries import FREE, Entry, leaves, mask, walk
 from warren.settings.groups import (
     CapacitySettings,
+    GpuSettings,
     LifeSettings,
     LimitSettings,
     LogSettings,
@@ -95,6 +96,7 @@ class Settings(Group):
         default={}, description="The same for one of that name; what is not said is as in `tenant`."
     )
     capacity: CapacitySettings = Field(default=CapacitySettings(), description="What everybody may have.")
+    gpus: GpuSettings = Field(default=GpuSettings(), description="GPUs of this host.")
     egress: EgressSettings = Field(default=EgressSettings(), description="What sandboxes may reach.")
     records: RecordSettings = Field(default=RecordSettings(), description="How much is written down.")
     jwt: JwtSettings = Field(default=JwtSettings(), description="Sign-in with JSON Web Tokens.")

@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 
 async def check_holding_adds_up(subject: StoreSubject) -> None:
-    """Memory counts while a sandbox is active, disk as long as it is there, each for its owner."""
+    """Memory and GPUs count while a sandbox is active, disk as long as it is there, each for its owner."""
     limits = Limits(memory_bytes=GIB, disk_bytes=3 * GIB)
-    await subject.store.add(make_sandbox(limits=limits))
-    await subject.store.add(make_sandbox(limits=limits, status=Status.STOPPED))
+    gpus = ("example.com/gpu=0", "example.com/gpu=1")
+    await subject.store.add(make_sandbox(limits=limits, gpus=gpus))
+    await subject.store.add(make_sandbox(limits=limits, gpus=gpus, status=Status.STOPPED))
     await subject.store.add(make_sandbox(limits=limits, status=Status.DESTROYING))
     await subject.store.add(make_sandbox(limits=limits, owner=OTHER, status=Status.STARTING))
 
-    assert await subject.store.holding(OWNER) == Holding(3, 1, GIB, 9 * GIB)
+    assert await subject.store.holding(OWNER) == Holding(3, 1, GIB, 9 * GIB, 2)
     assert await subject.store.holding(OTHER) == Holding(1, 1, GIB, 3 * GIB)
-    assert await subject.store.holding(None) == Holding(4, 2, 2 * GIB, 12 * GIB)
-    assert await subject.store.holding(tenant=OWNER.tenant) == Holding(4, 2, 2 * GIB, 12 * GIB)
+    assert await subject.store.holding(None) == Holding(4, 2, 2 * GIB, 12 * GIB, 2)
+    assert await subject.store.holding(tenant=OWNER.tenant) == Holding(4, 2, 2 * GIB, 12 * GIB, 2)
     assert await subject.store.holding(tenant="nobody") == Holding()
     assert await subject.store.holding(OWNER._replace(tenant="nobody")) == Holding()
 
@@ -38,6 +39,8 @@ async def check_each_quota_holds(subject: StoreSubject) -> None:
     """A sandbox that would go over any part of a quota is refused and not kept; one that fills it is taken."""
     limits = Limits(memory_bytes=GIB, disk_bytes=GIB)
     await subject.store.add(make_sandbox(limits=limits))
+    with_two = make_sandbox(limits=limits, gpus=("example.com/gpu=0", "example.com/gpu=1"))
+    await refused(HoldingExceeded, subject.store.add(with_two, own=Holding(gpus=1)))
     for ceiling in (Holding(1), Holding(0, 1), Holding(0, 0, GIB), Holding(0, 0, 0, GIB)):
         await refused(HoldingExceeded, subject.store.add(make_sandbox(limits=limits), own=ceiling))
         await refused(HoldingExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), everybody=ceiling))

@@ -30,7 +30,7 @@ def _image(python_image: Image) -> None:
 def test_all_is_well(images_dir: str) -> None:
     async def story(whole: Whole) -> None:
         assert await whole.get("/livez") == (200, {"status": "ok"})
-        assert await whole.get("/readyz") == (200, {"status": "healthy", "reasons": [], "caveats": []})
+        assert await whole.get("/readyz") == (200, {"status": "healthy", "reasons": [], "caveats": [], "gpus": []})
         assert await whole.get("/healthz") == (200, {"status": "healthy", "version": __version__, "reasons": []})
 
     tell(images_dir, story)

@@ -10,6 +10,7 @@ import pytest
 
 from unit.guest.agent_client import until
 from unit.guest.nest import MIB
+from unit.local.forked import needs_root
 
 if TYPE_CHECKING:
     from unit.guest.nest import Kernel
@@ -96,6 +97,17 @@ def test_a_kernel_with_threads_is_not_copied_and_says_so(kernel: Kernel) -> None
     assert ran.copy is None
     assert ran.why_unprotected is not None
     assert "2 threads" in ran.why_unprotected
+    assert after.copy is not None
+
+
+@needs_root
+def test_a_kernel_that_has_a_device_open_is_not_copied_and_says_so(kernel: Kernel) -> None:
+    ran = kernel.run("import os; device = os.open('/dev/fuse', os.O_RDWR)", checkpoint=LIMIT)
+    standard = "opened = [os.open(f'/dev/{name}', os.O_RDWR) for name in ('null', 'zero', 'urandom', 'ptmx')]"
+    after = kernel.run(f"os.close(device); {standard}", checkpoint=LIMIT)
+
+    assert ran.copy is None
+    assert ran.why_unprotected == "the device /dev/fuse is open, and what its driver holds cannot be copied"
     assert after.copy is not None
 
 

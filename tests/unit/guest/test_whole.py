@@ -70,7 +70,7 @@ def test_whoever_does_not_ask_for_it_whole_is_told_everything(client: Client, ki
 
 def test_an_answer_is_for_whom_asked_and_others_get_the_same_in_events(client: Client) -> None:
     stream = client.start_run(
-        "import os; display(1); os.mkfifo('hold'); open('hold').read()", exec="exe_held", stream=False, whole=True
+        "import os; os.mkfifo('hold'); display(1); open('hold').read()", exec="exe_held", stream=False, whole=True
     )
     other = client.start("attach", exec="exe_held")
     client.wait_for(other, lambda reply: reply.events)

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -188,6 +189,35 @@ def test_leaving_removes_the_groups_around_a_place(tree: Tree) -> None:
     hierarchies.leave(place)
 
     assert sorted(entry.name for entry in os.scandir(tree.top) if entry.is_dir()) == ["own"]
+
+
+_COME_AND_GO = """
+import os, sys
+from warren.engines.local import control_files, hierarchies
+
+top, own, controller = sys.argv[1:]
+control_files.write(f"{own}/cgroup.procs", "0")
+for _ in range(100):
+    search = hierarchies.Search(os.path.basename(own))
+    places, missing = hierarchies.make_unified(top, own, search, (controller,))
+    assert not missing, missing
+    control_files.write(f"{own}/cgroup.procs", "0")
+    os.rmdir(places[controller].folder)
+    hierarchies.leave(places[controller])
+"""
+
+
+@needs_v2
+def test_keepers_of_other_data_folders_come_and_go_at_the_same_time(tree: Tree) -> None:
+    keepers = []
+    for number in range(3):
+        os.mkdir(f"{tree.top}/other{number}")
+        argv = [sys.executable, "-c", _COME_AND_GO, tree.top, f"{tree.top}/other{number}", tree.controller]
+        keepers.append(subprocess.Popen(argv, stderr=subprocess.PIPE))
+    said = [keeper.communicate()[1].decode() for keeper in keepers]
+
+    assert said == ["", "", ""]
+    assert not os.path.exists(f"{tree.top}/warren.slice")
 
 
 def test_a_scope_is_asked_for_by_a_name_of_its_own_in_the_slice(

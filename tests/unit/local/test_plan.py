@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,55 @@ def test_the_plan_is_the_reviewed_one(name: str, steps: tuple[plan.Step, ...]) -
     assert (GOLDEN / f"{name}.plan").read_text() == text
 
 
+DRIVER = {
+    "libraries": [
+        {"path": "/usr/lib/libcuda.so.580", "name": "libcuda.so.580", "links": ["libcuda.so", "libcuda.so.1"]},
+        {"path": "/opt/driver/libother.so.2", "name": "libother.so.2", "links": []},
+    ],
+    "programs": ["/usr/bin/nvidia-smi"],
+    "env": {"VENDOR": "void", "PATH": "/evil"},
+}
+
+
+def test_with_gpus_a_root_has_the_drivers_files_and_no_device_more() -> None:
+    own, host = (
+        [str(step) for step in plan.build_root_plan(dataclasses.replace(ROOT, root=root, driver=DRIVER), exists=())]
+        for root in ("/srv/root", "host")
+    )
+    plain = [str(step) for step in plan.build_root_plan(ROOT, exists=())]
+
+    assert [line for line in host if line not in plain] == [
+        "make_folder path=/opt/gpu/lib",
+        "make_folder path=/opt/gpu/bin",
+        "link path=/opt/gpu/lib/libcuda.so.580 target=/usr/lib/libcuda.so.580",
+        "bind source=/opt/driver/libother.so.2 target=/opt/gpu/lib/libother.so.2",
+        "link path=/opt/gpu/bin/nvidia-smi target=/usr/bin/nvidia-smi",
+        "link path=/opt/gpu/lib/libcuda.so target=libcuda.so.580",
+        "link path=/opt/gpu/lib/libcuda.so.1 target=libcuda.so.580",
+    ]
+    assert "bind source=/usr/lib/libcuda.so.580 target=/opt/gpu/lib/libcuda.so.580" in own
+
+
+def test_with_gpus_a_sandbox_has_its_devices_before_anything_is_taken_away() -> None:
+    plain = [str(step) for step in plan.build_sandbox_plan(SANDBOX)]
+    steps = [str(step) for step in plan.build_sandbox_plan(dataclasses.replace(SANDBOX, nodes=("/dev/nvidia0",)))]
+    added = f"add_devices names={plan.DEVICES} paths=('/dev/nvidia0',)"
+
+    assert [line for line in steps if line not in plain] == [added]
+    assert steps.index(added) < next(at for at, line in enumerate(steps) if "target=/dev/shm" in line)
+
+
+def test_a_driver_adds_to_the_paths_and_takes_no_variable_of_the_sandbox() -> None:
+    env = plan.add_driver({"PATH": "/usr/bin", "LD_LIBRARY_PATH": "/own", "VENDOR": "mine"}, DRIVER)
+
+    paths = {"PATH": "/usr/bin:/opt/gpu/bin", "LD_LIBRARY_PATH": "/opt/gpu/lib:/own", "CUDA_CACHE_PATH": "/tmp/.nv"}
+    assert env == paths | {"VENDOR": "mine"}
+    assert plan.add_driver({"A": "b"}, None) == {"A": "b"}
+
+
 def test_every_step_of_both_plans_can_be_performed() -> None:
-    steps = plan.build_root_plan(ROOT, exists=plan.HOST_FILES) + plan.build_sandbox_plan(SANDBOX)
+    with_gpus = dataclasses.replace(SANDBOX, nodes=("/dev/nvidia0",))
+    steps = plan.build_root_plan(ROOT, exists=plan.HOST_FILES) + plan.build_sandbox_plan(with_gpus)
 
     assert {step.act for step in steps} <= contain._ACTS.keys()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import secrets
 import select
@@ -18,7 +19,7 @@ import socket
 from typing import TYPE_CHECKING, NamedTuple
 
 from warren.engines import procfs, unix_sockets
-from warren.engines.local import fds, plan
+from warren.engines.local import devices, fds, plan
 from warren.engines.local.cgroups import GroupLimits
 from warren.engines.local.records import NEXT, Record
 from warren.engines.local.zygotes import Newborn, Zygote, ZygoteGone
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from warren.domain import Limits, Storage
     from warren.engines.local.cgroups import Group
+    from warren.engines.local.devices import DeviceControl, Handed, Needs
     from warren.engines.local.workspaces import Workspaces
     from warren.guest.wire import Header
 
@@ -56,6 +58,8 @@ class Birth:
         self.request: plan.SandboxRequest | None = None
         """All that its containment and its workspace depend on."""
         self.newborn: Newborn | None = None
+        self.handed: Handed | None = None
+        """Device nodes that it gets."""
         self._limits = group_limits(limits)
         self._group: Group | None = None
         self._coming: asyncio.Future[Newborn] | None = None
@@ -71,15 +75,29 @@ class Birth:
         # From here on the zygote works at the same time. What we send waits for the process in its socket.
         self._group.resize(self._limits)
 
+    async def confine(self, needs: Needs, control: DeviceControl) -> None:
+        """Have it in a group that opens no devices but its own, before it has any of them."""
+        self.handed = devices.hand_over(needs)
+        newborn = await self.wait_born()
+        try:
+            self.record.device_group = control.confine(newborn.pid, self.record.group, self.handed.rules)
+        except OSError:
+            # Nobody watches it yet. Without being told how to contain itself it ends when our socket does.
+            os.close(newborn.pidfd)
+            self.newborn = None
+            raise
+
     def contain(self, request: plan.SandboxRequest, mount_fd: int, *, ahead: bool, debug: bool) -> None:
         """Tell it how to contain itself, and hand it what it needs for that and afterwards."""
         assert self._group is not None
         self.request = request
         steps = [(step.act, dict(step.args)) for step in plan.build_sandbox_plan(request)]
         facts = self._group.facts()
-        passed = [*facts.values(), *([mount_fd] if mount_fd >= 0 else [])]
+        handed, self.handed = self.handed, None
+        nodes = () if handed is None else handed.fds
+        passed = [*facts.values(), *([mount_fd] if mount_fd >= 0 else []), *nodes]
         message: Header = {"t": "contain", "plan": steps, "facts": list(facts)}
-        message |= {"mount": mount_fd >= 0, "ahead": ahead, "debug": debug}
+        message |= {"mount": mount_fd >= 0, "devices": len(nodes), "ahead": ahead, "debug": debug}
         try:
             with unix_sockets.listen(self.record.socket) as listener:
                 fds.send(self._socket, message, [listener.fileno(), *passed])
@@ -126,6 +144,9 @@ class Birth:
         """Let go of it. A process that has not been told who it is ends."""
         self._theirs.close()
         self._receiver.close()
+        if self.handed is not None:
+            self.handed.close()
+            self.handed = None
         if self._coming is not None:
             self._coming.cancel()
 
@@ -168,14 +189,31 @@ class Births:
         """Those that are taken by processes that are no sandbox yet."""
         return frozenset(self._uid_indexes.values())
 
-    async def begin(self, birth: Birth, limits: Limits, *, ahead: bool = False) -> None:
-        """Have a process made and contain itself. Returns before it has done so."""
+    async def begin(
+        self,
+        birth: Birth,
+        limits: Limits,
+        *,
+        ahead: bool = False,
+        needs: Needs | None = None,
+        control: DeviceControl | None = None,
+    ) -> None:
+        """Have a process made and contain itself, with what it `needs` for GPUs. Returns before it has done so."""
         record = birth.record
         try:
             birth.spawn(0 if self._base_uid is None else record.uid_index)
             owner = os.getuid() if self._base_uid is None else self._base_uid + record.uid_index
             workspace, mount_fd = await self._workspaces.attach(record, limits, owner)
-            birth.contain(self._request(limits, workspace), mount_fd, ahead=ahead, debug=self._debug)
+            request = self._request(limits, workspace)
+            if needs is not None and control is not None:
+                try:
+                    await birth.confine(needs, control)
+                except BaseException:
+                    if mount_fd >= 0:
+                        os.close(mount_fd)
+                    raise
+                request = dataclasses.replace(request, nodes=needs.paths)
+            birth.contain(request, mount_fd, ahead=ahead, debug=self._debug)
         finally:
             # It still waits in the group of this one.
             birth.zygote.get_ready()

@@ -36,6 +36,8 @@ class Context:
     """Where the new root is being put together; empty once we live in it."""
     mount_fd: int = -1
     """The workspace, as a detached mount made by the keeper."""
+    device_fds: tuple[int, ...] = ()
+    """Device nodes besides the standard ones, as detached mounts made by the keeper."""
     filter: bytes = b""
     """The prebuilt system-call filter."""
 
@@ -96,6 +98,10 @@ def _make_devices(context: Context, names: Sequence[str]) -> None:
                 pass
 
             mounts.bind_device(f"/dev/{name}", f"{folder}/{name}")
+    _furnish(folder)
+
+
+def _furnish(folder: str) -> None:
     for name in ("shm", "pts"):
         os.mkdir(f"{folder}/{name}")
     links = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0"}
@@ -155,6 +161,22 @@ def _devpts(_context: Context, target: str) -> None:
 def _attach(context: Context, target: str) -> None:
     mounts.attach(context.mount_fd, target)
     os.close(context.mount_fd)
+
+
+def _add_devices(context: Context, names: Sequence[str], paths: Sequence[str]) -> None:
+    """Make a /dev of the sandbox's own, with the standard devices and those that were handed over."""
+    # WHY: the /dev that all sandboxes of a zygote share is read-only and holds no name of a device that others have.
+    there = [f"/dev/{name}" for name in names if os.path.exists(f"/dev/{name}")]
+    standard = [syscalls.open_tree(syscalls.AT_FDCWD, path, syscalls.OPEN_TREE_CLONE) for path in there]
+    mounts.tmpfs("/dev", size_bytes=1 << 16, inodes=256)
+    for path, fd in zip((*there, *paths), (*standard, *context.device_fds), strict=True):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "xb"):
+            pass
+        mounts.attach(fd, path)
+        os.close(fd)
+    _furnish("/dev")
+    syscalls.mount_setattr(syscalls.AT_FDCWD, "/dev", syscalls.MOUNT_ATTR_RDONLY)
 
 
 def _hide(_context: Context, path: str) -> None:
@@ -220,6 +242,7 @@ _ACTS: dict[str, Callable[..., None]] = {
     "mask": _mask,
     "make_read_only": _make_read_only,
     "tmpfs": _tmpfs,
+    "add_devices": _add_devices,
     "devpts": _devpts,
     "attach": _attach,
     "hide": _hide,

@@ -11,16 +11,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from warren.domain import Handle, Usage
-from warren.engines import notes, unix_channel
-from warren.engines.local import fixes, snapshot, spawn
+from warren.engines import cdi, notes, unix_channel
+from warren.engines.gpu_inventory import GpuInventory
+from warren.engines.local import fixes, gpus, snapshot, spawn
 from warren.engines.local.client import KeeperClient, KeeperGone
 from warren.errors import EngineUnavailable, SandboxLost, StartFailed, by_code
+from warren.gpus import choose
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from warren.domain import Limits, SandboxSpec
     from warren.engines.base import Channel
+    from warren.gpus import Gpu
 
 _TRIES = 4
 """Keepers that are started: the one that is found or started may be one that somebody else retires just then."""
@@ -31,11 +34,19 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self, data_dir: str, *, optional_layers: Iterable[str] = (), debug: bool = False) -> None:
+    def __init__(
+        self,
+        data_dir: str,
+        *,
+        optional_layers: Iterable[str] = (),
+        debug: bool = False,
+        cdi_dirs: Iterable[str] = cdi.DIRS,
+    ) -> None:
         self._folder = os.path.join(os.path.abspath(data_dir), "local")
         self._config: dict[str, Any] = {"optional_layers": sorted(set(optional_layers)), "debug": debug}
         self._client: KeeperClient | None = None
         self._opening = asyncio.Lock()
+        self._inventory = GpuInventory(cdi_dirs)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -90,12 +101,13 @@ class LocalEngine:
     async def create(self, spec: SandboxSpec) -> Handle:
         """Make a running sandbox whose agent answers."""
         handle = Handle(self.name, spec.id)
+        params = _spec_params(spec, await self._describe_gpus(spec))
         try:
-            await (await self._keeper()).call("create", **_spec_params(spec))
+            await (await self._keeper()).call("create", **params)
         except KeeperGone:
             # Half of it may be there, under an id that nobody else has: it is made anew by the next keeper.
             await self.destroy(handle)
-            await self._call("create", **_spec_params(spec))
+            await self._call("create", **params)
         return handle
 
     async def connect(self, handle: Handle) -> Channel:
@@ -115,7 +127,7 @@ class LocalEngine:
         """Run a stopped persistent sandbox again, with its workspace."""
         if spec.id != handle.sandbox_id:
             raise SandboxLost(f"the spec is of {spec.id}, the handle of {handle.sandbox_id}")
-        await self._call("start", **_spec_params(spec))
+        await self._call("start", **_spec_params(spec, await self._describe_gpus(spec)))
         return handle
 
     async def destroy(self, handle: Handle) -> None:
@@ -130,6 +142,21 @@ class LocalEngine:
         """List all sandboxes of this data folder."""
         for entry in (await self._call("list")).get("body", ()):
             yield Handle(self.name, entry["id"])
+
+    async def gpus(self) -> tuple[Gpu, ...]:
+        """List the GPUs of this host, whether each can be given to a sandbox, and how many have it."""
+        inventory = await asyncio.to_thread(self._inventory.load)
+        if not inventory.found:
+            return ()
+        listed = (await self._call("list")).get("body", ())
+        return gpus.list_gpus(inventory, listed, gpus.why_refused(self.layers, self._config["optional_layers"]))
+
+    async def _describe_gpus(self, spec: SandboxSpec) -> dict[str, Any] | None:
+        if not spec.gpus:
+            return None
+        inventory = await asyncio.to_thread(self._inventory.load)
+        chosen = choose(spec.gpus, await self.gpus(), inventory.problems)
+        return await asyncio.to_thread(inventory.describe, chosen) if chosen else None
 
     @property
     def _socket(self) -> str:
@@ -209,7 +236,7 @@ async def _locked(path: str) -> contextlib.closing[Any]:
     return contextlib.closing(file)
 
 
-def _spec_params(spec: SandboxSpec) -> dict[str, Any]:
+def _spec_params(spec: SandboxSpec, gpus: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "id": spec.id,
         "image": {**asdict(spec.image), "env": dict(spec.image.env)},
@@ -218,4 +245,5 @@ def _spec_params(spec: SandboxSpec) -> dict[str, Any]:
         "common_env": dict(spec.common_env),
         "env": dict(spec.env),
         "single_use": spec.single_use,
+        "gpus": gpus,
     }

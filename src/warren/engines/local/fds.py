@@ -13,7 +13,8 @@ from warren.guest.wire import Decoder, Header, ProtocolError, encode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MAX_FDS = 16
+_MAX_FDS = 96
+"""In one message: a workspace, counters, and the device nodes of a sandbox with GPUs (devices.NODES_MAX)."""
 _MAX_WAITING = 256
 """Descriptors that came and were not taken: a zygote runs the image's code, which may send any number."""
 

@@ -118,11 +118,6 @@ def for_uid() -> str:
     return "run `sudo warren …`: root alone has other uids to give"
 
 
-def is_container() -> bool:
-    """Whether this is the inside of a container, whose control groups others share out."""
-    return hosts.describe().container not in {"", "wsl2"}
-
-
 def user_name(uid: int) -> str:
     """Return the user's name, or the number where it has none."""
     try:

@@ -38,6 +38,7 @@ _KEEPER = "keeper"
 _SANDBOXES = "sandboxes"
 _CONTAINER = re.compile("[0-9a-f]{64}")
 """The id of a container, which Docker, Podman, containerd and Kubernetes put into the name of its group."""
+_ATTEMPTS = 100
 _STARTER = "starter"
 """Where the process that started the keeper waits, if it was in the group that had to be divided."""
 
@@ -268,8 +269,7 @@ def _divide(group: str, home: str, controllers: list[str], search: Search) -> No
     WHY in this order: controllers cannot be shared out of a group that holds processes.
     """
     above = [] if home == group else [group, os.path.dirname(home)]
-    for folder in (*above[1:], home, f"{home}/{_KEEPER}", f"{home}/{_SANDBOXES}"):
-        _make_folder(folder)
+    _make_home(home)
     if not _is_root(group) and search.starter in _load_pids(group):
         starter = f"{above[-1] if above else home}/{_STARTER}"
         _make_folder(starter)
@@ -277,6 +277,19 @@ def _divide(group: str, home: str, controllers: list[str], search: Search) -> No
     _move(os.getpid(), f"{home}/{_KEEPER}")
     for folder in (*above, home, f"{home}/{_SANDBOXES}"):
         control_files.write(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in controllers))
+
+
+def _make_home(home: str) -> None:
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        try:
+            for folder in (os.path.dirname(home), home, f"{home}/{_KEEPER}", f"{home}/{_SANDBOXES}"):
+                _make_folder(folder)
+        except FileNotFoundError:
+            # WHY: the keeper of another data folder, which ends just now, removes the slice while nothing is in it.
+            if not attempts_left:
+                raise
+        else:
+            return
 
 
 def _is_root(group: str) -> bool:
@@ -295,6 +308,8 @@ def _move(pid: int, group: str) -> None:
 def _make_folder(folder: str) -> None:
     try:
         os.mkdir(folder)
+        # As other groups are, whatever the umask: who may see a group may see how much it uses.
+        os.chmod(folder, 0o755)
     except FileExistsError:
         pass
     except OSError as exc:

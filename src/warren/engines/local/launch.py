@@ -41,6 +41,8 @@ class Launch:
     """First id of the keeper's block of host ids, or None when rootless."""
     shared_path: str | None
     """Folder of persistent workspaces, when those are plain folders."""
+    driver: dict[str, Any] | None = None
+    """Of a zygote whose sandboxes have GPUs: libraries, programs and variables of the driver."""
 
 
 def become_zygote(launch: Launch, listener_fd: int, log_fd: int, staging: str) -> NoReturn:
@@ -86,6 +88,7 @@ def _root_request(launch: Launch) -> plan.RootRequest:
         interpreter_inside=image["interpreter_inside"],
         proc="bind" if launch.base_uid is None else "mount",
         shared_path=launch.shared_path,
+        driver=launch.driver,
     )
 
 
@@ -138,7 +141,7 @@ def _map_ids(pid: int, entered: int, tell: int, ids: str, *, deny_groups: bool) 
 
 
 def _run_interpreter(launch: Launch) -> NoReturn:
-    inside = plan.build_environment(launch.image["env"], launch.env)
+    inside = plan.add_driver(plan.build_environment(launch.image["env"], launch.env), launch.driver)
     args = f"{LISTENER_FD}, {list(launch.image['preload'])!r}, {launch.version!r}, {inside!r}"
     env = {
         "PATH": "/opt/image/bin:/usr/local/bin:/usr/bin:/bin",
@@ -151,6 +154,8 @@ def _run_interpreter(launch: Launch) -> NoReturn:
         "MKL_NUM_THREADS": "1",
         **launch.image["env"],
     }
+    # WHY here: a kernel is a copy of this very process, and the loader looks at LD_LIBRARY_PATH once, at its start.
+    env = plan.add_driver(env, launch.driver)
     os.chdir("/")
     python = launch.image["python"]
     os.execve(python, [python, "-c", _START.format(guest=plan.GUEST, args=args)], env)  # noqa: S606  (no shell wanted)

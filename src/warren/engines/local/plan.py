@@ -21,6 +21,8 @@ GUEST = "/opt/warren"
 SHARED = "/run/warren"
 """Where a rootless zygote sees the persistent workspaces; hidden in every sandbox."""
 
+DRIVER = "/opt/gpu"
+"""Where a sandbox with GPUs sees the driver's libraries (`lib`) and programs (`bin`)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 MASKED = (
     "/proc/acpi",
@@ -96,6 +98,8 @@ class RootRequest:
     proc: str = "mount"
     """`mount` a /proc that hides others (root), or `bind` the host's (rootless: only that is allowed)."""
     shared_path: str | None = None
+    driver: Mapping[str, Any] | None = None
+    """Of a zygote whose sandboxes have GPUs: `libraries` and `programs` of this host. Never a device."""
 
 
 def build_root_plan(request: RootRequest, *, exists: Iterable[str]) -> tuple[Step, ...]:
@@ -111,6 +115,8 @@ def build_root_plan(request: RootRequest, *, exists: Iterable[str]) -> tuple[Ste
     if not request.interpreter_inside.startswith("/usr"):
         steps += [step("bind", source=request.interpreter_prefix, target=request.interpreter_inside)]
     steps += [step("bind", source=request.guest_path, target=GUEST)]
+    if request.driver is not None:
+        steps += _driver_steps(request.driver, from_host=request.root == "host")
     steps += [step("write", path=path, text=text) for path, text in _ETC_FILES]
     steps += [step("make_devices", names=DEVICES)]
     steps += [step("make_folder", path=path) for path in ("/proc", "/tmp", "/home", WORKSPACE)]
@@ -142,6 +148,24 @@ def _host_root_steps(there: frozenset[str]) -> list[Step]:
     return steps
 
 
+def _driver_steps(driver: Mapping[str, Any], *, from_host: bool) -> list[Step]:
+    """Show the driver's files under one folder, whatever root there is; what the host's /usr shows is only linked."""
+    files = [(library["path"], f"{DRIVER}/lib/{library['name']}") for library in driver["libraries"]]
+    files += [(path, f"{DRIVER}/bin/{os.path.basename(path)}") for path in driver["programs"]]
+    steps = [step("make_folder", path=f"{DRIVER}/{name}") for name in ("lib", "bin")]
+    for target, source in {target: source for source, target in files}.items():
+        if from_host and source.startswith("/usr/"):
+            steps += [step("link", path=target, target=source)]
+        else:
+            steps += [step("bind", source=source, target=target)]
+    names = {library["name"] for library in driver["libraries"]}
+    links = {link: library["name"] for library in driver["libraries"] for link in library["links"]}
+    return [
+        *steps,
+        *(step("link", path=f"{DRIVER}/lib/{link}", target=name) for link, name in links.items() if link not in names),
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxRequest:
     """What the sandbox plan depends on."""
@@ -155,6 +179,8 @@ class SandboxRequest:
     disk_inodes: int
     layers: frozenset[str]
     """The layers in force; a step of a layer that is not named here is left out."""
+    nodes: tuple[str, ...] = ()
+    """Device nodes that the keeper hands over, by the paths they get."""
 
 
 def build_sandbox_plan(request: SandboxRequest) -> tuple[Step, ...]:
@@ -171,6 +197,7 @@ def build_sandbox_plan(request: SandboxRequest) -> tuple[Step, ...]:
         step("mask", paths=MASKED),
         step("make_read_only", paths=READ_ONLY),
         step("tmpfs", target="/tmp", size_bytes=tmpfs_bytes, inodes=request.disk_inodes),
+        *([step("add_devices", names=DEVICES, paths=request.nodes)] if request.nodes else []),
         step("tmpfs", target="/dev/shm", size_bytes=tmpfs_bytes, inodes=request.disk_inodes),
         step("devpts", target="/dev/pts"),
         _workspace_step(request),
@@ -215,3 +242,14 @@ def build_environment(image: Mapping[str, str], own: Mapping[str, str]) -> dict[
         **image,
         **own,
     }
+
+
+def add_driver(environment: Mapping[str, str], driver: Mapping[str, Any] | None) -> dict[str, str]:
+    """Put what a driver needs into an environment: its own variables, where its libraries are, where its programs."""
+    if driver is None:
+        return dict(environment)
+    libraries = ":".join(filter(None, (f"{DRIVER}/lib", environment.get("LD_LIBRARY_PATH", ""))))
+    path = f"{environment.get('PATH', '/usr/bin:/bin')}:{DRIVER}/bin"
+    # Compiled kernels would else be files of the workspace.
+    caches = {"CUDA_CACHE_PATH": "/tmp/.nv"}
+    return {**caches, **driver["env"], **environment, "LD_LIBRARY_PATH": libraries, "PATH": path}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from warren.engines.local import (
     caps,
+    devices,
     fixes,
     landlock,
     mounts,
@@ -52,10 +53,14 @@ NAMES = (
     "pids",
     "disk",
     "uid",
+    devices.LAYER,
 )
 """All layers, by the names that operators use in optional_layers."""
-WITHOUT_ASKING = frozenset({"landlock", "uid"})
-"""Layers that not every kernel or user has, on top of others that hold: used where they can be, and recorded."""
+WITHOUT_ASKING = frozenset({"landlock", "uid", devices.LAYER})
+"""Layers that not every kernel or user has, on top of others that hold: used where they can be, and recorded.
+
+Without `devices` no sandbox is given a GPU, unless the operator names it optional; no other sandbox needs it.
+"""
 _LIMITS = GroupLimits(memory_bytes=64 << 20, cpus=0.5, pids=32)
 _TOUCHED_BYTES = 4 << 20
 _SCRATCH = "/tmp"
@@ -91,6 +96,7 @@ def probe(cgroups: Cgroups) -> list[Layer]:
         *_probe_groups(cgroups),
         _probe_disk(),
         _probe_uid(),
+        _probe_devices(),
     ]
 
 
@@ -338,6 +344,11 @@ def _probe_uid() -> Layer:
         return Layer("uid", holds=False, detail=detail, fix=fixes.for_uid())
     failure = attempt(_try_uid)
     return _layer("uid", failure, "each sandbox has a host uid of its own", fixes.for_namespace("user", 0))
+
+
+def _probe_devices() -> Layer:
+    detail = "a sandbox with GPUs opens no other device"
+    return _layer(devices.LAYER, devices.try_control(), detail, devices.FIX)
 
 
 def _try_uid() -> None:

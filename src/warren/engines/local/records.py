@@ -37,6 +37,10 @@ class Record:
     """With the pid, what makes the process unmistakable."""
     limits: dict[str, float] = field(default_factory=dict)
     layers: list[str] = field(default_factory=list)
+    gpus: list[str] = field(default_factory=list)
+    """Full names of the devices it has."""
+    device_group: str = ""
+    """Folder of a control group made for its devices alone."""
 
     @property
     def socket(self) -> str:

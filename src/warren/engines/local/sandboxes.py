@@ -10,9 +10,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from warren.domain import Limits, Storage
-from warren.engines.local import births, fixes, plan, probe, quota, records, snapshot, uids
+from warren.engines.local import births, devices, fixes, plan, probe, quota, records, snapshot, uids
 from warren.engines.local.births import Birth, Births, Kind
 from warren.engines.local.cgroups import Cgroups
+from warren.engines.local.devices import DeviceControl, Needs
 from warren.engines.local.flushing import Flush
 from warren.engines.local.hierarchies import Search
 from warren.engines.local.launch import ID_COUNT, Launch
@@ -71,6 +72,12 @@ class Sandboxes:
         self._layers = self._check_layers()
         if "uid" in self._layers:
             self._base_uid = uids.claim(self._folder)
+        self._devices = DeviceControl(
+            f"warren-{os.stat(self._folder).st_ino:x}",
+            is_root=self._base_uid is not None,
+            holds=devices.LAYER in self._layers,
+            is_optional=devices.LAYER in self._optional,
+        )
         self._guest_path = snapshot.take_snapshot(os.path.join(self._folder, "guest"))
         self._version = os.path.basename(self._guest_path)
         self._workspaces = Workspaces(
@@ -86,6 +93,7 @@ class Sandboxes:
             self._adopt(record)
         await self._adopt_zygotes()
         self._remove_stray_groups()
+        self._devices.sweep(record.device_group for record in self._records.values())
 
     def _check_layers(self) -> frozenset[str]:
         """Return the layers that hold. Raises EngineUnavailable, with no group left, when one is missing."""
@@ -162,7 +170,8 @@ class Sandboxes:
         _check_image(params["image"])
         digest = params["image"]["digest"]
         kind = Kind(digest, storage)
-        birth = self._births.take(kind, limits) if self._is_new(params["id"]) else None
+        needs = self._needs(params)
+        birth = self._births.take(kind, limits) if needs is None and self._is_new(params["id"]) else None
         if birth is None or not await self._claim(birth, params, limits):
             record = self._new_record(params["id"], limits, storage, digest)
             try:
@@ -172,7 +181,7 @@ class Sandboxes:
                 await self._end(record)
                 self._forget(record)
                 raise
-        if storage == Storage.EPHEMERAL or self._workspaces.as_images:
+        if needs is None and (storage == Storage.EPHEMERAL or self._workspaces.as_images):
             self._plan_ahead(kind, limits)
         return {}
 
@@ -241,7 +250,8 @@ class Sandboxes:
     async def list_all(self, _params: Header) -> Header:
         """List all sandboxes, whatever their state."""
         known = self._records.values()
-        return {"body": [{"id": r.id, "state": r.state, "image": r.image, "layers": r.layers} for r in known]}
+        names = ("id", "state", "image", "layers", "gpus")
+        return {"body": [{name: getattr(record, name) for name in names} for record in known]}
 
     async def _boot_or_retry(self, record: Record, params: Header, limits: Limits) -> None:
         """Boot it; once more if the zygote turns out to be dead, which is noticed only when it is asked."""
@@ -254,10 +264,12 @@ class Sandboxes:
 
     async def _boot(self, record: Record, params: Header, limits: Limits) -> None:
         """Have a process made, tell it how to contain itself and who it is, and wait until it says that it is ready."""
-        zygote = await self._zygote(params["image"], params["common_env"])
+        needs = self._needs(params)
+        zygote = await self._zygote(params["image"], params["common_env"], needs)
+        record.gpus = [] if needs is None else list(needs.ids)
         birth = Birth(record, limits, zygote)
         with contextlib.closing(birth), births.explained(zygote):
-            await self._births.begin(birth, limits)
+            await self._births.begin(birth, limits, needs=needs, control=self._devices)
             birth.name(_identity(record, params))
             newborn = await birth.wait_born()
             # As running, though it is not yet contained: then nothing is left to do when it is. If we die first, the
@@ -293,9 +305,16 @@ class Sandboxes:
         record.layers = sorted(self._layers)
         record.save(state=records.RUNNING)
 
-    async def _zygote(self, image: dict[str, Any], env: dict[str, str]) -> Zygote:
+    def _needs(self, params: Header) -> Needs | None:
+        """Return what a sandbox needs for its GPUs. Raises Unsupported or EngineUnavailable where none can have any."""
+        if not params.get("gpus"):
+            return None
+        self._devices.check()
+        return Needs.parse(params["gpus"])
+
+    async def _zygote(self, image: dict[str, Any], env: dict[str, str], needs: Needs | None) -> Zygote:
         """Return the zygote of that image, starting one if there is none, with what all its sandboxes have in `env`."""
-        key = image["digest"]
+        key = image["digest"] if needs is None else f"{image['digest']}-{needs.key}"
         async with self._opening.setdefault(key, asyncio.Lock()):
             zygote = self._zygotes.get(key)
             if zygote is None or not zygote.is_ready:
@@ -311,6 +330,7 @@ class Sandboxes:
                         version=self._version,
                         base_uid=self._base_uid,
                         shared_path=shared,
+                        driver=None if needs is None else needs.driver,
                     )
                 )
                 self._zygotes[key] = zygote
@@ -371,7 +391,8 @@ class Sandboxes:
             group = self._cgroups.group(record.group)
             group.kill()
             group.remove()
-            record.group = ""
+            self._devices.release(record.device_group)
+            record.group = record.device_group = ""
 
     def _forget(self, record: Record) -> None:
         self._records.pop(record.id, None)
@@ -447,8 +468,16 @@ def _identity(record: Record, params: Header) -> Header:
     return {
         "sandbox_id": record.id,
         "workspace": plan.WORKSPACE,
-        "env": plan.build_environment(params["image"]["env"], {**params["common_env"], **params["env"]}),
+        "env": _environment(params),
         "limits": params["limits"],
         "preload": params["image"]["preload"],
         "single_use": params["single_use"],
     }
+
+
+def _environment(params: Header) -> dict[str, str]:
+    env = plan.build_environment(params["image"]["env"], {**params["common_env"], **params["env"]})
+    if not params.get("gpus"):
+        return env
+    needs = Needs.parse(params["gpus"])
+    return {**plan.add_driver(env, needs.driver), "WARREN_GPUS": ":".join(needs.main)}

@@ -180,6 +180,7 @@ def _contain(receiver: fds.Receiver, program: bytes) -> tuple[dict[str, Any], bo
     facts = {name: receiver.take_fd() for name in message["facts"]}
     if message["mount"]:
         context.mount_fd = receiver.take_fd()
+    context.device_fds = tuple(receiver.take_fd() for _ in range(message["devices"]))
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2) if not message["debug"] else (0, 1):
         os.dup2(null, fd)

@@ -11,7 +11,7 @@ from warren.errors import Conflict, InvalidRequest
 from warren.lifecycle import Status
 from warren.records import Holding, Owner, Sandbox
 from warren.stores.base import HoldingExceeded
-from warren.stores.encoding import dump_egress, dump_json, dump_text, load_egress, load_mapping, load_text
+from warren.stores.encoding import dump_egress, dump_json, dump_text, load_egress, load_json, load_mapping, load_text
 from warren.stores.sqlite.paging import Filters
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "id", "tenant", "subject", "status", "engine", "image", "image_digest", "limits", "storage", "env", "egress",
-    "metadata", "session_key", "idle_timeout_s", "max_lifetime_s", "created_at", "active_at", "changed_at", "reason",
-    "executions",
+    "gpus", "metadata", "session_key", "idle_timeout_s", "max_lifetime_s", "created_at", "active_at", "changed_at",
+    "reason", "executions",
 )  # fmt: skip
 _READ = ", ".join(_COLUMNS)
-_WRITTEN = (*_COLUMNS[:-1], "active", "memory_bytes", "disk_bytes")
+_WRITTEN = (*_COLUMNS[:-1], "active", "memory_bytes", "disk_bytes", "gpu_count")
 _INSERT = f"INSERT INTO sandboxes ({', '.join(_WRITTEN)}) VALUES ({', '.join('?' * len(_WRITTEN))})"  # noqa: S608 - our own names
 _KEPT = {"active_at": "max(active_at, ?)"}
 _UPDATE = (
@@ -34,13 +34,14 @@ _UPDATE = (
 )
 _HOLDING = (
     "SELECT count(*), coalesce(sum(active), 0), coalesce(sum(active * memory_bytes), 0), "
-    "coalesce(sum(disk_bytes), 0) FROM sandboxes"
+    "coalesce(sum(disk_bytes), 0), coalesce(sum(active * gpu_count), 0) FROM sandboxes"
 )
 _WORDS = {
     "sandboxes": ("sandboxes", "delete one"),
     "active": ("active sandboxes", "stop or delete one"),
     "memory_bytes": ("bytes of memory in active sandboxes", "stop or delete one"),
     "disk_bytes": ("bytes of disk in sandboxes", "delete one"),
+    "gpus": ("GPUs in active sandboxes", "stop or delete one"),
 }
 
 
@@ -166,6 +167,7 @@ def _dump(sandbox: Sandbox) -> tuple[Any, ...]:
         sandbox.storage,
         dump_json(dict(sandbox.env)),
         dump_egress(sandbox.egress),
+        dump_json(list(sandbox.gpus)),
         dump_json(dict(sandbox.metadata)),
         None if sandbox.session_key is None else dump_text(sandbox.session_key),
         sandbox.idle_timeout_s,
@@ -177,6 +179,7 @@ def _dump(sandbox: Sandbox) -> tuple[Any, ...]:
         sandbox.is_active,
         sandbox.limits.memory_bytes,
         sandbox.limits.disk_bytes,
+        len(sandbox.gpus),
     )
 
 
@@ -197,6 +200,7 @@ def load(row: Sequence[Any]) -> Sandbox:
             "limits": _load_limits(fields["limits"]),
             "env": load_mapping(fields["env"]),
             "egress": load_egress(fields["egress"]),
+            "gpus": tuple(map(str, load_json(fields["gpus"]))),
             "metadata": load_mapping(fields["metadata"]),
         }
     )

@@ -70,6 +70,7 @@ class SandboxShown(Shown):
     checkpoints: int
     egress: EgressShown
     network_enabled: bool = Field(description="Whether its egress allows anything.")
+    gpus: list[str] = Field(description="The GPUs it has, by the names that CDI gives them.")
     idle_timeout_seconds: float | None = Field(description="Null: never stopped for being idle.")
     max_lifetime_seconds: float | None = Field(description="Null: lives until it is deleted.")
     session_key: str | None

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from warren.gateway.dialects.native.schemas import Base64, Body, ImageName, Path, Whole
 from warren.gateway.dialects.native.schemas_egress import EGRESS_ABOUT, EgressField
 from warren.gateway.dialects.native.schemas_executions import RunFields
-from warren.gateway.dialects.native.schemas_sandboxes import DiskMb, MemoryMb, Pids
+from warren.gateway.dialects.native.schemas_sandboxes import GPUS_ABOUT, DiskMb, GpusField, MemoryMb, Pids
 
 
 class InputFile(Body):
@@ -31,6 +31,7 @@ class Run(RunFields):
     egress: EgressField | None = Field(
         default=None, description=f"{EGRESS_ABOUT} The operator decides where it is absent."
     )
+    gpus: GpusField | None = Field(default=None, description=GPUS_ABOUT)
     files: list[InputFile] = Field(default_factory=list, max_length=1000, description="Put into the workspace first.")
     fresh: bool = Field(
         default=False,

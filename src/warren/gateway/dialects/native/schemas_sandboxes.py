@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -21,6 +21,7 @@ from warren.gateway.dialects.native.schemas import (
 )
 from warren.gateway.dialects.native.schemas_egress import EGRESS_ABOUT, EgressField
 from warren.gateway.patterns import matching
+from warren.gpus import ID, MAX_GPUS
 from warren.lifecycle import Status
 
 _YEAR_S = 366 * 86_400
@@ -39,6 +40,13 @@ DiskMb = Annotated[int, Field(ge=16, le=1 << 22), BeforeValidator(as_whole)]
 CheckpointMb = Annotated[int, Field(ge=0, le=65_536), BeforeValidator(as_whole)]
 Checkpoints = Annotated[int, Field(ge=0, le=8), BeforeValidator(as_whole)]
 Seconds = Annotated[float, Field(ge=0, le=_YEAR_S)]
+GpuCount = Annotated[int, Field(ge=0, le=MAX_GPUS), BeforeValidator(as_whole)]
+GpuName = Annotated[str, matching(f"^{ID}$", "be the name of a device, such as nvidia.com/gpu=0")]
+GpusField = Literal["all", "auto", "none"] | GpuCount | Annotated[list[GpuName], Field(max_length=MAX_GPUS)]
+GPUS_ABOUT = (
+    "GPUs: `all`, `auto` (all, or none where there are none), `none`, how many, or which, by the names that CDI gives "
+    "them, numbers or UUIDs. The image decides where it is absent."
+)
 MetadataName = Annotated[str, matching(r"^[^\x00]{1,128}$", "have 1 to 128 characters, and no NUL")]
 MetadataValue = Annotated[str, matching(r"^[^\x00]*$", NO_NUL, max_length=1024)]
 Metadata = Annotated[
@@ -87,6 +95,7 @@ class CreateSandbox(LimitFields):
     egress: EgressField | None = Field(
         default=None, description=f"{EGRESS_ABOUT} The operator decides where it is absent."
     )
+    gpus: GpusField | None = Field(default=None, description=GPUS_ABOUT)
     network_enabled: bool | None = Field(
         default=None, description="A short word for `egress`, which wins: true is `open`, and false is `none`."
     )

@@ -71,6 +71,7 @@ def render_sandbox(sandbox: Sandbox) -> dict[str, Any]:
         "checkpoints": limits.checkpoints,
         "egress": render_egress(sandbox.egress),
         "network_enabled": has_network(sandbox.egress),
+        "gpus": list(sandbox.gpus),
         "idle_timeout_seconds": sandbox.idle_timeout_s or None,
         "max_lifetime_seconds": sandbox.max_lifetime_s or None,
         "session_key": sandbox.session_key,

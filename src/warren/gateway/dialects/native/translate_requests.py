@@ -13,6 +13,7 @@ from warren.core.sandboxes import NewSandbox
 from warren.domain import MIB, ExecKind
 from warren.errors import InvalidRequest
 from warren.gateway.dialects.native.translate_egress import parse_egress
+from warren.gpus import GpuRequest
 from warren.records import AuditQuery, SandboxQuery
 
 if TYPE_CHECKING:
@@ -60,7 +61,13 @@ def parse_new_sandbox(body: CreateSandbox, base: Limits, idempotency_key: str | 
         idle_timeout_s=body.idle_timeout_seconds,
         max_lifetime_s=body.max_lifetime_seconds,
         idempotency_key=idempotency_key,
+        gpus=parse_gpus(body.gpus),
     )
+
+
+def parse_gpus(asked: str | int | list[str] | None) -> GpuRequest | None:
+    """Build which GPUs are asked for; None where nothing is said. Raises InvalidRequest."""
+    return None if asked is None else GpuRequest.parse(asked)
 
 
 def parse_changes(body: UpdateSandbox, base: Limits) -> SandboxChanges:
@@ -125,6 +132,7 @@ def parse_one_shot(body: Run, base: Limits) -> OneShot:
         image=body.image,
         limits=parse_limits(body, base),
         egress=parse_egress(body.egress),
+        gpus=parse_gpus(body.gpus),
         files=files,
         max_files=body.max_files,
         max_bytes=body.max_bytes,
