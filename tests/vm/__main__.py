@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument("--v1", action="store_true", help="with cgroup v1")
     parser.add_argument("--within", type=float, default=60, help="seconds for each command, more where it is slow")
     parser.add_argument("commands", nargs="*")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     try:
         match asked.action:
             case "build":
