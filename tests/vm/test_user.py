@@ -13,12 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vm.console import Console
+    from vm.machine import Machine
 
 AS_USER = (
     "setpriv --reuid=u1 --regid=u1 --init-groups "
     "env --chdir=/home/u1 --ignore-environment HOME=/home/u1 USER=u1 PATH=$PATH WARREN_IMAGE=python"
 )
 """Becomes the user as a job by the clock does: no session, and nothing in the environment that says where it is."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_of_root(machine: Machine) -> None:
+    """What is left at the end is the user's then, whichever tests ran before."""
+    stopped = machine.root.run("warren stop-engine --sandboxes", 30)
+    assert stopped.code == 0, stopped
 
 
 def test_the_doctor_finds_every_layer_in_a_session(user: Console) -> None:
