@@ -43,7 +43,10 @@ endif
 # Where nothing compiled may be kept, everything is compiled again by each of thousands of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools check types rules compiled format test test-pythons security bench soak pauses mcp-suites serve lock docs sdk clean
+# The guest is built and booted apart: minutes, and root.
+WITHOUT_VM := --ignore tests/vm
+
+.PHONY: help setup tools check types rules compiled format test test-vm bench-vm test-pythons security bench soak pauses mcp-suites serve lock docs sdk clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -87,7 +90,7 @@ rules: setup
 
 # Compiles the tests, which else each process that runs them does for itself.
 compiled: setup rules
-	@$(BIN)/pytest --collect-only -qq tests >/dev/null || $(BIN)/pytest --collect-only --quiet tests
+	@$(BIN)/pytest --collect-only -qq $(WITHOUT_VM) tests >/dev/null || $(BIN)/pytest --collect-only --quiet $(WITHOUT_VM) tests
 
 format: setup ## write the code as ruff likes it
 	$(BIN)/ruff check --fix
@@ -96,7 +99,14 @@ format: setup ## write the code as ruff likes it
 # The files in their order: those that take long come first, and all workers end with the short ones of `unit`.
 test: setup ## check, then every test
 	@$(BESIDE) tools types compiled
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/house tests
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/house $(WITHOUT_VM) tests
+
+test-vm: setup ## as root: a stock Debian under qemu, and what Warren does on it as root, as a service and as a user
+	PYTHONPATH=tests $(BIN)/python -m vm build
+	$(BIN)/pytest --verbose --capture=no --timeout 1800 --durations 0 tests/vm
+
+bench-vm: setup ## as root: what sandboxes cost on cgroup v2 and on v1, in the same guest
+	PYTHONPATH=tests $(BIN)/python -m vm compare
 
 test-pythons: tools ## what other versions of Python could change, on each that is there, or on those of PYTHONS
 	@$(PYTHON) tests/suites/pythons.py

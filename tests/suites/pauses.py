@@ -38,7 +38,8 @@ def main() -> int:
     # Whoever leaves its parent, as keepers do, stays ours: so we stop nobody else's.
     ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signals = _take_signals()
-    return _pause_until_end(_start_tests(arguments or ["tests"]), signals, random.Random(asked.seed), asked.longest)
+    tests = _start_tests(arguments or ["--ignore", "tests/vm", "tests"])
+    return _pause_until_end(tests, signals, random.Random(asked.seed), asked.longest)
 
 
 def _take_signals() -> int:
