@@ -52,7 +52,7 @@ def _check_gpus(value: object) -> object:
         raise ValueError(f"{EXPECTED}, not {value[:80]!r}")
     try:
         if value is not None:
-            GpuRequest.parse(value)
+            GpuRequest.parse(as_whole(value))
     except InvalidRequest as exc:
         raise ValueError(str(exc)) from None
     return value
