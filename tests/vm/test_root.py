@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,11 @@ GROUPS = {
     "group that was shared out": f"{_OWN} mkdir $g/left; echo +cpu +pids > $g/cgroup.subtree_control;",
 }
 
+CAUSES = {
+    "pids": "import os, time\nwhile True:\n    if os.fork() == 0:\n        time.sleep(600)\n        os._exit(0)",
+    "disk": "open('big', 'wb').write(bytes(1 << 27))",
+}
+
 
 def test_the_doctor_finds_every_layer_from_a_login_shell(root: Console) -> None:
     said = root.run("warren doctor", 30)
@@ -41,6 +47,13 @@ def test_a_program_runs_within_its_limits_from_a(way: str, root: Console) -> Non
     assert (ran.code, ran.output) == (0, "1"), ran
     check_memory(root, WAYS[way])
     check_the_rest(root, WAYS[way])
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_program_that_fails_at_a_limit_is_told_that_it_was(cause: str, root: Console) -> None:
+    ended = warren_run(root, CAUSES[cause], "--disk", "64M", "--json")
+
+    assert (ended.code, json.loads(ended.output)["cause"]) == (1, cause), ended
 
 
 @pytest.mark.parametrize("group", GROUPS)
