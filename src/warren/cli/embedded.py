@@ -104,6 +104,8 @@ def ensure_image(settings: Settings, name: str, choice: Choice | None = None) ->
     try:
         return catalog.get(name)
     except NotFound:
+        # A mistake in the settings is told alone.
+        _build_engine(settings, choice or Choice())
         # Said first: on a cold machine the check alone takes a second, and nobody should wait for nothing that long.
         said = f"warren: image {name} is not built yet: checking this host, then building it once, a minute or two"
         print(said, file=sys.stderr, flush=True)
