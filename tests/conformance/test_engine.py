@@ -17,6 +17,7 @@ import pytest
 from warren.domain import Handle, Image, SandboxSpec, new_id
 from warren.engines.bare import BareEngine
 from warren.engines.local.engine import LocalEngine
+from warren.engines.local.host import describe
 from warren.errors import EngineUnavailable
 from warren.testing.engine_checks import CHECKS, Subject, perform
 
@@ -35,7 +36,7 @@ KNOWN_GAPS = {
     ("bare", "check_a_program_finds_its_folders_empty"): "its programs share the /tmp of the host",
     ("bare", "check_of_very_many_files_some_are_collected"): "its programs share the /tmp of the host",
 }
-if ROOTLESS:
+if ROOTLESS and not describe().user_manager:
     KNOWN_GAPS |= {
         ("local", "check_out_of_memory_rolls_back"): "memory is bounded by a control group, which only root has here",
         ("local", "check_resize_applies"): "memory is bounded by a control group, which only root has here",
