@@ -26,17 +26,7 @@ pytestmark = [pytest.mark.root, needs_root]
 FUSE, LOOP = os.makedev(10, 229), os.makedev(7, 0)
 
 
-def places() -> Iterator[devices.ControlPlace]:
-    """All hierarchies of this host by which devices can be controlled."""
-    groups = dict(devices._load_groups(os.getpid()))
-    for fstype, root, mount, options in devices._load_mounts():
-        unified = fstype == "cgroup2"
-        path = groups.get("" if unified else devices.LAYER)
-        if path is not None and (unified or (fstype == "cgroup" and devices.LAYER in options)):
-            yield devices.ControlPlace(unified, mount, root, devices._seen(mount, root, path))
-
-
-PLACES = {"v2" if place.unified else "v1": place for place in places()} if os.geteuid() == 0 else {}
+PLACES = {"v2" if place.unified else "v1": place for place in devices.find_places()} if os.geteuid() == 0 else {}
 
 
 @pytest.fixture
@@ -60,7 +50,7 @@ def group(place: devices.ControlPlace, rules: tuple[Rule, ...]) -> Iterator[str]
     try:
         yield folder
     finally:
-        devices._remove(folder)
+        control_files.remove_group(folder)
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _PERIOD_US = 100_000
 _KILL_TIMEOUT_S = 5.0
-_REMOVE_TIMEOUT_S = 1.0
 _PAUSE_S = 0.001
 
 
@@ -194,20 +193,8 @@ class Group:
 
     def remove(self) -> None:
         """Remove its folders; those that are not there count as removed. Raises OSError when it is not empty."""
-        deadline = time.monotonic() + _REMOVE_TIMEOUT_S
         for folder in (*self._all_folders(), *self._dropped):
-            while True:
-                try:
-                    os.rmdir(folder)
-                except FileNotFoundError:
-                    break
-                except OSError as exc:
-                    # WHY: a process that was just killed leaves its group a moment after it can be waited for.
-                    if exc.errno != errno.EBUSY or time.monotonic() > deadline:
-                        raise
-                    time.sleep(_PAUSE_S)
-                else:
-                    break
+            control_files.remove_group(folder)
 
     def _all_folders(self) -> list[str]:
         return list(dict.fromkeys(self._folders.values()))

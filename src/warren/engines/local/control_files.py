@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import time
+
+_REMOVE_TIMEOUT_S = 1.0
+_PAUSE_S = 0.001
 
 
 def read(path: str) -> str:
@@ -32,3 +37,20 @@ def write_if_there(path: str, text: str) -> None:
     """Say `text` where this host has the file."""
     with contextlib.suppress(FileNotFoundError):
         write(path, text)
+
+
+def remove_group(folder: str) -> None:
+    """Remove a control group; one that is not there counts as removed. Raises OSError when it is not empty."""
+    deadline = time.monotonic() + _REMOVE_TIMEOUT_S
+    while True:
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            return
+        except OSError as exc:
+            # WHY: a process that was just killed leaves its group a moment after it can be waited for.
+            if exc.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return

@@ -13,13 +13,13 @@ import hashlib
 import json
 import os
 import stat
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warren.engines.local import control_files, device_filter, syscalls
 from warren.engines.local.attempts import Failure, attempt
 from warren.engines.local.device_filter import STANDARD, Rule
+from warren.engines.local.hierarchies import Mount, load_groups, load_mounts, locate
 from warren.errors import EngineUnavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ ROOTLESS = (
     "make a control group that allows just these"
 )
 FIX = "run it as root, where the kernel has CONFIG_CGROUP_DEVICE (cgroup v1) or CONFIG_CGROUP_BPF (v2)"
-_REMOVE_TIMEOUT_S = 1.0
-_PAUSE_S = 0.001
 _NULL = Rule(1, 3)
 
 
@@ -149,7 +147,7 @@ class DeviceControl:
     def release(self, folder: str) -> None:
         """Remove a group that was made; also the folder of all of them when it is empty then."""
         if folder:
-            _remove(folder)
+            control_files.remove_group(folder)
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.dirname(folder))
 
@@ -171,30 +169,30 @@ class ControlPlace:
     """Where this host controls devices."""
 
     unified: bool
-    mount: str
-    root: str
-    """Which group the mount shows at its top."""
+    mounts: tuple[Mount, ...]
     own: str
     """Folder of our own group."""
 
     def group_of(self, pid: int) -> str:
-        """Return the folder of a process's group, or "" where it cannot be seen."""
-        path = dict(_load_groups(pid)).get("" if self.unified else LAYER)
-        return "" if path is None else _seen(self.mount, self.root, path)
+        """Return the folder of a process's group. Raises OSError where it cannot be seen."""
+        return locate(self.mounts, load_groups(pid)["" if self.unified else LAYER])[1]
+
+
+def find_places() -> Iterator[ControlPlace]:
+    """List the hierarchies by which devices can be controlled: v1 where this host has it, then v2."""
+    groups = load_groups()
+    for unified, fstype in ((False, "cgroup"), (True, "cgroup2")):
+        usable = tuple(each for each in load_mounts() if each.fstype == fstype and (unified or LAYER in each.options))
+        path = groups.get("" if unified else LAYER)
+        with contextlib.suppress(OSError):
+            if path is not None and usable:
+                yield ControlPlace(unified, usable, locate(usable, path)[1])
 
 
 def find_place() -> ControlPlace:
-    """Find the devices controller of v1 where this host has it, else the v2 hierarchy. Raises OSError."""
-    groups = dict(_load_groups(os.getpid()))
-    for unified in (False, True):
-        path = groups.get("" if unified else LAYER)
-        if path is None:
-            continue
-        for fstype, root, mount, options in _load_mounts():
-            if fstype == ("cgroup2" if unified else "cgroup") and (unified or LAYER in options):
-                own = _seen(mount, root, path)
-                if own:
-                    return ControlPlace(unified, mount, root, own.rstrip("/"))
+    """Find the first of them. Raises OSError when there is none."""
+    for place in find_places():
+        return place
     raise OSError(errno.ENOENT, "no cgroup hierarchy that controls devices is mounted where it can be seen")
 
 
@@ -221,7 +219,7 @@ def try_control() -> Failure | None:
         return Failure(error.errno or 0, error.strerror or str(error))
     finally:
         for folder in made:
-            _remove(folder)
+            control_files.remove_group(folder)
 
 
 def _try_in(folder: str) -> None:
@@ -232,39 +230,3 @@ def _try_in(folder: str) -> None:
     except PermissionError:
         return
     raise OSError(errno.EPERM, "a device that is not allowed can be opened all the same")
-
-
-def _remove(folder: str) -> None:
-    deadline = time.monotonic() + _REMOVE_TIMEOUT_S
-    while True:
-        try:
-            os.rmdir(folder)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            # WHY: a process that was just killed leaves its group a moment after it can be waited for.
-            if error.errno != errno.EBUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(_PAUSE_S)
-        else:
-            return
-
-
-def _load_groups(pid: int) -> Iterator[tuple[str, str]]:
-    for line in control_files.read(f"/proc/{pid}/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        yield from ((controller, path) for controller in controllers.split(","))
-
-
-def _load_mounts() -> Iterator[tuple[str, str, str, list[str]]]:
-    for line in control_files.read("/proc/self/mountinfo").splitlines():
-        before, _, after = line.partition(" - ")
-        fields, filesystem = before.split(" "), after.split(" ")
-        yield filesystem[0], fields[3], fields[4], filesystem[2].split(",")
-
-
-def _seen(mount: str, root: str, path: str) -> str:
-    top = root.rstrip("/")
-    if path == root or path.startswith(f"{top}/"):
-        return mount + path[len(top) :].rstrip("/")
-    return ""

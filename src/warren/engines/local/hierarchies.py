@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from warren.engines.local import control_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 LIMIT_FILES = {
     "memory": ("memory.limit_in_bytes", "memory.max"),
@@ -67,7 +67,9 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mount:
+class Mount:
+    """Where a hierarchy is mounted."""
+
     fstype: str
     root: str
     folder: str
@@ -79,8 +81,8 @@ def find(search: Search) -> tuple[dict[str, Place], dict[str, str]]:
 
     The controllers are memory, cpu, pids, and cpuacct where v1 counts processor time apart.
     """
-    mounts = _load_mounts()
-    own = _load_own_groups()
+    mounts = load_mounts()
+    own = load_groups()
     places: dict[str, Place] = {}
     missing: dict[str, str] = {}
     for controller in ("memory", "cpu", "pids", "cpuacct"):
@@ -102,7 +104,7 @@ def find(search: Search) -> tuple[dict[str, Place], dict[str, str]]:
 
 def uses_v2() -> bool:
     """Whether one of our controllers is to be had from cgroup v2 only."""
-    return any(controller not in _load_own_groups() for controller in LIMIT_FILES)
+    return any(controller not in load_groups() for controller in LIMIT_FILES)
 
 
 def is_named(place: Place, name: str) -> bool:
@@ -139,7 +141,8 @@ def leave(place: Place) -> None:
             os.rmdir(folder)
 
 
-def _load_mounts() -> list[_Mount]:
+def load_mounts() -> list[Mount]:
+    """List the hierarchies that this process can see."""
     mounts = []
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
@@ -147,14 +150,14 @@ def _load_mounts() -> list[_Mount]:
             fields, filesystem = before.split(" "), after.split(" ")
             if filesystem[0] in {"cgroup", "cgroup2"}:
                 options = frozenset(filesystem[2].split(","))
-                mounts.append(_Mount(filesystem[0], _unescape(fields[3]), _unescape(fields[4]), options))
+                mounts.append(Mount(filesystem[0], _unescape(fields[3]), _unescape(fields[4]), options))
     return mounts
 
 
-def _load_own_groups() -> dict[str, str]:
-    """Return the group of this process by v1 controller; "" is the v2 one."""
+def load_groups(pid: int | str = "self") -> dict[str, str]:
+    """Return the groups of a process by v1 controller; "" is the v2 one."""
     groups = {}
-    with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+    with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             _, controllers, path = line.rstrip("\n").split(":", 2)
             for controller in controllers.split(","):
@@ -168,7 +171,7 @@ def _unescape(text: str) -> str:
     return text
 
 
-def _locate(mounts: list[_Mount], path: str) -> tuple[str, str]:
+def locate(mounts: Iterable[Mount], path: str) -> tuple[str, str]:
     """Return where the top of the hierarchy and the group `path` are seen."""
     for mount in mounts:
         root = mount.root.rstrip("/")
@@ -177,11 +180,11 @@ def _locate(mounts: list[_Mount], path: str) -> tuple[str, str]:
     raise OSError(errno.ENOENT, f"the control group {path} of this process is not mounted where it can be seen")
 
 
-def _make_v1(mounts: list[_Mount], controller: str, path: str, name: str) -> Place:
+def _make_v1(mounts: list[Mount], controller: str, path: str, name: str) -> Place:
     usable = [mount for mount in mounts if mount.fstype == "cgroup" and controller in mount.options]
     if not usable:
         raise OSError(errno.ENOENT, f"the {controller} controller is in use by cgroup v1, which is not mounted here")
-    folder = f"{_locate(usable, path)[1]}/{name}"
+    folder = f"{locate(usable, path)[1]}/{name}"
     _make_folder(folder)
     if controller in LIMIT_FILES:
         _check_writable(f"{folder}/{LIMIT_FILES[controller][0]}")
@@ -190,7 +193,7 @@ def _make_v1(mounts: list[_Mount], controller: str, path: str, name: str) -> Pla
 
 
 def _make_v2(
-    mounts: list[_Mount], path: str | None, search: Search, wanted: list[str]
+    mounts: list[Mount], path: str | None, search: Search, wanted: list[str]
 ) -> tuple[dict[str, Place], dict[str, str]]:
     usable = [mount for mount in mounts if mount.fstype == "cgroup2"]
     if path is None or not usable:
@@ -198,7 +201,7 @@ def _make_v2(
             controller: f"no cgroup hierarchy with the {controller} controller is mounted" for controller in wanted
         }
     try:
-        top, own = _locate(usable, path)
+        top, own = locate(usable, path)
         return make_unified(top, own, search, wanted)
     except OSError as exc:
         return {}, dict.fromkeys(wanted, str(exc.strerror))

@@ -292,14 +292,7 @@ def _try_cpu(group: Group) -> None:
 def _try_pids(group: Group) -> None:
     _join(group)
     group.resize(dataclasses.replace(_LIMITS, pids=1))
-    try:
-        pid = os.fork()
-    except BlockingIOError:
-        return
-    if pid == 0:
-        os._exit(0)
-    os.waitpid(pid, 0)
-    _check(holds=False, sentence="the limit on tasks does not stop a fork")
+    _check_no_fork("the limit on tasks does not stop a fork")
 
 
 _TRIALS: dict[str, Callable[[Group], None]] = {"memory": _try_memory, "cpu": _try_cpu, "pids": _try_pids}
@@ -310,6 +303,10 @@ def _try_task_limit() -> None:
     _enter(0)
     resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
     caps.drop_all()
+    _check_no_fork("RLIMIT_NPROC does not stop a fork in a user namespace")
+
+
+def _check_no_fork(otherwise: str) -> None:
     try:
         pid = os.fork()
     except BlockingIOError:
@@ -317,7 +314,7 @@ def _try_task_limit() -> None:
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
-    _check(holds=False, sentence="RLIMIT_NPROC does not stop a fork in a user namespace")
+    _check(holds=False, sentence=otherwise)
 
 
 def _probe_disk() -> Layer:
