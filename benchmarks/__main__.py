@@ -14,14 +14,14 @@ import anyio
 
 from benchmarks import machine
 from benchmarks.bench import Bench, Row
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
 from warren.engines.local.engine import LocalEngine
 from warren.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 NAMES = (
     "create",

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.link import Link
-from warren.domain import ExecRequest, Limits, SandboxSpec, new_id
+from warren.core.agent.client import Link
+from warren.domain.values import ExecRequest, Limits, SandboxSpec, new_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from warren.domain import ExecResult, Handle, Image
+    from warren.domain.values import ExecResult, Handle, Image
     from warren.engines.local.engine import LocalEngine
 
 IDLE_S = 0.2

@@ -13,7 +13,7 @@ from benchmarks.traces import Traces, look
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from warren.domain import Handle
+    from warren.domain.values import Handle
 
 T = TypeVar("T")
 

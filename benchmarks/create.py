@@ -10,7 +10,7 @@ from benchmarks.bench import IDLE_S, Bench, clock, median, run
 from benchmarks.peers import IMPORTS, Peers
 
 if TYPE_CHECKING:
-    from warren.domain import Handle
+    from warren.domain.values import Handle
 
 CODE = f"{IMPORTS}\n1 + 1"
 FILES = 1000

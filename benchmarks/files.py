@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks.bench import Bench, clock, median
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
 
 SIZE = 100_000_000
 NAME = "large.bin"

@@ -18,7 +18,7 @@ from benchmarks.bench import Bench, median, run
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warren.domain import Handle
+    from warren.domain.values import Handle
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SETTLE_S = 0.5

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bench import Bench, median
 from benchmarks.served import served
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.served import Client
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 NAME = "numpy"
 LINE = 100_000_000 // 8

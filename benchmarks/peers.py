@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 IMPORTS = "import numpy, pandas, matplotlib.pyplot"
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from benchmarks.bench import Bench, median
 from benchmarks.render_deck import SLIDES, make_deck
 from benchmarks.served import served
-from warren.core.images import Catalog
-from warren.errors import NotFound
+from warren.core.images.catalog import Catalog
+from warren.domain.errors import NotFound
 
 if TYPE_CHECKING:
     from benchmarks.served import Client

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 START_S = 60.0
 

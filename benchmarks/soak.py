@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchmarks.served import served
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
 from warren.settings import Settings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from benchmarks.bench import Bench, clock, median, run
 from benchmarks.peers import Peers
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
 
 SPACING_S = 0.05
 IN_A_ROW = 5

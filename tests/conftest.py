@@ -11,13 +11,13 @@ import pytest
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from warren.core.image_system import build_command, find_missing
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
+from warren.core.images.system import build_command, find_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 # The same examples in every run, and no time limit for one: a failure is somebody's change, not the machine's mood.
 hypothesis.settings.register_profile(

@@ -6,7 +6,7 @@ import base64
 from typing import TYPE_CHECKING, Any, Self
 
 from api.served import Served
-from warren.errors import EngineUnavailable
+from warren.domain.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

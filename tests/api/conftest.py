@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.served import Served
-from warren.errors import EngineUnavailable
+from warren.domain.errors import EngineUnavailable
 from warren.settings import Settings
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 ROOTLESS = os.geteuid() != 0
 

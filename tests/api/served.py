@@ -13,13 +13,13 @@ import anyio
 import httpx
 import uvicorn
 
-from warren.app import build_engine, build_service
-from warren.domain import Handle
+from warren.bootstrap.app import build_engine, build_service
+from warren.domain.records import Scope
+from warren.domain.values import Handle
 from warren.engines.local.engine import LocalEngine
 from warren.gateway.app import build_app
-from warren.gateway.protocol import Guard, build_protocol
-from warren.gateway.websocket_protocol import MESSAGE_BYTES, build_websocket_protocol
-from warren.records import Scope
+from warren.gateway.server.protocol import Guard, build_protocol
+from warren.gateway.server.websocket_protocol import MESSAGE_BYTES, build_websocket_protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

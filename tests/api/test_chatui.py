@@ -18,7 +18,7 @@ import pytest
 from api import golden
 from api.chatui import Chatui, connect, given, serve, taken
 from api.served import Served, wait_for
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

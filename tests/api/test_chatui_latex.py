@@ -17,7 +17,7 @@ import pytest
 
 from api.chatui import connect, given, serve
 from api.served import Served
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from warren.domain import Image
+    from warren.domain.values import Image
     from warren.settings import Settings
 
 pytestmark = [

@@ -13,9 +13,9 @@ import pytest
 
 from api.chatui import Chatui, connect, given, serve, taken
 from api.served import Served, read_events
-from warren.app import build_service
+from warren.bootstrap.app import build_service
+from warren.domain.records import Scope
 from warren.gateway.app import build_app
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

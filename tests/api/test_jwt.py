@@ -9,7 +9,7 @@ import pytest
 
 from api.served import Served
 from unit.core.minting import SECRET, mint
-from warren.domain import MIB
+from warren.domain.values import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

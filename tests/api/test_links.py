@@ -16,9 +16,9 @@ from websockets.typing import Origin
 
 from api.inside import Inside
 from api.served import DEADLINE_S, Served, wait_for
-from warren.core.audit import Audit
-from warren.core.keys import Keys
-from warren.core.policy import Policy
+from warren.core.audit.log import Audit
+from warren.core.identity.keys import Keys
+from warren.core.policy.policy import Policy
 from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import pytest
 from api.callback_server import TOKEN, CallbackServer, calling_back
 from api.conftest import ROOTLESS
 from api.served import Served
-from warren.app import build_service
-from warren.core.callbacks import NewCallbacks
-from warren.core.executions import NewExecution
-from warren.core.sandboxes import NewSandbox
-from warren.domain import Echo
-from warren.errors import EngineUnavailable
-from warren.records import Caller, Principal
+from warren.bootstrap.app import build_service
+from warren.core.callbacks.callbacks import NewCallbacks
+from warren.core.executions.executions import NewExecution
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.errors import EngineUnavailable
+from warren.domain.records import Caller, Principal
+from warren.domain.values import Echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

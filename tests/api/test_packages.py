@@ -16,7 +16,7 @@ from api.chatui import PLENTY, Chatui
 from api.package_server import shelving
 from api.package_yard import Yard
 from api.served import Served
-from warren.errors import EngineUnavailable
+from warren.domain.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

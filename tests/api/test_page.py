@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.terminal_client import open_terminal
-from warren.gateway.openapi_problems import explain_codes
+from warren.gateway.openapi.problems import explain_codes
 
 if TYPE_CHECKING:
     from pathlib import Path

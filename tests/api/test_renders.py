@@ -18,7 +18,7 @@ from api.served import DEADLINE_S, Served
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from warren.domain import Image
+    from warren.domain.values import Image
     from warren.settings import Settings
 
 # The first who asks for the image builds it.

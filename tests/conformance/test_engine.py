@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from warren.domain import Handle, Image, SandboxSpec, new_id
-from warren.engines.bare import BareEngine
+from warren.domain.errors import EngineUnavailable
+from warren.domain.values import Handle, Image, SandboxSpec, new_id
+from warren.engines.bare.engine import BareEngine
 from warren.engines.local.engine import LocalEngine
-from warren.engines.local.host import describe
-from warren.errors import EngineUnavailable
+from warren.engines.local.linux.host import describe
 from warren.testing.engine_checks import CHECKS, Subject, perform
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import pytest
 
 from e2e.serving import PROGRAM, RunningService
 from e2e.story import Story, left_of
-from warren.errors import EngineUnavailable
+from warren.domain.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 STORY_DEADLINE_S = 60
 ROOTLESS = os.geteuid() != 0

@@ -18,7 +18,7 @@ import anyio
 import httpx
 
 from e2e.story import left_of
-from warren.engines.bare import BareEngine
+from warren.engines.bare.engine import BareEngine
 from warren.engines.local.engine import LocalEngine
 from warren.stores.sqlite import SqliteStore
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from warren.records import Sandbox
+    from warren.domain.records import Sandbox
 
 PROGRAM = (sys.executable, "-c", "from warren.cli.main import main; main()")
 DEADLINE_S = 60.0
@@ -208,7 +208,7 @@ class RunningService:
             await engine.close()
 
     async def _rows(self) -> dict[str, Sandbox]:
-        from warren.records import SandboxQuery
+        from warren.domain.records import SandboxQuery
 
         store = SqliteStore(str(self.folder))
         await store.open()

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.link import Link
-from warren.domain import ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, new_id
+from warren.core.agent.client import Link
+from warren.domain.values import ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, new_id
 from warren.engines.local.engine import LocalEngine
 from warren.engines.local.spawn import group_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 
 async def run(engine: LocalEngine, handle: Handle, code: str, kind: ExecKind = ExecKind.CELL) -> ExecResult:

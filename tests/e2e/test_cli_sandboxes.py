@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 # Each command is a process of its own, some with a service in it.
 pytestmark = pytest.mark.timeout(400)

@@ -14,7 +14,7 @@ from warren.engines import procfs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 
 def _leave_out_sockets(folder: str, names: list[str]) -> list[str]:

@@ -15,15 +15,15 @@ import pytest
 
 from api.served import Served
 from e2e.test_docs_run import BIN, ROOTLESS, Reader, blocks
-from warren.app import build_policy
-from warren.egress import EgressMode
+from warren.bootstrap.app import build_policy
+from warren.domain.egress import EgressMode
 from warren.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 PAGE = "docs/howto/egress.md"
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.served import Served
-from warren.app import build_policy, build_tokens
+from warren.bootstrap.app import build_policy, build_tokens
 from warren.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "howto", "sign-in-with-jwt.md")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 PAGES = ("docs/howto/mcp.md", "docs/howto/migrate-from-onit.md")
 BARE = {"WARREN_ENGINE": "bare", "WARREN_ALLOW_BARE": "true"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 CHATUI = "docs/howto/migrate-from-chatui.md"
 ONYX = "docs/howto/migrate-from-onyx.md"

@@ -13,7 +13,7 @@ import pytest
 
 from e2e.serving import DEADLINE_S, create, run_code
 from e2e.test_docs_run import BIN, ROOT, blocks
-from warren.guardrails import GUARDRAILS
+from warren.bootstrap.guardrails import GUARDRAILS
 from warren.settings import Settings
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from e2e.serving import RunningService
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "howto", "slides.md")

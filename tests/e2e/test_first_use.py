@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

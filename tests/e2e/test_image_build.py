@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.core.images import BuildStep, Catalog, ImageStatus
-from warren.errors import BuildFailed, Conflict
+from warren.core.images.catalog import BuildStep, Catalog, ImageStatus
+from warren.domain.errors import BuildFailed, Conflict
 
 if TYPE_CHECKING:
     from pathlib import Path

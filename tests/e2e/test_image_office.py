@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import httpx
 
     from e2e.serving import RunningService
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 pytestmark = pytest.mark.timeout(600)
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 from e2e.story import Story, run
-from warren.domain import Limits, Storage
+from warren.domain.errors import Conflict
+from warren.domain.values import Limits, Storage
 from warren.engines import procfs
-from warren.errors import Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,8 +12,8 @@ import pytest
 from e2e.story import Story, run
 from unit.local.fake_gpus import write_spec
 from unit.local.forked import needs_root
+from warren.domain.gpus import GpuRequest
 from warren.engines.local.engine import LocalEngine
-from warren.gpus import GpuRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

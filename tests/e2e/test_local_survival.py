@@ -16,11 +16,11 @@ import anyio
 import pytest
 
 from e2e.story import Story, left_of, run
-from warren.core.link import Link
-from warren.domain import Handle, Storage
-from warren.engines import notes
+from warren.core.agent.client import Link
+from warren.domain.errors import EngineUnavailable, InvalidRequest, SandboxLost
+from warren.domain.values import Handle, Storage
+from warren.engines import state_files
 from warren.engines.local.engine import LocalEngine
-from warren.errors import EngineUnavailable, InvalidRequest, SandboxLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -231,10 +231,10 @@ def test_a_start_that_was_given_up_is_no_obstacle_to_the_next(tell: Any) -> None
 def test_what_a_keeper_said_stays_when_another_is_started_and_is_not_taken_for_the_words_of_that_one(tell: Any) -> None:
     async def story(s: Story) -> None:
         log = s.folder / "local" / "keeper.log"
-        log.write_bytes(b"long ago\n" + b"before\n" * notes.MAX_LOG + b"what the first said\n")
+        log.write_bytes(b"long ago\n" + b"before\n" * state_files.MAX_LOG + b"what the first said\n")
         await s.engine._start()
         assert log.read_bytes().endswith(b"before\nwhat the first said\n")
-        assert log.stat().st_size <= notes.MAX_LOG
+        assert log.stat().st_size <= state_files.MAX_LOG
 
         await s.engine.retire()
         lock = os.open(s.folder / "local" / "keeper.sock.lock", os.O_RDWR)

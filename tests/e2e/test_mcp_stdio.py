@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 
 @pytest.fixture

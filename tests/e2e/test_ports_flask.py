@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from e2e.serving import DEADLINE_S, RunningService, create, wait_until
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,13 +16,13 @@ from PIL import Image
 from pptx import Presentation
 
 from e2e.decks_hidden import DECKS
-from warren.render.browser import Browser, BrowserMissing, find_program
-from warren.render.deck import Deck
-from warren.render.mirror import Mirror
+from warren.render.browser.browser import Browser, BrowserMissing, find_program
+from warren.render.browser.deck import Deck
+from warren.render.browser.mirror import Mirror
 from warren.render.rendering import Rendered, Rendering, Wanted
 
 if TYPE_CHECKING:
-    from warren.domain import Image as SandboxImage
+    from warren.domain.values import Image as SandboxImage
 
 pytestmark = pytest.mark.timeout(600)
 _DEADLINE_S = 100.0

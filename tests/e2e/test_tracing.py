@@ -234,7 +234,7 @@ def test_without_the_extra_it_is_said_how_to_get_it(serve: Callable[..., Running
 
 
 def test_without_tracing_nothing_of_it_is_imported() -> None:
-    program = "import sys, warren.app, warren.gateway.app; print('opentelemetry' in sys.modules)"
+    program = "import sys, warren.bootstrap.app, warren.gateway.app; print('opentelemetry' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert said.stdout == "False\n"

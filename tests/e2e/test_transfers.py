@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 MIB = 1 << 20
 LARGE = 300 * MIB

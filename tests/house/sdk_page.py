@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-import warren.errors
+import warren.domain.errors
 from warren.sdk import public
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def errors_section(found: dict[str, ast.ClassDef]) -> str:
         "status says, or `Error`\nitself. Every one of them is an `Error`; `ExecutionFailed` is none, because a "
         "program's failure is not the service's.\n\n| class | code | |\n|---|---|---|\n"
     )
-    for cls in warren.errors.BY_CODE.values():
+    for cls in warren.domain.errors.BY_CODE.values():
         text += f"| `{cls.__name__}` | `{cls.code}` | {(cls.__doc__ or '').splitlines()[0]} |\n"
     for name in FAILURES:
         code = getattr(getattr(public, name), "code", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from warren.domain import MIB
+from warren.domain.values import MIB
 from warren.settings import FILE, Entry, entries
 
 HEAD = f"""# Settings

@@ -16,7 +16,7 @@ ENVIRONMENT_READERS = {
     "src/warren/sdk/environment.py",  # a client has no settings: where the service is, and the key
 }
 ONLY_WITH_ITS_PACKAGES = {
-    "src/warren/guest/ipython_executor.py",  # itself imported inside a function, once IPython is found
+    "src/warren/guest/interpreter/ipython_executor.py",  # itself imported inside a function, once IPython is found
 }
 HEAVY = {"pydantic", "typer", "rich", "anyio", "asyncio", "uv", "IPython", "numpy"}
 
@@ -95,7 +95,8 @@ def _first_line(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def test_importing_warren_imports_nothing_heavy() -> None:
     program = (
-        "import sys, warren, warren.domain, warren.errors; print(*{name.partition('.')[0] for name in sys.modules})"
+        "import sys, warren.domain.values, warren.domain.errors\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
     )
 
     output = subprocess.run([sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True).stdout

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from house.repository import files, read
-from warren.core.image_spec import locked_versions
+from warren.core.images.spec import locked_versions
 
 LOCKS = [*files(under="requirements/", suffix=".lock"), *files(under="images/", suffix=".lock")]
 

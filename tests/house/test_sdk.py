@@ -11,15 +11,15 @@ from house.sync_client import find_stale
 from warren.sdk import public
 
 SERVER = {
-    "warren.app",
+    "warren.bootstrap.app",
     "warren.cli",
     "warren.core",
-    "warren.domain",
+    "warren.domain.values",
     "warren.engines",
     "warren.gateway",
     "warren.guest",
 }
-SERVER |= {"warren.records", "warren.settings", "warren.stores", "warren.testing"}
+SERVER |= {"warren.settings", "warren.stores", "warren.testing"}
 
 
 def loaded_after(program: str) -> set[str]:
@@ -59,4 +59,4 @@ def test_using_the_client_imports_nothing_of_the_service() -> None:
 
 
 def test_looking_for_a_module_of_the_service_does_not_import_the_client() -> None:
-    assert "httpx" not in loaded_after("from warren import errors; hasattr(__import__('warren'), 'nothing')")
+    assert "httpx" not in loaded_after("from warren.domain import errors; hasattr(__import__('warren'), 'nothing')")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.guest.parameters import Refused
-from warren.guest.paths import PLACE, Workspace
-from warren.guest.unpack import unpack
+from warren.guest.files.paths import PLACE, Workspace
+from warren.guest.files.unpack import unpack
+from warren.guest.wire.parameters import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

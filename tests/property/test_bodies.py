@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.errors import InvalidRequest
-from warren.gateway.bodies import MAX_DEPTH, check_depth
+from warren.domain.errors import InvalidRequest
+from warren.gateway.api.bodies import MAX_DEPTH, check_depth
 
 values = st.recursive(
     st.none() | st.integers() | st.text(alphabet='ab"\\[]{}é\n'),

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.guest import claims
-from warren.guest.parameters import Refused
-from warren.guest.request import _PARAMETERS, KINDS, parse_run
-from warren.guest.wire import ProtocolError
+from warren.guest.executions.request import _PARAMETERS, KINDS, parse_run
+from warren.guest.wire import claims
+from warren.guest.wire.frames import ProtocolError
+from warren.guest.wire.parameters import Refused
 
 _KEYS = ["exec", "status", "error", "exit_code", "pid", "private_bytes", "why", "display", "data", "metadata", "name"]
 _JSON = st.recursive(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from warren.core.egress_hosts import parse_host, parse_pattern
-from warren.core.egress_rules import check_egress, decide
-from warren.core.outside import is_public, parse_address
-from warren.egress import Egress, EgressMode, EgressRule
-from warren.errors import InvalidRequest
+from warren.core.policy.egress_hosts import parse_host, parse_pattern
+from warren.core.policy.egress_rules import check_egress, decide
+from warren.core.policy.public_addresses import is_public, parse_address
+from warren.domain.egress import Egress, EgressMode, EgressRule
+from warren.domain.errors import InvalidRequest
 
 LABEL = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 NAME = st.lists(LABEL, min_size=1, max_size=4).map(".".join)

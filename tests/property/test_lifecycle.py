@@ -25,20 +25,20 @@ from hypothesis.stateful import (
 )
 
 from unit.core.estate import ANN, BOB, Estate
-from warren.core.policy import Policy
-from warren.core.sandbox_changes import SandboxChanges
-from warren.core.sandboxes import NewSandbox
-from warren.domain import Storage
-from warren.errors import Conflict, NotFound, QuotaExceeded, SandboxLost
-from warren.lifecycle import ACTIVE, NEXT, Status
-from warren.records import Holding
+from warren.core.policy.policy import Policy
+from warren.core.sandboxes.changes import SandboxChanges
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.errors import Conflict, NotFound, QuotaExceeded, SandboxLost
+from warren.domain.lifecycle import ACTIVE, NEXT, Status
+from warren.domain.records import Holding
+from warren.domain.values import Storage
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from warren.domain import Image
-    from warren.records import Caller, Sandbox
+    from warren.domain.records import Caller, Sandbox
+    from warren.domain.values import Image
 
 QUOTA = Holding(sandboxes=3, active=2)
 CALLERS = st.sampled_from([ANN, BOB])

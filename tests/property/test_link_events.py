@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.core.link_events import _FIELDS, Shown, parse_event
-from warren.guest.wire import ProtocolError
+from warren.core.agent.events import _FIELDS, Shown, parse_event
+from warren.guest.wire.frames import ProtocolError
 
 _JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.guest.output import HeadTail
+from warren.guest.wire.output import HeadTail
 
 
 @given(st.lists(st.binary(max_size=3000), max_size=20), st.integers(0, 5000))

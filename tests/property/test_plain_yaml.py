@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.core.plain_yaml import parse_yaml
+from warren.core.skills.plain_yaml import parse_yaml
 
 words = st.text(
     st.characters(max_codepoint=0x17F, categories=("L", "N"), include_characters=" -_.:/#'\"\\$"), max_size=30

@@ -9,7 +9,7 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.domain import Cause, Display, ExecResult, FileChange, Limits, State
+from warren.domain.values import Cause, Display, ExecResult, FileChange, Limits, State
 from warren.stores.encoding import dump_json, dump_result, dump_text, load_json, load_result, load_text
 from warren.stores.sqlite import SqliteStore
 from warren.testing.store_subject import make_entry, make_execution, make_sandbox
@@ -17,7 +17,7 @@ from warren.testing.store_subject import make_entry, make_execution, make_sandbo
 if TYPE_CHECKING:
     import pytest
 
-    from warren.records import AuditEntry
+    from warren.domain.records import AuditEntry
 
 # WHY: the default leaves out half surrogate pairs, which file names and program output bring.
 TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)

@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from unit.core.minting import AUDIENCE, ISSUER, SECRET, claims, mint_by_hand
-from warren.core.jwks import build_secret_key, parse_jwks
-from warren.core.token_rules import TokenRefused, TokenRules
-from warren.core.tokens import Tokens
-from warren.records import Scope
+from warren.core.identity.jwks import build_secret_key, parse_jwks
+from warren.core.identity.token_rules import TokenRefused, TokenRules
+from warren.core.identity.tokens import Tokens
+from warren.domain.records import Scope
 
 RULES = TokenRules(
     issuers=frozenset({ISSUER}),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.guest.wire import MAX_HEADER, MAX_PAYLOAD, Decoder, Header, ProtocolError, encode
+from warren.guest.wire.frames import MAX_HEADER, MAX_PAYLOAD, Decoder, Header, ProtocolError, encode
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(max_size=30),

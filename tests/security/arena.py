@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.domain import ExecKind
-from warren.errors import StartFailed
+from warren.domain.errors import StartFailed
+from warren.domain.values import ExecKind
 from warren.testing.subject import Subject, run
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
-    from warren.domain import ExecResult, Handle
+    from warren.core.agent.client import Link
+    from warren.domain.values import ExecResult, Handle
 
 PROGRAMS = os.path.join(os.path.dirname(__file__), "programs")
 ROOTLESS = os.geteuid() != 0

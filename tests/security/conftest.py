@@ -14,7 +14,7 @@ import pytest
 
 from security.arena import PROMPTLY_S, ROOTLESS, answers
 from security.canaries import Host
-from warren.domain import Handle, Image, SandboxSpec, new_id
+from warren.domain.values import Handle, Image, SandboxSpec, new_id
 from warren.engines.local.engine import LocalEngine
 from warren.testing.subject import Subject
 

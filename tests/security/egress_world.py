@@ -24,13 +24,13 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from security.egress_certificates import Authority
-from warren.app import build_service
-from warren.core.creation import NewSandbox
-from warren.core.egress_dial import Unreached
-from warren.domain import ExecKind, ExecRequest, new_id
-from warren.egress import Egress, EgressMode, EgressRule
-from warren.engines.local.namespaces import bring_up_loopback
-from warren.records import AuditQuery, Caller, Principal, Scope
+from warren.bootstrap.app import build_service
+from warren.core.egress.dialer import Unreached
+from warren.core.sandboxes.creation import NewSandbox
+from warren.domain.egress import Egress, EgressMode, EgressRule
+from warren.domain.records import AuditQuery, Caller, Principal, Scope
+from warren.domain.values import ExecKind, ExecRequest, new_id
+from warren.engines.local.linux.namespaces import bring_up_loopback
 from warren.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from warren.core.service import Service
-    from warren.domain import ExecResult
+    from warren.domain.values import ExecResult
 
 PUBLIC = "93.184.216.34"
 ELSEWHERE = "93.184.216.35"

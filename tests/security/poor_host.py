@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.images import Catalog
-from warren.core.link import Link
-from warren.domain import ExecRequest, SandboxSpec, Storage, new_id
-from warren.engines.local import mounts, namespaces, syscalls
+from warren.core.agent.client import Link
+from warren.core.images.catalog import Catalog
+from warren.domain.errors import Error
+from warren.domain.values import ExecRequest, SandboxSpec, Storage, new_id
 from warren.engines.local.engine import LocalEngine
-from warren.errors import Error
+from warren.engines.local.linux import mounts, namespaces, syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable

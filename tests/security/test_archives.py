@@ -13,12 +13,12 @@ import anyio
 import pytest
 
 from security.arena import stands
-from warren.domain import MIB, Limits
-from warren.errors import Error, InvalidRequest
+from warren.domain.errors import Error, InvalidRequest
+from warren.domain.values import MIB, Limits
 from warren.testing.subject import printed, refused
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio

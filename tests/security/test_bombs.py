@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from security.arena import PROMPTLY_S, ROOTLESS, answers, explained, revive, stands
-from warren.domain import MIB, Cause, ExecKind, Limits, Storage
+from warren.domain.values import MIB, Cause, ExecKind, Limits, Storage
 from warren.testing.subject import printed, request, run
 
 if TYPE_CHECKING:

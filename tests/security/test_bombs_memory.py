@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from security.arena import ROOTLESS, answers, explained, stands
-from warren.domain import MIB, Cause, ExecKind, Limits, State
-from warren.errors import SandboxLost
+from warren.domain.errors import SandboxLost
+from warren.domain.values import MIB, Cause, ExecKind, Limits, State
 from warren.testing.subject import printed, run
 
 if TYPE_CHECKING:

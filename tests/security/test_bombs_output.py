@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from security.arena import answers, explained, revive, stands
-from warren.domain import MIB, Cause, ExecKind, State
+from warren.domain.values import MIB, Cause, ExecKind, State
 from warren.testing.subject import printed, request, run
 
 if TYPE_CHECKING:

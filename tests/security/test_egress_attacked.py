@@ -14,18 +14,18 @@ import anyio
 import pytest
 
 from security.egress_world import DEADLINE_S, PUBLIC, World, open_world, read_request
-from warren.core.egress import NewSecret
-from warren.core.egress_echo import Cleaner, spell
-from warren.core.egress_inner import InnerAnswer
-from warren.core.sandbox_changes import SandboxChanges
-from warren.domain import ExecKind, ExecRequest, new_id
-from warren.egress import PACKAGES_HOST, Egress
+from warren.core.egress.control import NewSecret
+from warren.core.egress.internal_hosts import InnerAnswer
+from warren.core.egress.secret_echo import Cleaner, spell
+from warren.core.sandboxes.changes import SandboxChanges
+from warren.domain.egress import PACKAGES_HOST, Egress
+from warren.domain.values import ExecKind, ExecRequest, new_id
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
-    from warren.core.egress_inner import InnerRequest
+    from warren.core.egress.internal_hosts import InnerRequest
 
 pytestmark = pytest.mark.root
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from security.egress_world import DEADLINE_S, PUBLIC, World, open_world, read_head, say_hello
-from warren.core.egress import NewGrant
-from warren.core.sandbox_changes import SandboxChanges
-from warren.domain import ExecKind, ExecRequest, new_id
-from warren.egress import Egress, EgressMode, EgressRule
+from warren.core.egress.control import NewGrant
+from warren.core.sandboxes.changes import SandboxChanges
+from warren.domain.egress import Egress, EgressMode, EgressRule
+from warren.domain.values import ExecKind, ExecRequest, new_id
 
 if TYPE_CHECKING:
     import socket

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from security.egress_world import ELSEWHERE, PUBLIC, World, open_world, read_request
-from warren.core.egress import NewSecret
+from warren.core.egress.control import NewSecret
 
 if TYPE_CHECKING:
     import socket

@@ -14,11 +14,11 @@ import pytest
 
 from e2e.serving import wait_until
 from security.egress_world import DEADLINE_S, METADATA, PRIVATE, PUBLIC, World, open_world, read_head, say_hello
-from warren.core.egress import NewSecret
-from warren.core.egress_dial import SystemResolver, Unreached
-from warren.core.egress_upstream import LOOK_S, parse_upstream
-from warren.core.sandbox_changes import SandboxChanges
-from warren.egress import Egress, EgressMode
+from warren.core.egress.control import NewSecret
+from warren.core.egress.dialer import SystemResolver, Unreached
+from warren.core.egress.upstream import LOOK_S, parse_upstream
+from warren.core.sandboxes.changes import SandboxChanges
+from warren.domain.egress import Egress, EgressMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

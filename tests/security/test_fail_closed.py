@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from security.arena import ROOTLESS
-from warren.engines.local.host import describe
+from warren.engines.local.linux.host import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
     Use = Callable[..., dict[str, Any]]
 

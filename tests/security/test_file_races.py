@@ -12,14 +12,14 @@ import anyio
 import pytest
 
 from security.arena import program, stands
-from warren.domain import ExecKind
-from warren.errors import Error
+from warren.domain.errors import Error
+from warren.domain.values import ExecKind
 from warren.testing.subject import printed, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio

@@ -16,15 +16,15 @@ import anyio
 import pytest
 
 from security.arena import PROMPTLY_S, ROOTLESS, answers, program
-from warren.engines.local import snapshot
-from warren.errors import Error
+from warren.domain.errors import Error
+from warren.engines.local.keeper import guest_snapshot
 from warren.testing.subject import printed, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from security.canaries import Host
-    from warren.domain import Handle, Image
+    from warren.domain.values import Handle, Image
     from warren.testing.subject import Subject
 
     MakeImage = Callable[[str], Image]
@@ -70,7 +70,7 @@ def _targets(host: Host, data_dir: str) -> dict[str, Any]:
         "files": [host.file, host.shm_file, "/etc/shadow", os.path.join(data_dir, "local")],
         "pids": [host.process.pid, *zygotes],
         "sockets": sockets,
-        "version": snapshot.compute_digest(),
+        "version": guest_snapshot.compute_digest(),
     }
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from security.arena import PROGRAMS, ROOTLESS, report
-from warren.domain import ExecKind
+from warren.domain.values import ExecKind
 from warren.testing.subject import printed, run
 
 if TYPE_CHECKING:
     from security.canaries import Host
-    from warren.domain import Handle
+    from warren.domain.values import Handle
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,8 @@ from anyio import to_thread
 from api.package_server import build_wheel, shelving
 from unit.core.mirrored import HOST, JSON, mirroring
 from unit.local.forked import needs_root
-from warren.core.package_fetch import Fetcher, Unfetched
-from warren.core.package_sources import PackageSources, Source
+from warren.core.packages.fetch import Fetcher, Unfetched
+from warren.core.packages.sources import PackageSources, Source
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -13,10 +13,10 @@ import anyio
 import pytest
 
 from unit.core.mirrored import mirroring
-from warren.core.package_fetch import Fetcher, Unfetched
-from warren.core.package_pages import Turn
-from warren.core.package_sources import PackageSources, Source
-from warren.core.waiting import Gate
+from warren.core.concurrency.fair_queue import Gate
+from warren.core.packages.fetch import Fetcher, Unfetched
+from warren.core.packages.pages import Turn
+from warren.core.packages.sources import PackageSources, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

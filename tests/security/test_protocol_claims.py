@@ -9,13 +9,13 @@ import anyio
 import pytest
 
 from security.arena import answers, explained, program, stands
-from warren.domain import MIB, Cause, ExecKind, State
-from warren.errors import Conflict
+from warren.domain.errors import Conflict
+from warren.domain.values import MIB, Cause, ExecKind, State
 from warren.testing.subject import printed, request, run
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
-    from warren.domain import ExecResult
+    from warren.core.agent.client import Link
+    from warren.domain.values import ExecResult
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio

@@ -10,12 +10,12 @@ import anyio
 import pytest
 
 from security.arena import ROOTLESS, explained, program, revive, stands
-from warren.domain import Cause, ExecKind, Limits, State
+from warren.domain.values import Cause, ExecKind, Limits, State
 from warren.testing.subject import printed, run
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
-    from warren.domain import ExecResult
+    from warren.core.agent.client import Link
+    from warren.domain.values import ExecResult
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from security.arena import ROOTLESS
-from warren.core.images import Catalog
-from warren.domain import ExecKind, Image
+from warren.core.images.catalog import Catalog
+from warren.domain.values import ExecKind, Image
 from warren.testing.subject import run
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio

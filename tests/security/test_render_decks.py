@@ -8,10 +8,10 @@ import pytest
 
 from security import hostile_decks
 from security.arena import report
-from warren.domain import GIB, Limits
+from warren.domain.values import GIB, Limits
 
 if TYPE_CHECKING:
-    from warren.domain import Image
+    from warren.domain.values import Image
     from warren.testing.subject import Subject
 
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.timeout(600)]

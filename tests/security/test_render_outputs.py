@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.render import scenes
-from warren.cli.render import _save
-from warren.errors import RenderFailed
-from warren.render.pptx_deck import write_deck
-from warren.render.pptx_svg import safe_svg
-from warren.render.scene import Deck, Series, Slide
+from warren.cli.commands.render import _save
+from warren.domain.errors import RenderFailed
+from warren.render.pptx.deck import write_deck
+from warren.render.pptx.svg import safe_svg
+from warren.render.scene.scene import Deck, Series, Slide
 
 if TYPE_CHECKING:
     from pathlib import Path

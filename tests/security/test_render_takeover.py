@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.served import DEADLINE_S, Served, wait_for
-from warren.core import render_places
+from warren.core.slides import browser_pool
 from warren.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 OWN_WAITING = 3
 TIMEOUT_S = 4
@@ -62,7 +62,7 @@ def served(images_dir: str, python_image: Image) -> Iterator[Served]:
         "warm": 0,
     }
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="warren-takeover-") as folder:
-        patch.setattr(render_places, "_PROGRAM", _TAKEN_OVER)
+        patch.setattr(browser_pool, "_PROGRAM", _TAKEN_OVER)
         os.symlink(os.path.join(images_dir, "images"), os.path.join(folder, "images"))
         settings = {"data_dir": folder, "engine": "bare", "allow_bare": True, "image": "python", "pool": {"size": 0}}
         served = Served(Settings.model_validate(settings | {"render": render}))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from security.arena import ROOTLESS, report, stands
-from warren.domain import ExecKind
-from warren.errors import Error
+from warren.domain.errors import Error
+from warren.domain.values import ExecKind
 from warren.testing.subject import printed, run
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,8 @@ import pytest
 
 from e2e.serving import wait_until
 from security.attacked import Attacked, attacked
+from warren.domain.records import Owner
 from warren.mcp_server.unread import Unread
-from warren.records import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ import pytest
 
 from e2e.serving import DEADLINE_S, create, wait_until
 from security.attacked import UPGRADE, Attacked, attacked, fill
+from warren.domain.records import Scope
 from warren.gateway.app import OPERATIONS
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

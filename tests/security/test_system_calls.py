@@ -11,7 +11,7 @@ import pytest
 
 from security import calls
 from security.arena import report
-from warren.domain import ExecKind
+from warren.domain.values import ExecKind
 from warren.testing.subject import printed, run
 
 if TYPE_CHECKING:

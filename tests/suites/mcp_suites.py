@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 from api.served import Served
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
 from warren.settings import Settings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

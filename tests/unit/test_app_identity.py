@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from unit.core.minting import SECRET, ec_key, key_set, mint, public_jwk, public_pem, rsa_key
-from warren.app import build_policy, build_tokens
-from warren.domain import GIB, MIB
-from warren.errors import ConfigError, InvalidRequest
-from warren.records import Holding, Scope
+from warren.bootstrap.app import build_policy, build_tokens
+from warren.domain.errors import ConfigError, InvalidRequest
+from warren.domain.records import Holding, Scope
+from warren.domain.values import GIB, MIB
 from warren.settings import Settings
 
 if TYPE_CHECKING:

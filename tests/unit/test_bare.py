@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from warren.domain import Handle, Image, SandboxSpec, new_id
+from warren.domain.errors import EngineUnavailable, StartFailed
+from warren.domain.values import Handle, Image, SandboxSpec, new_id
 from warren.engines import procfs
-from warren.engines.bare import BareEngine
-from warren.engines.bare_place import find_interpreter
-from warren.errors import EngineUnavailable, StartFailed
+from warren.engines.bare.engine import BareEngine
+from warren.engines.bare.sandbox import find_interpreter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.engines import cdi
-from warren.engines.cdi import CdiError, Node
+from warren.engines.gpus import cdi
+from warren.engines.gpus.cdi import CdiError, Node
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from warren.cli.commands.completion import _SCRIPTS
 from warren.cli.completing import find_candidates
-from warren.cli.completion import _SCRIPTS
-from warren.domain import Limits
-from warren.lifecycle import Status
-from warren.records import Owner, Sandbox
+from warren.domain.lifecycle import Status
+from warren.domain.records import Owner, Sandbox
+from warren.domain.values import Limits
 from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:

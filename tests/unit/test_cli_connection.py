@@ -10,8 +10,8 @@ import anyio.lowlevel
 import pytest
 
 from warren import AsyncClient
-from warren.cli.connection import Target, reachable
-from warren.cli.listening import socket_path
+from warren.cli.service.connection import Target, reachable
+from warren.cli.service.listening import socket_path
 
 if TYPE_CHECKING:
     from pathlib import Path

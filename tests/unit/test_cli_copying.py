@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from warren.cli.copying import Room, check_copy, check_sources, place, write_whole
-from warren.errors import InvalidRequest
+from warren.cli.execution.copying import Room, check_copy, check_sources, place, write_whole
+from warren.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

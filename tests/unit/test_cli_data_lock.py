@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.cli.data_lock import COMMAND, SERVICE, Held, find_holder, only_one
-from warren.cli.server import Server
+from warren.cli.service.data_lock import COMMAND, SERVICE, Held, find_holder, only_one
+from warren.cli.service.server import Server
 
 if TYPE_CHECKING:
     from pathlib import Path

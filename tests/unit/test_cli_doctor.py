@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.local.fake_host import DOCKER, SYSTEMD, UBUNTU, USER, found
-from warren.cli import doctor
-from warren.cli.doctor_report import Report
-from warren.engines.local.probe import WITHOUT_ASKING, Layer, find_missing
-from warren.errors import ConfigError
+from warren.cli.commands import doctor
+from warren.cli.doctor.report import Report
+from warren.domain.errors import ConfigError
+from warren.engines.local.probe.layers import WITHOUT_ASKING, Layer, find_missing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.cli import embedded
 from warren.cli.options import Choice
+from warren.cli.service import embedded
 from warren.engines.local.engine import LocalEngine
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.cli.config_import import import_file, render
-from warren.cli.import_originals import ORIGINALS
+from warren.cli.commands.config_import import import_file, render
+from warren.cli.imports.originals import ORIGINALS
 from warren.cli.main import main
-from warren.errors import InvalidRequest
+from warren.domain.errors import InvalidRequest
 from warren.settings import Settings
 from warren.settings.root import names
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.cli.commands import COMMANDS
+from warren.cli.registry import COMMANDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,8 +98,8 @@ def test_version_is_printed_both_ways(tmp_path: Path) -> None:
 def test_help_imports_nothing_that_runs_sandboxes(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom warren.cli.main import _main\n_main(['run', '--help'])\n"
-        "print(sorted({'anyio', 'asyncio', 'rich', 'httpx', 'uvicorn', 'warren.domain', 'warren.settings', "
-        "'warren.cli.sandbox'} & set(sys.modules)))"
+        "print(sorted({'anyio', 'asyncio', 'rich', 'httpx', 'uvicorn', 'warren.domain.values', 'warren.settings', "
+        "'warren.cli.commands.sandbox'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True

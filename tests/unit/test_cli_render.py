@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import typer
 
-from warren.cli.render import _read_assets, render
+from warren.cli.commands.render import _read_assets, render
 
 if TYPE_CHECKING:
     from pathlib import Path

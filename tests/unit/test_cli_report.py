@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from warren.cli.report import as_json, exit_code, explain
-from warren.domain import Cause, ExecResult, FileChange, State
+from warren.cli.terminal.report import as_json, exit_code, explain
+from warren.domain.values import Cause, ExecResult, FileChange, State
 
 
 def _result(cause: Cause, code: int | None, *, limit: float | None = None, hint: str | None = None) -> ExecResult:

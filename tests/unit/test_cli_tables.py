@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from warren.cli.failing import explain
-from warren.cli.tables import harmless, print_json, print_table, render_json
-from warren.errors import NotFound
+from warren.cli.errors import explain
+from warren.cli.terminal.tables import harmless, print_json, print_table, render_json
+from warren.domain.errors import NotFound
 
 if TYPE_CHECKING:
     import pytest

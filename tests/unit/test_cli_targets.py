@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from warren.cli.targets import build_egress, parse_target, render_egress
+from warren.cli.egress_args import build_egress, parse_target, render_egress
 from warren.sdk.values_egress import Egress, EgressRule
 
 

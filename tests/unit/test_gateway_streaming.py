@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from warren.domain import Cause, Display, Event, ExecKind, ExecResult, State
-from warren.errors import Conflict
-from warren.gateway.bodies import ClientLeft
+from warren.domain.errors import Conflict
+from warren.domain.records import Execution, Owner
+from warren.domain.values import Cause, Display, Event, ExecKind, ExecResult, State
+from warren.gateway.api.bodies import ClientLeft
+from warren.gateway.api.operations import dump
+from warren.gateway.api.streaming import EventStream, encode_event, finish_unless_left
 from warren.gateway.dialects.native.events import EventWriter
-from warren.gateway.operations import dump
-from warren.gateway.streaming import EventStream, encode_event, finish_unless_left
-from warren.records import Execution, Owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from unit.local.forked import needs_root
-from warren.engines import gpu_inventory, nvidia
-from warren.engines.gpu_inventory import GpuInventory
+from warren.engines.gpus import inventory as gpu_inventory
+from warren.engines.gpus import nvidia
+from warren.engines.gpus.inventory import GpuInventory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from warren.errors import Conflict, InvalidRequest
-from warren.gpus import MAX_GPUS, NO_GPUS, Gpu, GpuRequest, choose
+from warren.domain.errors import Conflict, InvalidRequest
+from warren.domain.gpus import MAX_GPUS, NO_GPUS, Gpu, GpuRequest, choose
 
 ONE = Gpu(id="nvidia.com/gpu=0", aliases=("0", "GPU-aaaa"))
 TWO = Gpu(id="nvidia.com/gpu=1", aliases=("1", "GPU-bbbb"))

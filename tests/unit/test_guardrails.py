@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from warren.guardrails import GUARDRAILS, Facts, check
+from warren.bootstrap.guardrails import GUARDRAILS, Facts, check
 from warren.settings import Settings
 
 PRODUCTION: dict[str, Any] = {"env": "production", "data_dir": "/srv/warren"}

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.core.image_parts import Parts
-from warren.core.image_spec import ImageSpec, Interpreter, load_spec, locked_versions, parse_spec
-from warren.core.images import Catalog
-from warren.errors import InvalidRequest, NotFound
-from warren.gpus import NO_GPUS, GpuRequest
+from warren.core.images.catalog import Catalog
+from warren.core.images.parts import Parts
+from warren.core.images.spec import ImageSpec, Interpreter, load_spec, locked_versions, parse_spec
+from warren.domain.errors import InvalidRequest, NotFound
+from warren.domain.gpus import NO_GPUS, GpuRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

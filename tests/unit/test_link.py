@@ -12,14 +12,14 @@ import pytest
 
 from unit.guest.agent_client import running_agent
 from unit.guest.linked import Place
-from warren.core.link import Link
-from warren.core.link_connection import MAX_LINK_QUEUED
-from warren.core.link_request import render_request
-from warren.core.link_room import Unread
-from warren.domain import Cause, Display, Event, ExecKind, ExecRequest, State, new_id
+from warren.core.agent.budget import Unread
+from warren.core.agent.client import Link
+from warren.core.agent.connection import MAX_LINK_QUEUED
+from warren.core.agent.request import render_request
+from warren.domain.errors import Conflict, InvalidRequest, NotFound, SandboxLost
+from warren.domain.values import Cause, Display, Event, ExecKind, ExecRequest, State, new_id
 from warren.engines.unix_channel import connect
-from warren.errors import Conflict, InvalidRequest, NotFound, SandboxLost
-from warren.guest.wire import WINDOW
+from warren.guest.wire.frames import WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

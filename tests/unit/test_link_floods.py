@@ -6,10 +6,10 @@ import socket
 
 import anyio
 
-from warren.core.link import Link
-from warren.core.link_connection import MAX_OPENED
+from warren.core.agent.client import Link
+from warren.core.agent.connection import MAX_OPENED
 from warren.engines.unix_channel import UnixChannel
-from warren.guest.wire import PROTOCOL_VERSION, Header, encode
+from warren.guest.wire.frames import PROTOCOL_VERSION, Header, encode
 
 HELLO: Header = {"t": "hello", "version": PROTOCOL_VERSION, "sandbox": "sbx_00000000", "agent": "x", "executions": []}
 UNSENT = 5 << 20

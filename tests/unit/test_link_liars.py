@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from warren.core.link import Link
-from warren.core.link_connection import MAX_OPENED
-from warren.domain import Cause, ExecRequest, new_id
+from warren.core.agent.client import Link
+from warren.core.agent.connection import MAX_OPENED
+from warren.domain.errors import SandboxLost, TooLarge, Unsupported
+from warren.domain.values import Cause, ExecRequest, new_id
 from warren.engines.unix_channel import UnixChannel
-from warren.errors import SandboxLost, TooLarge, Unsupported
-from warren.guest.wire import CHUNK, PROTOCOL_VERSION, WINDOW, Decoder, Header, encode
+from warren.guest.wire.frames import CHUNK, PROTOCOL_VERSION, WINDOW, Decoder, Header, encode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

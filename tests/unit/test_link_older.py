@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from unit.test_link_liars import Liar, lie
-from warren.domain import Cause, Display, Event, ExecRequest, ExecResult, FileChange, State
+from warren.domain.values import Cause, Display, Event, ExecRequest, ExecResult, FileChange, State
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
 
 DISPLAY = b'{"data": {"text/plain": "1"}, "metadata": {}}'
 BODY = (

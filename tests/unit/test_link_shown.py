@@ -9,13 +9,13 @@ import anyio
 import pytest
 
 from unit.test_link_liars import Liar, answered, lie, request, result_frame
-from warren.errors import SandboxLost
+from warren.domain.errors import SandboxLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warren.core.link import Link
-    from warren.domain import ExecResult
+    from warren.core.agent.client import Link
+    from warren.domain.values import ExecResult
 
 # Small on the wire, and large as Python's objects.
 LISTS = b'{"data": {}, "metadata": {"m": [%s[]]}}' % (b"[]," * 9_900)

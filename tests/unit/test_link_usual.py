@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from warren.core.link_events import Shown, parse_event
-from warren.core.link_request import _USUAL, render_request
-from warren.domain import Echo, ExecKind, ExecRequest, ExecResult, Keep
-from warren.guest.execution import USUAL
-from warren.guest.request import _PARAMETERS, RunRequest, parse_run
+from warren.core.agent.events import Shown, parse_event
+from warren.core.agent.request import _USUAL, render_request
+from warren.domain.values import Echo, ExecKind, ExecRequest, ExecResult, Keep
+from warren.guest.executions.execution import USUAL
+from warren.guest.executions.request import _PARAMETERS, RunRequest, parse_run
 
 ALWAYS = {"exec": "exe_1", "duration_ms": 1.0, "cpu_ms": 2.0}
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.errors import ConfigError
-from warren.package_sources import build_sources
+from warren.bootstrap.package_sources import build_sources
+from warren.domain.errors import ConfigError
 from warren.settings import Settings
 from warren.settings.package_tools import read_tools
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warren.core.package_sources import PackageSources
+    from warren.core.packages.sources import PackageSources
 
 
 def build(folder: Path, **environ: str) -> PackageSources:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.domain import GIB, MIB, Limits
-from warren.errors import ConfigError
+from warren.domain.errors import ConfigError
+from warren.domain.values import GIB, MIB, Limits
 from warren.settings import Settings, names, parse_size, variable_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import Field, SecretStr
 
-from warren.errors import ConfigError
+from warren.domain.errors import ConfigError
 from warren.settings import Origin, Settings, Source, mask
 from warren.settings.kinds import Group
 from warren.settings.sources import find_line

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from warren.domain.errors import SandboxLost
 from warren.engines import unix_channel, unix_sockets
-from warren.errors import SandboxLost
 
 if TYPE_CHECKING:
     import socket

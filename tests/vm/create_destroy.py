@@ -8,8 +8,8 @@ import time
 
 import anyio
 
-from warren.core.images import Catalog
-from warren.domain import Limits, SandboxSpec, new_id
+from warren.core.images.catalog import Catalog
+from warren.domain.values import Limits, SandboxSpec, new_id
 from warren.engines.local.engine import LocalEngine
 
 DATA = "/var/lib/warren"

@@ -10,7 +10,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from warren.cli.tables import harmless
+from warren.cli.terminal.tables import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -101,7 +101,7 @@ def _first_sentence(text: str | None) -> str:
 
 
 def _find_images() -> list[Candidate]:
-    from warren.app import build_catalog
+    from warren.bootstrap.app import build_catalog
     from warren.settings import Settings
 
     return [(spec.name, spec.description) for spec in build_catalog(Settings.load()).specs()]
@@ -128,7 +128,7 @@ def _ask_for_sandboxes(words: Sequence[str]) -> list[Candidate]:
 
 
 def _find_sandboxes_here(data_dir: str | None) -> list[Candidate]:
-    from warren.cli.listening import socket_path
+    from warren.cli.service.listening import socket_path
     from warren.settings import Settings
 
     settings = Settings.load(flags={"data_dir": data_dir})
@@ -162,8 +162,8 @@ def _ask(connection: http.client.HTTPConnection, path: str, headers: dict[str, s
 def _read_store(data_dir: str | None) -> list[Candidate]:
     import anyio
 
-    from warren.cli.stored import opened_store
-    from warren.records import SandboxQuery
+    from warren.cli.service.offline_store import opened_store
+    from warren.domain.records import SandboxQuery
 
     async def read() -> list[Candidate]:
         async with opened_store(data_dir) as (store, _):

@@ -9,10 +9,10 @@ import typer
 import typer.main
 
 from warren.cli.codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE
-from warren.cli.commands import Commands
-from warren.cli.failing import explain
-from warren.cli.version import version as print_version
-from warren.errors import ConfigError, Error
+from warren.cli.commands.version import version as print_version
+from warren.cli.errors import explain
+from warren.cli.registry import Commands
+from warren.domain.errors import ConfigError, Error
 
 app = typer.Typer(
     name="warren",

@@ -13,8 +13,8 @@ from warren.cli.units import parse_pair, parse_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from warren.domain import Limits
-    from warren.gpus import GpuRequest
+    from warren.domain.gpus import GpuRequest
+    from warren.domain.values import Limits
 
 ImageName = Annotated[
     str | None,
@@ -130,8 +130,8 @@ def build_choice(
 def _parse_gpus(text: str | None) -> GpuRequest | None:
     if text is None:
         return None
-    from warren.errors import InvalidRequest
-    from warren.gpus import GpuRequest
+    from warren.domain.errors import InvalidRequest
+    from warren.domain.gpus import GpuRequest
 
     try:
         return GpuRequest.parse(text)
@@ -140,8 +140,8 @@ def _parse_gpus(text: str | None) -> GpuRequest | None:
 
 
 def _check_limit(option: str, name: str, value: float) -> None:
-    from warren.domain import MIB, Limits
-    from warren.errors import InvalidRequest
+    from warren.domain.errors import InvalidRequest
+    from warren.domain.values import MIB, Limits
 
     limits: dict[str, Any] = {name: value}
     try:

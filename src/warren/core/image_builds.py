@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Self
 import anyio
 from anyio import from_thread, to_thread
 
-from warren.core.access import check_may
-from warren.core.images import BuildStep, Stop
-from warren.errors import Conflict, Error
-from warren.records import SandboxQuery, Scope
+from warren.core.images.catalog import BuildStep, Stop
+from warren.core.policy.access import check_may
+from warren.domain.errors import Conflict, Error
+from warren.domain.records import SandboxQuery, Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from warren.core.audit import Audit
-    from warren.core.image_cache import ImageCache
-    from warren.core.images import Catalog, ImageSpec, ImageStatus
-    from warren.core.pool import Pool
+    from warren.core.audit.log import Audit
+    from warren.core.images.cache import ImageCache
+    from warren.core.images.catalog import Catalog, ImageSpec, ImageStatus
+    from warren.core.sandboxes.pool import Pool
+    from warren.domain.records import Caller
     from warren.engines.base import Engine
-    from warren.records import Caller
     from warren.stores.base import Store
 
 _MOST_STEPS = 2000

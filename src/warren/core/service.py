@@ -10,52 +10,52 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 
-from warren.core.admission import Admission
-from warren.core.audit import Audit
-from warren.core.audit_retention import Retention
-from warren.core.blobs import Blobs
-from warren.core.callback_targets import Targets
-from warren.core.callbacks import ToolCallbacks
-from warren.core.egress import EgressControl
-from warren.core.egress_policies import EgressPolicies
-from warren.core.egress_proxy import EgressProxy
-from warren.core.executions import Executions
-from warren.core.files import Files
+from warren.blobs.filesystem import Blobs
+from warren.core.audit.log import Audit
+from warren.core.audit.retention import Retention
+from warren.core.callbacks.callbacks import ToolCallbacks
+from warren.core.callbacks.targets import Targets
+from warren.core.concurrency.admission import Admission
+from warren.core.egress.control import EgressControl
+from warren.core.egress.policy_table import EgressPolicies
+from warren.core.egress.proxy import EgressProxy
+from warren.core.executions.executions import Executions
+from warren.core.executions.jobs import Jobs
+from warren.core.executions.kernels import Kernels
+from warren.core.executions.oneshot import OneShots
+from warren.core.executions.terminals import Terminals
+from warren.core.files.files import Files
+from warren.core.files.stored import StoredFiles
+from warren.core.identity.keys import Keys
 from warren.core.image_builds import ImageBuilds
-from warren.core.image_cache import ImageCache
-from warren.core.jobs import Jobs
-from warren.core.kernels import Kernels
-from warren.core.keys import Keys
-from warren.core.links import Links
-from warren.core.observer import Observer
-from warren.core.oneshot import OneShots
-from warren.core.package_setup import PackageDoor, PackageSetup
-from warren.core.packages import Packages
-from warren.core.pool import Pool
-from warren.core.ports import Ports
-from warren.core.reaper import Reaper
-from warren.core.recovery import recover
-from warren.core.render_places import RenderPlaces
-from warren.core.render_policy import RenderPolicy
-from warren.core.renders import Renders
-from warren.core.sandboxes import Sandboxes
-from warren.core.sharing import Sharing
-from warren.core.signing_keys import SigningKeys
-from warren.core.skill_install import SkillInstallation
-from warren.core.skills import Skills
-from warren.core.stored_files import StoredFiles
-from warren.core.terminals import Terminals
-from warren.core.tracing import Tracer
-from warren.egress import PACKAGES_HOST
-from warren.errors import StoreError
+from warren.core.images.cache import ImageCache
+from warren.core.packages.install import Packages
+from warren.core.packages.setup import PackageDoor, PackageSetup
+from warren.core.policy.slides import RenderPolicy
+from warren.core.ports.ports import Ports
+from warren.core.sandboxes.connections import Links
+from warren.core.sandboxes.pool import Pool
+from warren.core.sandboxes.reaper import Reaper
+from warren.core.sandboxes.recovery import recover
+from warren.core.sandboxes.sandboxes import Sandboxes
+from warren.core.shared_links.shared_links import Sharing
+from warren.core.shared_links.signing_keys import SigningKeys
+from warren.core.skills.install import SkillInstallation
+from warren.core.skills.registry import Skills
+from warren.core.slides.browser_pool import RenderPlaces
+from warren.core.slides.renders import Renders
+from warren.core.telemetry.counters import Observer
+from warren.core.telemetry.tracing import Tracer
+from warren.domain.egress import PACKAGES_HOST
+from warren.domain.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
     from types import TracebackType
 
-    from warren.core.images import Catalog
-    from warren.core.policy import Policy
-    from warren.core.tokens import Tokens
+    from warren.core.identity.tokens import Tokens
+    from warren.core.images.catalog import Catalog
+    from warren.core.policy.policy import Policy
     from warren.engines.base import Engine
     from warren.stores.base import Store
 

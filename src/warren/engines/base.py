@@ -5,17 +5,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from warren.errors import InvalidRequest
+from warren.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.domain import Handle, Limits, SandboxSpec, Usage
-    from warren.gpus import Gpu
+    from warren.domain.gpus import Gpu
+    from warren.domain.values import Handle, Limits, SandboxSpec, Usage
 
 ENGINES = {
     "local": "warren.engines.local.engine:LocalEngine",
-    "bare": "warren.engines.bare:BareEngine",
+    "bare": "warren.engines.bare.engine:BareEngine",
 }
 
 

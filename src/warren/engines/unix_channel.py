@@ -8,8 +8,8 @@ import socket
 
 import anyio
 
+from warren.domain.errors import SandboxLost
 from warren.engines.unix_sockets import short_path
-from warren.errors import SandboxLost
 
 RECEIVE_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 20

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.exceptions import HTTPException
 
-from warren.gateway.auth import Auth
+from warren.gateway.api.auth import Auth
+from warren.gateway.api.body_memory import Room
+from warren.gateway.api.dispatch import Dispatcher
+from warren.gateway.api.operations import Reply
 from warren.gateway.dialects.chatui import routes as chatui
 from warren.gateway.dialects.native import (
     routes_audit,
@@ -30,24 +33,21 @@ from warren.gateway.dialects.native import (
 from warren.gateway.dialects.onyx import routes as onyx
 from warren.gateway.dialects.otari import routes as otari
 from warren.gateway.dialects.serving import Dialects, choose
-from warren.gateway.dispatch import Dispatcher
-from warren.gateway.entrance import Entrance
-from warren.gateway.forwarded import trust_proxies
-from warren.gateway.health import Health
-from warren.gateway.key_in_path import KeyInPath
 from warren.gateway.mcp import Mcp
-from warren.gateway.metrics import Metrics, MetricsMiddleware
-from warren.gateway.middleware import RequestMiddleware, allow_origins
-from warren.gateway.openapi import build_dialect_openapi, build_openapi
-from warren.gateway.openapi_health import PATHS, describe_health
-from warren.gateway.openapi_problems import explain_codes
-from warren.gateway.operations import Reply
-from warren.gateway.page import POLICY, build_page, has_docs
-from warren.gateway.port_hosts import PortHosts
-from warren.gateway.problem_middleware import ProblemMiddleware
-from warren.gateway.room import Room
-from warren.gateway.tracing import trace_requests
-from warren.gateway.unread import UnreadMiddleware
+from warren.gateway.middleware.early_close import UnreadMiddleware
+from warren.gateway.middleware.forwarded import trust_proxies
+from warren.gateway.middleware.key_in_path import KeyInPath
+from warren.gateway.middleware.problems import ProblemMiddleware
+from warren.gateway.middleware.request import RequestMiddleware, allow_origins
+from warren.gateway.middleware.rewrites import Entrance
+from warren.gateway.middleware.tracing import trace_requests
+from warren.gateway.openapi.document import build_dialect_openapi, build_openapi
+from warren.gateway.openapi.health import PATHS, describe_health
+from warren.gateway.openapi.html import POLICY, build_page, has_docs
+from warren.gateway.openapi.problems import explain_codes
+from warren.gateway.ops.health import Health
+from warren.gateway.ops.metrics import Metrics, MetricsMiddleware
+from warren.gateway.ports.hosts import PortHosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

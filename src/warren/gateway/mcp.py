@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import to_thread
 
-from warren.gateway.auth import read_secret
-from warren.gateway.bodies import check_depth, count_large, read_body
-from warren.gateway.dispatch import ANY, Dispatcher
-from warren.gateway.key_in_path import PREFIX
-from warren.gateway.operations import Answer, Operation
-from warren.gateway.websockets import Connections, check_origin
-from warren.records import Scope as Grant
+from warren.domain.records import Scope as Grant
+from warren.gateway.api.auth import read_secret
+from warren.gateway.api.bodies import check_depth, count_large, read_body
+from warren.gateway.api.dispatch import ANY, Dispatcher
+from warren.gateway.api.operations import Answer, Operation
+from warren.gateway.api.websockets import Connections, check_origin
+from warren.gateway.middleware.key_in_path import PREFIX
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from warren.core.service import Service
-    from warren.gateway.auth import Auth
-    from warren.gateway.operations import Call
-    from warren.gateway.room import Room
-    from warren.records import Caller
+    from warren.domain.records import Caller
+    from warren.gateway.api.auth import Auth
+    from warren.gateway.api.body_memory import Room
+    from warren.gateway.api.operations import Call
     from warren.settings import Settings
 
 _TAG = "MCP"

@@ -8,14 +8,14 @@ import os
 import sys
 from typing import NoReturn
 
-from warren.guest import callbacks
+from warren.guest.system import callbacks
 
 
 def main(argv: list[str]) -> NoReturn:
     """Read the start-up facts, import what the image preloads, and be the agent."""
     callbacks.settle()
     from warren.guest import agent  # these import ctypes
-    from warren.guest.boot import Boot  # as above
+    from warren.guest.wire.boot import Boot  # as above
 
     with os.fdopen(int(argv[1]), "rb") as source:
         boot = Boot.from_json(json.load(source))

@@ -23,28 +23,29 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import warren
-from warren.guest import forking, kernel, nursery, processes
-from warren.guest.changes import Changes
-from warren.guest.documents import Undo
-from warren.guest.facts import Facts
-from warren.guest.kernel_table import Kernels
-from warren.guest.ledger import Ledger
-from warren.guest.loop import READ, Loop
+from warren.guest.executions.execution_table import Ledger
+from warren.guest.executions.pipes import Leftovers
+from warren.guest.files.changes import Changes
+from warren.guest.files.documents import Undo
+from warren.guest.interpreter import forkserver, kernel_main
+from warren.guest.kernels.forkserver_client import NurseryLink
+from warren.guest.kernels.table import Kernels
 from warren.guest.ops import OPERATIONS
-from warren.guest.parameters import Refused
-from warren.guest.pipes import Leftovers
-from warren.guest.spawning import NurseryLink
-from warren.guest.streams import Connection, Stream
-from warren.guest.wire import PROTOCOL_VERSION, Header, encode
+from warren.guest.system import forking, processes
+from warren.guest.system.facts import Facts
+from warren.guest.system.loop import READ, Loop
+from warren.guest.wire.frames import PROTOCOL_VERSION, Header, encode
+from warren.guest.wire.parameters import Refused
+from warren.guest.wire.streams import Connection, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.guest.boot import Boot
-    from warren.guest.execution import Execution
-    from warren.guest.run import Run
-    from warren.guest.terminal import Terminal
-    from warren.guest.tunnel import Listener
+    from warren.guest.executions.execution import Execution
+    from warren.guest.executions.run import Run
+    from warren.guest.net.tunnel import Listener
+    from warren.guest.terminals.terminal import Terminal
+    from warren.guest.wire.boot import Boot
 
 MAX_CONNECTIONS = 64
 MAX_REPORTS = 100
@@ -97,7 +98,7 @@ class Agent:
         self.kernels = Kernels(self)
         self.terminals: dict[str, Terminal] = {}
         self.listeners: dict[str, Listener] = {}
-        self.nursery = NurseryLink(self.loop, lambda: nursery.start(boot.workspace), running)
+        self.nursery = NurseryLink(self.loop, lambda: forkserver.start(boot.workspace), running)
         self._connections: list[Connection] = []
         self._reports = 0
         self._listener = socket.socket(fileno=boot.listener_fd)
@@ -189,7 +190,7 @@ def main_ahead(unnamed: Boot, wait_for_name: Callable[[], Boot]) -> NoReturn:
 
 
 def _get_ready(workspace: str) -> None:
-    kernel.prepare()
+    kernel_main.prepare()
     for number in _CAUGHT:
         _signal.signal(number, _do_nothing)
     # WHY: user code has the same uid, and must not read our memory or take our descriptors.
@@ -224,7 +225,7 @@ def _greeting(boot: Boot, executions: list[dict[str, Any]], kernels: list[dict[s
 
 def _start_nursery(boot: Boot) -> tuple[socket.socket, int] | None:
     try:
-        return nursery.start(boot.workspace, is_last=boot.single_use)
+        return forkserver.start(boot.workspace, is_last=boot.single_use)
     except OSError:
         return None  # There is no room for a process now; the first request tries again.
 

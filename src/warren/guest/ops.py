@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.guest import editor, files, kernel_table, scratch, terminal_table, tunnel
-from warren.guest.execution import Execution
-from warren.guest.parameters import Refused, get_env, get_flag, get_limits, get_name, get_number
-from warren.guest.pipes import Stdin
-from warren.guest.request import parse_run
-from warren.guest.shell import ProcessRun
+from warren.guest.executions.execution import Execution
+from warren.guest.executions.pipes import Stdin
+from warren.guest.executions.process import ProcessRun
+from warren.guest.executions.request import parse_run
+from warren.guest.files import editor, ops, scratch
+from warren.guest.kernels import table
+from warren.guest.net import tunnel
+from warren.guest.terminals import table as terminal_table
+from warren.guest.wire.parameters import Refused, get_env, get_flag, get_limits, get_name, get_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warren.guest.agent import Agent
-    from warren.guest.run import Run
-    from warren.guest.streams import Stream
+    from warren.guest.executions.run import Run
+    from warren.guest.wire.streams import Stream
 
     Operation = Callable[[Agent, Stream, dict[str, Any], bytes], None]
 
@@ -92,9 +95,9 @@ OPERATIONS: dict[str, Operation] = {
     "interrupt": _interrupt,
     "kill": _kill,
     "configure": _configure,
-    **kernel_table.OPERATIONS,
+    **table.OPERATIONS,
     **terminal_table.OPERATIONS,
-    **files.OPERATIONS,
+    **ops.OPERATIONS,
     **editor.OPERATIONS,
     **scratch.OPERATIONS,
     **tunnel.OPERATIONS,

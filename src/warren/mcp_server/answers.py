@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_types import CallToolResult, ImageContent, TextContent
 
-from warren.domain import Cause, State
-from warren.errors import Overloaded, QuotaExceeded, SandboxLost
+from warren.domain.errors import Overloaded, QuotaExceeded, SandboxLost
+from warren.domain.values import Cause, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mcp_types import ContentBlock
 
-    from warren.domain import ExecResult, FileChange
-    from warren.errors import Error
+    from warren.domain.errors import Error
+    from warren.domain.values import ExecResult, FileChange
 
 MAX_IMAGES = 8
 MAX_IMAGE_BYTES = 4 << 20

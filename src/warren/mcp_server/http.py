@@ -19,7 +19,7 @@ from mcp_types import JSONRPCResponse
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from sse_starlette.sse import AppStatus
 
-from warren.errors import Error, NotFound, Overloaded, QuotaExceeded, StoreError
+from warren.domain.errors import Error, NotFound, Overloaded, QuotaExceeded, StoreError
 from warren.mcp_server.server import Answers
 from warren.mcp_server.unread import UNREAD, Unread, in_pieces
 from warren.mcp_server.use import CALLER, session_key
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from warren.core.service import Service
-    from warren.records import Caller, Owner
+    from warren.domain.records import Caller, Owner
     from warren.settings import Settings
 
 MESSAGES = "/messages/"

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any, Literal
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, ConfigDict
 
-from warren.core.executions import NewExecution
-from warren.core.gpus import list_gpus
-from warren.core.packages import NewInstall
-from warren.domain import MIB, Cause, ExecKind
-from warren.egress import EgressMode
-from warren.errors import Error, Forbidden, NotFound
-from warren.lifecycle import Status
+from warren.core.executions.executions import NewExecution
+from warren.core.packages.install import NewInstall
+from warren.core.policy.gpus import list_gpus
+from warren.domain.egress import EgressMode
+from warren.domain.errors import Error, Forbidden, NotFound
+from warren.domain.lifecycle import Status
+from warren.domain.values import MIB, Cause, ExecKind
 from warren.mcp_server.answers import clip, decode, dump, explain, list_changes
 from warren.mcp_server.tool import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warren.domain import ExecResult
+    from warren.domain.records import Sandbox
+    from warren.domain.values import ExecResult
     from warren.mcp_server.use import Place, Use
-    from warren.records import Sandbox
 
 MAX_TIMEOUT_S = 600
 OUTPUT_CHARS = 10_000

@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, CallToolResult, ListResourcesResult, ListToolsResult, ReadResourceResult
 
 from warren import __version__
-from warren.errors import ConfigError, Error
+from warren.domain.errors import ConfigError, Error
 from warren.mcp_server import prompts
 from warren.mcp_server.answers import explain, refuse
 from warren.mcp_server.resources import list_templates

@@ -19,8 +19,8 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from warren.errors import Error, NotFound
-from warren.lifecycle import Status
+from warren.domain.errors import Error, NotFound
+from warren.domain.lifecycle import Status
 from warren.mcp_server.answers import explain, printable
 from warren.mcp_server.tools_files import guess_type
 

@@ -12,7 +12,7 @@ from mcp_types import INTERNAL_ERROR, CallToolResult, ListToolsResult
 from pydantic import ValidationError
 
 from warren import __version__
-from warren.errors import Error, suggest
+from warren.domain.errors import Error, suggest
 from warren.mcp_server import original, prompts, resources, tools_files, tools_run, tools_sandbox
 from warren.mcp_server.answers import Failed, explain, refuse
 from warren.mcp_server.unread import UNREAD, WHY

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from mcp_types import ImageContent
 from pydantic import BaseModel, Field
 
-from warren.errors import NotFound
+from warren.domain.errors import NotFound
 from warren.mcp_server.answers import IMAGES, MAX_IMAGE_BYTES, Failed, answer
 from warren.mcp_server.tool import Arguments, SessionId, Tool
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
-    from warren.core.link import Link
-    from warren.core.link_editor import Replaced
+    from warren.core.agent.client import Link
+    from warren.core.agent.editor import Replaced
     from warren.mcp_server.use import Place, Use
 
 _READ_BYTES = 8 << 20

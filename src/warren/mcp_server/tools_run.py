@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from pydantic import BaseModel, Field
 
-from warren.core.executions import NewExecution
-from warren.domain import ExecKind
-from warren.errors import InvalidRequest, NotFound
-from warren.guest.output import HeadTail
+from warren.core.executions.executions import NewExecution
+from warren.domain.errors import InvalidRequest, NotFound
+from warren.domain.values import ExecKind
+from warren.guest.wire.output import HeadTail
 from warren.mcp_server.answers import Failed, answer, clip, decode, list_changes, pictures, why
 from warren.mcp_server.tool import Arguments, SessionId, Tool
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
-    from warren.domain import Display, ExecResult
+    from warren.domain.values import Display, ExecResult
     from warren.mcp_server.use import Place, Use
 
 _WAIT_S = 60

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
-from warren.errors import NotFound
+from warren.domain.errors import NotFound
 from warren.mcp_server.answers import answer
 from warren.mcp_server.tool import Arguments, SessionId, Tool
 

@@ -9,14 +9,14 @@ import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from warren.domain import MIB
+from warren.domain.values import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from starlette.types import Message, Send
 
-    from warren.records import Owner
+    from warren.domain.records import Owner
 
 OWN = 48 * MIB
 """Of one owner; one answer alone always fits."""

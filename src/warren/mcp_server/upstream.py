@@ -25,7 +25,7 @@ from mcp_types import (
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from warren import __version__
-from warren.errors import Error
+from warren.domain.errors import Error
 from warren.mcp_server.use import EPHEMERAL_HEADER, SESSION_HEADER, session_key
 from warren.sdk._async.connection import AsyncConnection
 from warren.sdk.failures import NotUnderstood, ServiceUnreachable, build_error

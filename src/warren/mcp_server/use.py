@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.sandboxes import NewSandbox
-from warren.domain import Storage
-from warren.egress import Egress, EgressMode
-from warren.errors import Error, NotFound, SandboxLost
-from warren.gpus import GpuRequest
-from warren.lifecycle import Status
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.egress import Egress, EgressMode
+from warren.domain.errors import Error, NotFound, SandboxLost
+from warren.domain.gpus import GpuRequest
+from warren.domain.lifecycle import Status
+from warren.domain.values import Storage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from mcp.server.context import ServerRequestContext
 
-    from warren.core.executions import NewExecution, Running
-    from warren.core.packages import Installed, NewInstall
+    from warren.core.executions.executions import NewExecution, Running
+    from warren.core.packages.install import Installed, NewInstall
     from warren.core.service import Service
-    from warren.domain import Event, ExecResult
-    from warren.records import Caller, Sandbox
+    from warren.domain.records import Caller, Sandbox
+    from warren.domain.values import Event, ExecResult
     from warren.settings import Settings
 
     T = TypeVar("T")

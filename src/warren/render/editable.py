@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.render import pptx_deck
-from warren.render.capture import Capture
-from warren.render.cdp import BrowserGone
-from warren.render.pictures import writable
-from warren.render.scene import Box, Deck, Picture
-from warren.render.scene import Slide as Scene
-from warren.render.scene_build import build_slide
+from warren.render.browser.cdp import BrowserGone
+from warren.render.capture.capture import Capture
+from warren.render.pptx import deck
+from warren.render.pptx.pictures_deck import writable
+from warren.render.scene.build import build_slide
+from warren.render.scene.scene import Box, Deck, Picture
+from warren.render.scene.scene import Slide as Scene
 
 if TYPE_CHECKING:
-    from warren.render.cdp import Session
-    from warren.render.scene_raw import RawSlide
-    from warren.render.shots import Shot
-    from warren.render.slides import Shown, Slide
+    from warren.render.browser.cdp import Session
+    from warren.render.capture.shots import Shot
+    from warren.render.capture.slides import Shown, Slide
+    from warren.render.scene.raw import RawSlide
 
 _LONGEST_REASON = 300
 
@@ -78,7 +78,7 @@ class EditableDeck:
         return self._scenes[index]
 
     def _write(self, scenes: list[Scene]) -> bytes:
-        return pptx_deck.write_deck(Deck(slides=tuple(scenes), title=self._title, lang=self._lang or "en-US"))
+        return deck.write_deck(Deck(slides=tuple(scenes), title=self._title, lang=self._lang or "en-US"))
 
     def _note(self, index: int, error: Exception) -> None:
         said = str(error).strip().split("\n")[0]

@@ -32,11 +32,11 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warren.render.browser import Browser, BrowserMissing
-from warren.render.cdp import BrowserGone, CallRefused, ScriptFailed
-from warren.render.deck import Deck
+from warren.render.browser.browser import Browser, BrowserMissing
+from warren.render.browser.cdp import BrowserGone, CallRefused, ScriptFailed
+from warren.render.browser.deck import Deck
+from warren.render.browser.mirror import Mirror
 from warren.render.failure import RenderFailed
-from warren.render.mirror import Mirror
 from warren.render.rendering import Rendered, Rendering, Wanted
 
 if TYPE_CHECKING:

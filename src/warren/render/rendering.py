@@ -7,23 +7,23 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from warren.render.browser.page import Page
+from warren.render.browser.settle import settle
+from warren.render.capture.shots import take_shot
+from warren.render.capture.slides import Slides
 from warren.render.output import Output
-from warren.render.page import Page
-from warren.render.pictures import PictureDeck
-from warren.render.settle import settle
-from warren.render.shots import take_shot
-from warren.render.slides import Slides
+from warren.render.pptx.pictures_deck import PictureDeck
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.render.browser import Browser
-    from warren.render.deck import Deck
+    from warren.render.browser.browser import Browser
+    from warren.render.browser.deck import Deck
+    from warren.render.browser.mirror import Mirror
+    from warren.render.capture.shots import Shot
+    from warren.render.capture.slides import Slide
     from warren.render.editable import EditableDeck
-    from warren.render.mirror import Mirror
-    from warren.render.scene_raw import RawSlide
-    from warren.render.shots import Shot
-    from warren.render.slides import Slide
+    from warren.render.scene.raw import RawSlide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from warren.errors import ConfigError
+from warren.domain.errors import ConfigError
 from warren.sdk.environment import URL
 
 API = "/api/v1"

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from warren.errors import InvalidRequest
+from warren.domain.errors import InvalidRequest
 from warren.sdk.failures import build_stream_error, explain_unread
 from warren.sdk.results import Display, Result, build_result
 from warren.sdk.values import build

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from warren.errors import (
+from warren.domain.errors import (
     Conflict,
     Error,
     Forbidden,

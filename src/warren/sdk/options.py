@@ -6,7 +6,7 @@ import base64
 from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from warren.errors import suggest
+from warren.domain.errors import suggest
 from warren.sdk.content import Content
 
 if TYPE_CHECKING:

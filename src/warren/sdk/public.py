@@ -1,6 +1,6 @@
 """Everything that `import warren` offers, once it is used: the one list of public names."""
 
-from warren.errors import (
+from warren.domain.errors import (
     BuildFailed,
     ConfigError,
     Conflict,

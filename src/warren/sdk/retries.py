@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from warren.errors import Overloaded, QuotaExceeded
+from warren.domain.errors import Overloaded, QuotaExceeded
 
 if TYPE_CHECKING:
-    from warren.errors import Error
+    from warren.domain.errors import Error
     from warren.sdk.request import Request
 
 _FIRST_S = 0.2

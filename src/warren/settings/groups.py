@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from warren.domain import GIB, KIB, MIB, Limits
-from warren.engines import cdi
+from warren.domain.values import GIB, KIB, MIB, Limits
+from warren.engines.gpus import cdi
 from warren.settings.kinds import Group, Hosts, Names, Networks, Origins, Seconds, Size
 
 _DEFAULTS = Limits()

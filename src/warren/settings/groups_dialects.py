@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from warren.domain import MIB
+from warren.domain.values import MIB
 from warren.settings.kinds import Group, Names, Size
 
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from warren.domain import GIB
+from warren.domain.values import GIB
 from warren.settings.kinds import Group, Size
 
 

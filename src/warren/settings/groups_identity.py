@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from warren.domain import KIB
+from warren.domain.values import KIB
 from warren.settings.kinds import Group, Names, Size
 
 

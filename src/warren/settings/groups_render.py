@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from warren.domain import GIB, MIB, Limits
+from warren.domain.values import GIB, MIB, Limits
 from warren.settings.kinds import Group, Size
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
-from warren.domain import GIB, KIB, MIB
-from warren.errors import InvalidRequest
-from warren.gpus import NOTHING, GpuRequest
+from warren.domain.errors import InvalidRequest
+from warren.domain.gpus import NOTHING, GpuRequest
+from warren.domain.values import GIB, KIB, MIB
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from warren.domain import KIB
-from warren.errors import ConfigError, suggest
+from warren.domain.errors import ConfigError, suggest
+from warren.domain.values import KIB
 from warren.settings.entries import PREFIX, Entry
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Protocol
 
-from warren.errors import InvalidRequest, QuotaExceeded
+from warren.domain.errors import InvalidRequest, QuotaExceeded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.egress import Brokered, Grant
-    from warren.lifecycle import Status
-    from warren.records import (
+    from warren.domain.egress import Brokered, Grant
+    from warren.domain.lifecycle import Status
+    from warren.domain.records import (
         ApiKey,
         AuditEntry,
         AuditQuery,

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
-from warren.records import Taken
+from warren.domain.records import Taken
 
 MOST_BUCKETS = 10_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from warren.domain import Cause, Display, ExecResult, FileChange, State
-from warren.egress import Egress, EgressMode, EgressRule
+from warren.domain.egress import Egress, EgressMode, EgressRule
+from warren.domain.values import Cause, Display, ExecResult, FileChange, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.domain import MIB
-from warren.errors import Error, InvalidRequest, NotFound
+from warren.domain.errors import Error, InvalidRequest, NotFound
+from warren.domain.values import MIB
 from warren.testing.subject import DEADLINE_S, printed, refused, request, run, text_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.core.link import Link, Terminal
+    from warren.core.agent.client import Link, Terminal
     from warren.testing.subject import Subject
 
 _BIG = 64 * MIB

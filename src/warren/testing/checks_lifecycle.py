@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.domain import MIB, ExecKind, Handle, Image, Limits, Storage, new_id
-from warren.errors import Conflict, Error, InvalidRequest, SandboxLost
-from warren.guest.wire import PROTOCOL_VERSION, Decoder
+from warren.domain.errors import Conflict, Error, InvalidRequest, SandboxLost
+from warren.domain.values import MIB, ExecKind, Handle, Image, Limits, Storage, new_id
+from warren.guest.wire.frames import PROTOCOL_VERSION, Decoder
 from warren.testing.subject import DEADLINE_S, printed, refused, request, run, text_file
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.domain import MIB, Cause, ExecKind, State
+from warren.domain.values import MIB, Cause, ExecKind, State
 from warren.testing.subject import DEADLINE_S, printed, request, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.core.link import Link
-    from warren.domain import Event
+    from warren.core.agent.client import Link
+    from warren.domain.values import Event
     from warren.testing.subject import Subject
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.domain import ExecKind
-from warren.errors import InvalidRequest, NotFound, TooLarge
+from warren.domain.errors import InvalidRequest, NotFound, TooLarge
+from warren.domain.values import ExecKind
 from warren.testing.subject import DEADLINE_S, run
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
-    from warren.domain import ExecResult
+    from warren.core.agent.client import Link
+    from warren.domain.values import ExecResult
     from warren.testing.subject import Subject
 
 _OUT = "/tmp/warren-check-out"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.domain import MIB, Cause, Limits, State
-from warren.errors import Conflict, Unsupported
+from warren.domain.errors import Conflict, Unsupported
+from warren.domain.values import MIB, Cause, Limits, State
 from warren.testing.subject import printed, refused, request, run
 
 if TYPE_CHECKING:
-    from warren.core.link import Link
-    from warren.domain import ExecRequest, ExecResult
+    from warren.core.agent.client import Link
+    from warren.domain.values import ExecRequest, ExecResult
     from warren.testing.subject import Subject
 
 _SPIN = "print('ready', flush=True)\nwhile True: pass"

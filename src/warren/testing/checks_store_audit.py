@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.records import FIRST_HASH, AuditEntry, AuditQuery
+from warren.domain.records import FIRST_HASH, AuditEntry, AuditQuery
 from warren.testing.store_subject import make_entry
 
 if TYPE_CHECKING:
-    from warren.records import AuditRow
+    from warren.domain.records import AuditRow
     from warren.testing.store_subject import StoreSubject
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from warren.records import Callbacks
+from warren.domain.records import Callbacks
 from warren.testing.store_subject import make_sandbox
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from warren.egress import Brokered, Egress, EgressMode, EgressRule, Grant
-from warren.lifecycle import Status
+from warren.domain.egress import Brokered, Egress, EgressMode, EgressRule, Grant
+from warren.domain.lifecycle import Status
 from warren.testing.store_subject import make_sandbox
 
 if TYPE_CHECKING:

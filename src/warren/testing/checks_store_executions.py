@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.domain import Cause, ExecKind, ExecResult, State
-from warren.records import Owner
+from warren.domain.records import Owner
+from warren.domain.values import Cause, ExecKind, ExecResult, State
 from warren.testing.store_subject import make_execution, make_result, make_sandbox
 
 if TYPE_CHECKING:
-    from warren.records import Execution, Sandbox
+    from warren.domain.records import Execution, Sandbox
     from warren.testing.store_subject import StoreSubject
 
 

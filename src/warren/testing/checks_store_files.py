@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from warren.errors import Conflict, QuotaExceeded
+from warren.domain.errors import Conflict, QuotaExceeded
 from warren.testing.checks_store_sandboxes import RACERS, outcomes
 from warren.testing.store_subject import OTHER, OWNER, make_file
 from warren.testing.subject import refused

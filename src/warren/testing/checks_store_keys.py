@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.errors import Conflict
-from warren.records import Owner, Scope
+from warren.domain.errors import Conflict
+from warren.domain.records import Owner, Scope
 from warren.testing.checks_store_sandboxes import RACERS, outcomes
 from warren.testing.store_subject import OTHER, OWNER, make_key
 from warren.testing.subject import refused

@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from warren.domain import GIB, Limits
-from warren.lifecycle import Status
-from warren.records import Holding
+from warren.domain.lifecycle import Status
+from warren.domain.records import Holding
+from warren.domain.values import GIB, Limits
 from warren.stores.base import HoldingExceeded
 from warren.testing.checks_store_sandboxes import RACERS, outcomes
 from warren.testing.store_subject import OTHER, OWNER, make_sandbox

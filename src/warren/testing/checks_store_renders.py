@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from warren.domain import new_id
-from warren.errors import Conflict
-from warren.records import Owner, Render, RenderStatus
+from warren.domain.errors import Conflict
+from warren.domain.records import Owner, Render, RenderStatus
+from warren.domain.values import new_id
 from warren.testing.store_subject import OTHER, OWNER
 from warren.testing.subject import refused
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.domain import MIB, Limits, Storage
-from warren.errors import Conflict, QuotaExceeded, StoreError
-from warren.lifecycle import Status
-from warren.records import SandboxQuery
+from warren.domain.errors import Conflict, QuotaExceeded, StoreError
+from warren.domain.lifecycle import Status
+from warren.domain.records import SandboxQuery
+from warren.domain.values import MIB, Limits, Storage
 from warren.testing.store_subject import OTHER, OWNER, make_execution, make_sandbox
 from warren.testing.subject import refused
 

@@ -6,8 +6,8 @@ import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING
 
-from warren.errors import Conflict, QuotaExceeded
-from warren.records import Owner, SkillQuery
+from warren.domain.errors import Conflict, QuotaExceeded
+from warren.domain.records import Owner, SkillQuery
 from warren.testing.checks_store_sandboxes import RACERS, outcomes
 from warren.testing.store_subject import OTHER, OWNER, make_skill
 from warren.testing.subject import refused

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warren.domain import Cause, Display, ExecKind, ExecResult, FileChange, State, new_id
-from warren.lifecycle import Status
-from warren.records import ApiKey, AuditEntry, Execution, Owner, Sandbox, Scope, Skill, StoredFile
+from warren.domain.lifecycle import Status
+from warren.domain.records import ApiKey, AuditEntry, Execution, Owner, Sandbox, Scope, Skill, StoredFile
+from warren.domain.values import Cause, Display, ExecKind, ExecResult, FileChange, State, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.link import Link
-from warren.domain import MIB, ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, new_id
+from warren.core.agent.client import Link
+from warren.domain.values import MIB, ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, new_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from warren.domain.errors import Error
     from warren.engines.base import Engine
-    from warren.errors import Error
 
 DEADLINE_S = 30.0
 """For anything that should take milliseconds; it is only ever reached by a failure."""

@@ -12,7 +12,7 @@ from e2e.serving import RunningService, create
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 
 @pytest.fixture(scope="package")

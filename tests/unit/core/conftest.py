@@ -9,14 +9,14 @@ import pytest
 
 from unit.core.estate import Estate
 from unit.core.workshop import work
-from warren.core.policy import Policy
+from warren.core.policy.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from unit.core.workshop import Tell, Workshop
-    from warren.domain import Image
+    from warren.domain.values import Image
 
     Serve = Callable[..., None]
 

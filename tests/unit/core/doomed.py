@@ -9,8 +9,8 @@ import anyio
 
 from unit.core.estate import ANN
 from unit.core.workshop import SHELL, Workshop
-from warren.core.executions import NewExecution
-from warren.core.policy import Policy
+from warren.core.executions.executions import NewExecution
+from warren.core.policy.policy import Policy
 
 
 async def main(data_dir: str, images_dir: str, stories: list[dict[str, str]]) -> None:

@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.admission import Admission
-from warren.core.audit import Audit
-from warren.core.image_cache import ImageCache
-from warren.core.images import Catalog
-from warren.core.links import Links
-from warren.core.pool import Pool
-from warren.core.reaper import Reaper
-from warren.core.recovery import recover
-from warren.core.sandboxes import NewSandbox, Sandboxes
-from warren.domain import ExecKind, ExecRequest, ExecResult, Storage, new_id
-from warren.engines.bare import BareEngine
-from warren.records import AuditQuery, Caller, Principal, SandboxQuery, Scope
+from warren.core.audit.log import Audit
+from warren.core.concurrency.admission import Admission
+from warren.core.images.cache import ImageCache
+from warren.core.images.catalog import Catalog
+from warren.core.sandboxes.connections import Links
+from warren.core.sandboxes.pool import Pool
+from warren.core.sandboxes.reaper import Reaper
+from warren.core.sandboxes.recovery import recover
+from warren.core.sandboxes.sandboxes import NewSandbox, Sandboxes
+from warren.domain.records import AuditQuery, Caller, Principal, SandboxQuery, Scope
+from warren.domain.values import ExecKind, ExecRequest, ExecResult, Storage, new_id
+from warren.engines.bare.engine import BareEngine
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from warren.core.places import Place
-    from warren.core.policy import Policy
+    from warren.core.policy.policy import Policy
+    from warren.core.sandboxes.live import Place
+    from warren.domain.records import Sandbox
     from warren.engines.base import Engine
-    from warren.records import Sandbox
 
 ANN = Caller(principal=Principal(subject="ann"), request_id="req_1")
 BOB = Caller(principal=Principal(subject="bob"), request_id="req_2")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from unit.core.estate import Estate
-from warren.core.policy import Policy
+from warren.core.policy.policy import Policy
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from warren.core.egress_inner import InnerRequest
-from warren.core.package_bodies import Body
-from warren.core.package_setup import PackageDoor, PackageSetup
-from warren.core.package_sources import PackageSources, Source
-from warren.records import Owner
+from warren.core.egress.internal_hosts import InnerRequest
+from warren.core.packages.bodies import Body
+from warren.core.packages.setup import PackageDoor, PackageSetup
+from warren.core.packages.sources import PackageSources, Source
+from warren.domain.records import Owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

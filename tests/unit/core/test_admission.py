@@ -11,12 +11,12 @@ from anyio import wait_all_tasks_blocked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.core.admission import Admission, RateExceeded
-from warren.core.observer import Observer
-from warren.core.policy import Ceiling, Policy
-from warren.core.waiting import SHARE
-from warren.errors import Overloaded, QuotaExceeded
-from warren.records import Principal
+from warren.core.concurrency.admission import Admission, RateExceeded
+from warren.core.concurrency.fair_queue import SHARE
+from warren.core.policy.policy import Ceiling, Policy
+from warren.core.telemetry.counters import Observer
+from warren.domain.errors import Overloaded, QuotaExceeded
+from warren.domain.records import Principal
 from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.core import audit as audit_module
-from warren.core.audit import Audit
-from warren.core.audit_details import MOST_BYTES, bound_details
-from warren.core.policy import Policy
-from warren.core.refusals import ALL, EACH, WINDOW_S, Refusals
-from warren.errors import Forbidden, StoreError
-from warren.records import AuditQuery, Caller, Principal, Scope
+from warren.core.audit import log as audit_module
+from warren.core.audit.details import MOST_BYTES, bound_details
+from warren.core.audit.log import Audit
+from warren.core.audit.login_failures import ALL, EACH, WINDOW_S, Refusals
+from warren.core.policy.policy import Policy
+from warren.domain.errors import Forbidden, StoreError
+from warren.domain.records import AuditQuery, Caller, Principal, Scope
 from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from warren.records import AuditEntry
+    from warren.domain.records import AuditEntry
 
 ANN = Caller(principal=Principal(subject="ann", key_id="key_1"), request_id="req_1", address="10.0.0.1")
 BOB = Caller(principal=Principal(subject="bob"), request_id="req_2")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from unit.stores.sqlite_file import open_store
-from warren.core.audit import Audit
-from warren.core.audit_retention import Retention
-from warren.core.policy import Policy
-from warren.records import AuditQuery
+from warren.core.audit.log import Audit
+from warren.core.audit.retention import Retention
+from warren.core.policy.policy import Policy
+from warren.domain.records import AuditQuery
 from warren.testing.store_subject import make_entry
 
 if TYPE_CHECKING:

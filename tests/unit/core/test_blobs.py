@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from warren.core.blobs import Blobs
-from warren.errors import NotFound, StoreError, TooLarge
+from warren.blobs.filesystem import Blobs
+from warren.domain.errors import NotFound, StoreError, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -134,7 +134,7 @@ def test_more_leftovers_than_a_process_may_open_are_swept_all_the_same(tmp_path:
     for number in range(400):
         (tmp_path / f"{number:032x}").write_bytes(b"left")
     program = (
-        "import resource, sys, anyio; from warren.core.blobs import Blobs\n"
+        "import resource, sys, anyio; from warren.blobs.filesystem import Blobs\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
         "async def nothing(): return set()\n"
         "print(anyio.run(Blobs(sys.argv[1]).sweep, nothing))\n"
@@ -163,7 +163,7 @@ def test_a_sweep_leaves_what_gets_its_row_while_it_looks(tmp_path: Path) -> None
 
 def test_what_a_killed_process_was_writing_is_swept(tmp_path: Path) -> None:
     program = (
-        "import sys, anyio; from warren.core.blobs import Blobs\n"
+        "import sys, anyio; from warren.blobs.filesystem import Blobs\n"
         "async def main():\n"
         "    async with Blobs(sys.argv[1]).write(b'half'):\n"
         "        print('written', flush=True)\n"

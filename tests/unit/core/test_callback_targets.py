@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from api.callback_server import TOKEN, calling_back
-from warren.core.callback_targets import Reached, Targets, Unreached
-from warren.errors import InvalidRequest
+from warren.core.callbacks.targets import Reached, Targets, Unreached
+from warren.domain.errors import InvalidRequest
 
 LOCAL = "http://127.0.0.1:9/"
 

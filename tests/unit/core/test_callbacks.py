@@ -8,16 +8,16 @@ import anyio
 
 from unit.core.estate import ANN, Estate, wait_until
 from unit.core.meddling import MeddledStore, tell
-from warren.core.callback_stub import FOLDER, MODULE
-from warren.core.callback_targets import Targets
-from warren.core.callbacks import NewCallbacks, ToolCallbacks
-from warren.core.observer import Observer
+from warren.core.callbacks.callbacks import NewCallbacks, ToolCallbacks
+from warren.core.callbacks.stub import FOLDER, MODULE
+from warren.core.callbacks.targets import Targets
+from warren.core.telemetry.counters import Observer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warren.domain import Image
-    from warren.records import Callbacks
+    from warren.domain.records import Callbacks
+    from warren.domain.values import Image
 
 URL = "http://127.0.0.1:9/tools"
 

@@ -13,28 +13,29 @@ import pytest
 
 from unit.core.estate import ADMIN, ANN, BOB, READER, Estate, wait_until
 from unit.core.meddling import MeddledStore, tell
-from warren.core.egress import EgressControl, NewGrant, NewSecret
-from warren.core.egress_journal import EgressJournal
-from warren.core.egress_passage import Asked, EgressLimits, Traffic
-from warren.core.egress_policies import EgressPolicies
-from warren.core.egress_record import EgressRecord
-from warren.core.egress_session import Refused, Session, Surroundings
-from warren.core.egress_socks_session import run_socks
-from warren.core.egress_upstream import parse_upstream
-from warren.core.link import TunnelStream
-from warren.core.observer import Observer
-from warren.core.policy import Ceiling, Policy
-from warren.core.sandbox_changes import SandboxChanges
-from warren.egress import Egress, EgressMode, EgressRule
-from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound
-from warren.records import AuditQuery
+from warren.core.agent.client import TunnelStream
+from warren.core.egress.control import EgressControl, NewGrant, NewSecret
+from warren.core.egress.journal import EgressJournal
+from warren.core.egress.policy_table import EgressPolicies
+from warren.core.egress.record import EgressRecord
+from warren.core.egress.session import Refused, Session, Surroundings
+from warren.core.egress.socks_session import run_socks
+from warren.core.egress.traffic import Asked, Traffic
+from warren.core.egress.upstream import parse_upstream
+from warren.core.policy.egress_limits import EgressLimits
+from warren.core.policy.policy import Ceiling, Policy
+from warren.core.sandboxes.changes import SandboxChanges
+from warren.core.telemetry.counters import Observer
+from warren.domain.egress import Egress, EgressMode, EgressRule
+from warren.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from warren.domain.records import AuditQuery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
     from pathlib import Path
 
     from unit.core.conftest import Serve
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 RULE = EgressRule(host="api.example.org", ports=(443,))
 SECRET = NewSecret(name="API_TOKEN", value="s3cret value", hosts=("API.example.org",))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.core.egress_journal import EgressJournal
-from warren.errors import StoreError
+from warren.core.egress.journal import EgressJournal
+from warren.domain.errors import StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.core import egress_socks as socks
-from warren.core.egress_broker import Broker
-from warren.core.egress_echo import Cleaner
-from warren.core.egress_message import BadRequest, read_authority, read_target, request_headers
-from warren.core.egress_passage import EgressLimits, Hour
-from warren.core.egress_tls import NotTls, asks_again, hello_size, may_be_tls, parse_hello
-from warren.egress import Brokered
+from warren.core.egress import socks
+from warren.core.egress.message import BadRequest, read_authority, read_target, request_headers
+from warren.core.egress.secret_broker import Broker
+from warren.core.egress.secret_echo import Cleaner
+from warren.core.egress.tls_hello import NotTls, asks_again, hello_size, may_be_tls, parse_hello
+from warren.core.egress.traffic import Hour
+from warren.core.policy.egress_limits import EgressLimits
+from warren.domain.egress import Brokered
 
 
 def say_hello(name: str | None, *, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from warren.app import build_policy
-from warren.core.egress_rules import check_egress, check_within, decide, lower_to
-from warren.core.outside import is_ours, parse_address
-from warren.egress import PACKAGES_HOST, Egress, EgressMode, EgressRule
-from warren.errors import ConfigError, Forbidden, InvalidRequest
+from warren.bootstrap.app import build_policy
+from warren.core.policy.egress_rules import check_egress, check_within, decide, lower_to
+from warren.core.policy.public_addresses import is_ours, parse_address
+from warren.domain.egress import PACKAGES_HOST, Egress, EgressMode, EgressRule
+from warren.domain.errors import ConfigError, Forbidden, InvalidRequest
 from warren.settings import Settings
 
 NONE = Egress()

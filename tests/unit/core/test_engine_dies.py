@@ -14,16 +14,16 @@ import pytest
 from e2e.story import Story, left_of
 from unit.core.estate import ANN, Estate
 from unit.local.forked import needs_root
-from warren.core.policy import Policy
-from warren.core.sandboxes import NewSandbox
-from warren.errors import Error
-from warren.lifecycle import Status
+from warren.core.policy.policy import Policy
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.errors import Error
+from warren.domain.lifecycle import Status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 pytestmark = [pytest.mark.root, needs_root]
 

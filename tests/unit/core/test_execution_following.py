@@ -10,10 +10,10 @@ import pytest
 
 from unit.core.estate import ANN
 from unit.core.workshop import Workshop, command, first_output, wait_for_file
-from warren.core.execution_followers import OWN
-from warren.core.executions import NewExecution
-from warren.domain import Cause, Display, Event
-from warren.errors import Conflict, QuotaExceeded
+from warren.core.executions.executions import NewExecution
+from warren.core.executions.followers import OWN
+from warren.domain.errors import Conflict, QuotaExceeded
+from warren.domain.values import Cause, Display, Event
 
 if TYPE_CHECKING:
     from unit.core.workshop import Tell

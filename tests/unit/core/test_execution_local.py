@@ -10,17 +10,17 @@ import pytest
 from unit.core.estate import ANN, EPHEMERAL, wait_until
 from unit.core.workshop import Workshop, command, first_output
 from unit.local.forked import needs_root
-from warren.core.executions import NewExecution
-from warren.core.oneshot import OneShot
-from warren.core.policy import Policy
-from warren.domain import MIB, Cause, ExecKind, Limits, State
+from warren.core.executions.executions import NewExecution
+from warren.core.executions.oneshot import OneShot
+from warren.core.policy.policy import Policy
+from warren.domain.values import MIB, Cause, ExecKind, Limits, State
 from warren.engines.local.engine import LocalEngine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 pytestmark = [pytest.mark.root, needs_root]
 

@@ -15,12 +15,12 @@ import pytest
 
 from unit.core.estate import ANN
 from unit.core.workshop import SHELL, Workshop
-from warren.core.executions import NewExecution
-from warren.core.link import Link
-from warren.core.policy import Policy
-from warren.domain import Cause, ExecKind, ExecRequest, Handle, new_id
-from warren.engines.bare import BareEngine
-from warren.records import AuditEntry
+from warren.core.agent.client import Link
+from warren.core.executions.executions import NewExecution
+from warren.core.policy.policy import Policy
+from warren.domain.records import AuditEntry
+from warren.domain.values import Cause, ExecKind, ExecRequest, Handle, new_id
+from warren.engines.bare.engine import BareEngine
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:

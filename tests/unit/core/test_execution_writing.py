@@ -9,18 +9,18 @@ import pytest
 
 from unit.core.estate import ANN, wait_until
 from unit.core.workshop import SHELL, Workshop, command
-from warren.core.execution_request import build_fingerprint
-from warren.core.execution_writer import ExecutionWriter
-from warren.core.policy import Policy
-from warren.errors import StoreError
-from warren.records import AuditQuery
+from warren.core.executions.request import build_fingerprint
+from warren.core.executions.writer import ExecutionWriter
+from warren.core.policy.policy import Policy
+from warren.domain.errors import StoreError
+from warren.domain.records import AuditQuery
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from warren.records import Execution, Page
+    from warren.domain.records import Execution, Page
 
 
 class FullStore(SqliteStore):

@@ -10,13 +10,13 @@ import pytest
 
 from unit.core.estate import ADMIN, ANN, BOB, EPHEMERAL, READER, wait_until
 from unit.core.workshop import SHELL, Workshop, command, first_output, wait_for_file
-from warren.core.executions import NewExecution
-from warren.domain import KIB, Cause, ExecKind, State
-from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, TooLarge
+from warren.core.executions.executions import NewExecution
+from warren.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, TooLarge
+from warren.domain.values import KIB, Cause, ExecKind, State
 
 if TYPE_CHECKING:
     from unit.core.workshop import Tell
-    from warren.records import Execution
+    from warren.domain.records import Execution
 
 
 def test_an_execution_returns_its_result_and_leaves_a_record_and_an_audit_entry(tell: Tell) -> None:

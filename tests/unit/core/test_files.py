@@ -13,17 +13,17 @@ import anyio
 import pytest
 
 from unit.core.estate import ANN, BOB, READER, Estate
-from warren.core.files import Files
-from warren.core.observer import Observer
-from warren.core.policy import Policy
-from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound, PreconditionFailed, TooLarge
-from warren.records import AuditQuery
+from warren.core.files.files import Files
+from warren.core.policy.policy import Policy
+from warren.core.telemetry.counters import Observer
+from warren.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound, PreconditionFailed, TooLarge
+from warren.domain.records import AuditQuery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from warren.domain import Entry, Image
-    from warren.records import AuditEntry
+    from warren.domain.records import AuditEntry
+    from warren.domain.values import Entry, Image
 
 
 class Shelf:

@@ -12,19 +12,19 @@ import pytest
 
 from unit.core.estate import ANN, Estate
 from unit.local.forked import needs_root
-from warren.core.link import Link
-from warren.core.policy import Policy
-from warren.domain import SandboxSpec, Storage, new_id
-from warren.engines.bare import BareEngine
+from warren.core.agent.client import Link
+from warren.core.policy.policy import Policy
+from warren.domain.errors import StartFailed
+from warren.domain.lifecycle import Status
+from warren.domain.values import SandboxSpec, Storage, new_id
+from warren.engines.bare.engine import BareEngine
 from warren.engines.local.engine import LocalEngine
-from warren.errors import StartFailed
-from warren.lifecycle import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
     from warren.engines.base import Engine
 
 

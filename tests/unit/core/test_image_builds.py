@@ -11,15 +11,15 @@ import pytest
 
 from unit.core.estate import ADMIN, Estate
 from warren.core.image_builds import ImageBuilds
-from warren.core.image_cache import ImageCache
-from warren.core.images import Catalog
-from warren.core.pool import Pool
-from warren.errors import Conflict
+from warren.core.images.cache import ImageCache
+from warren.core.images.catalog import Catalog
+from warren.core.sandboxes.pool import Pool
+from warren.domain.errors import Conflict
 
 if TYPE_CHECKING:
     from unit.core.conftest import Serve
-    from warren.core.images import ImageStatus
-    from warren.domain import Image
+    from warren.core.images.catalog import ImageStatus
+    from warren.domain.values import Image
 
 _DEADLINE_S = 60.0
 

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from warren.core.image_cache import ImageCache
-from warren.core.images import Catalog
-from warren.errors import NotFound
+from warren.core.images.cache import ImageCache
+from warren.core.images.catalog import Catalog
+from warren.domain.errors import NotFound
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 
 def test_an_image_is_read_once_though_many_ask(images_dir: str, python_image: Image) -> None:

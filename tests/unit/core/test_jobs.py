@@ -10,19 +10,19 @@ import pytest
 
 from unit.core.estate import ANN, BOB, wait_until
 from unit.core.workshop import Workshop, work
-from warren.core.blobs import Blobs
-from warren.core.executions import NewExecution
-from warren.core.jobs import Job, Jobs
-from warren.core.policy import Policy
-from warren.core.stored_files import StoredFiles
-from warren.domain import ExecKind
-from warren.errors import NotFound
+from warren.blobs.filesystem import Blobs
+from warren.core.executions.executions import NewExecution
+from warren.core.executions.jobs import Job, Jobs
+from warren.core.files.stored import StoredFiles
+from warren.core.policy.policy import Policy
+from warren.domain.errors import NotFound
+from warren.domain.values import ExecKind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from warren.records import StoredFile
+    from warren.domain.records import StoredFile
 
     Story = Callable[["Bench"], Awaitable[None]]
 

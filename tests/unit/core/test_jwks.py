@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import dsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from unit.core.minting import ec_key, ed_key, key_set, public_jwk, public_pem, rsa_key
-from warren.core.jwks import MAX_BYTES, build_pem_keys, build_secret_key, parse_jwks
+from warren.core.identity.jwks import MAX_BYTES, build_pem_keys, build_secret_key, parse_jwks
 
 
 @pytest.mark.parametrize(

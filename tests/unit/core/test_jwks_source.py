@@ -11,10 +11,10 @@ import pytest
 
 from unit.core.issuer import Issuer, issuing
 from unit.core.minting import AUDIENCE, ISSUER, ec_key, key_set, mint, public_jwk, rsa_key
-from warren.core.jwks_source import KeySource, check_url, load_file, load_url
-from warren.core.token_rules import TokenRefused, TokenRules
-from warren.core.tokens import Tokens
-from warren.errors import Overloaded
+from warren.core.identity.jwks_source import KeySource, check_url, load_file, load_url
+from warren.core.identity.token_rules import TokenRefused, TokenRules
+from warren.core.identity.tokens import Tokens
+from warren.domain.errors import Overloaded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.core.estate import ANN, BOB, READER
-from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from warren.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from unit.core.workshop import Tell, Workshop

@@ -11,18 +11,18 @@ import anyio
 import pytest
 
 from unit.core.meddling import MeddledStore
-from warren.core.audit import Audit
-from warren.core.keys import Keys
-from warren.core.policy import Policy
-from warren.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
-from warren.records import AuditQuery, Caller, Principal, Scope
+from warren.core.audit.log import Audit
+from warren.core.identity.keys import Keys
+from warren.core.policy.policy import Policy
+from warren.domain.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
+from warren.domain.records import AuditQuery, Caller, Principal, Scope
 from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from warren.records import ApiKey
+    from warren.domain.records import ApiKey
 
 ADMIN = Caller(principal=Principal(subject="root", scope=Scope.ADMIN), request_id="req_1", address="10.0.0.1")
 

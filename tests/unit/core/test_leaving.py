@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from unit.core.estate import ANN, BOB, EPHEMERAL, wait_until
-from warren.core.executions import NewExecution
-from warren.core.oneshot import OneShot
-from warren.core.policy import Ceiling
-from warren.domain import ExecKind
-from warren.errors import QuotaExceeded
-from warren.records import Caller, Holding, Principal
+from warren.core.executions.executions import NewExecution
+from warren.core.executions.oneshot import OneShot
+from warren.core.policy.policy import Ceiling
+from warren.domain.errors import QuotaExceeded
+from warren.domain.records import Caller, Holding, Principal
+from warren.domain.values import ExecKind
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from unit.core.workshop import Tell, Workshop
-    from warren.records import Sandbox
+    from warren.domain.records import Sandbox
 
 ONE = Holding(sandboxes=1)
 SHOT = OneShot(request=NewExecution(kind=ExecKind.SCRIPT, code="print(2)"))

@@ -6,14 +6,14 @@ import anyio
 import pytest
 
 from unit.core.estate import Estate, wait_until
-from warren.core.links import Links
-from warren.domain import Handle, new_id
-from warren.errors import EngineUnavailable, SandboxLost
+from warren.core.sandboxes.connections import Links
+from warren.domain.errors import EngineUnavailable, SandboxLost
+from warren.domain.values import Handle, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
 
 
 def test_one_link_is_shared_and_reopened_when_it_was_lost(serve: Callable[..., None]) -> None:

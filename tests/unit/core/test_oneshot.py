@@ -9,11 +9,11 @@ import pytest
 
 from unit.core.estate import ANN, wait_until
 from unit.core.workshop import SHELL, Workshop
-from warren.core.executions import NewExecution
-from warren.core.oneshot import OneShot, OutputFile
-from warren.domain import Cause, ExecKind
-from warren.errors import InvalidRequest, QuotaExceeded, TooLarge
-from warren.records import Holding
+from warren.core.executions.executions import NewExecution
+from warren.core.executions.oneshot import OneShot, OutputFile
+from warren.domain.errors import InvalidRequest, QuotaExceeded, TooLarge
+from warren.domain.records import Holding
+from warren.domain.values import Cause, ExecKind
 
 if TYPE_CHECKING:
     from unit.core.workshop import Tell

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.package_downloads import Downloads, Wanted
-from warren.core.package_fetch import Fetched
-from warren.core.package_sources import Digest
-from warren.core.package_store import PackageStore
-from warren.records import Owner
+from warren.core.packages.downloads import Downloads, Wanted
+from warren.core.packages.fetch import Fetched
+from warren.core.packages.sources import Digest
+from warren.core.packages.store import PackageStore
+from warren.domain.records import Owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

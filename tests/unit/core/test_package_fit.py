@@ -13,9 +13,9 @@ from packaging import tags
 
 from api.package_server import shelving
 from unit.core.mirrored import JSON, mirroring
-from warren.core.package_env import build_package_env
-from warren.core.package_fit import Target
-from warren.guest import installing
+from warren.core.packages.wheel_filter import Target
+from warren.core.sandboxes.package_environment import build_package_env
+from warren.guest.packages import install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,10 +68,10 @@ def test_a_page_for_one_python_has_what_fits_and_all_of_a_version_of_which_nothi
 
 
 def test_the_installer_asks_for_such_pages_and_only_of_the_services_own_index() -> None:
-    [option, url] = installing.narrow_index(build_package_env()["UV_DEFAULT_INDEX"])
+    [option, url] = install.narrow_index(build_package_env()["UV_DEFAULT_INDEX"])
     assert option == "--default-index"
     assert Target.parse(url.split("/")[-3]) == Target(sys.version_info.minor, platform.machine())
-    assert installing.narrow_index("https://packages.example.com/pypi/simple/") == []
+    assert install.narrow_index("https://packages.example.com/pypi/simple/") == []
 
 
 def show(folder: Path, python: str) -> list[str]:

@@ -15,11 +15,11 @@ import pytest
 
 from api.package_server import build_wheel, shelving
 from unit.core.mirrored import HOST, JSON, Mirror, mirroring
-from warren.core.package_downloads import MAX_DOWNLOADS
-from warren.core.package_setup import PackageDoor, PackageSetup
-from warren.core.package_sources import Source
-from warren.package_sources import build_sources
-from warren.records import Owner
+from warren.bootstrap.package_sources import build_sources
+from warren.core.packages.downloads import MAX_DOWNLOADS
+from warren.core.packages.setup import PackageDoor, PackageSetup
+from warren.core.packages.sources import Source
+from warren.domain.records import Owner
 from warren.settings import Settings
 
 if TYPE_CHECKING:

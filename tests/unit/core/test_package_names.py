@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from warren.core.package_names import MAX_NAMES, check_names
-from warren.errors import InvalidRequest
+from warren.core.packages.names import MAX_NAMES, check_names
+from warren.domain.errors import InvalidRequest
 
 
 @pytest.mark.parametrize(

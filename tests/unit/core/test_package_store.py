@@ -6,8 +6,8 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from warren.core.package_sources import Digest
-from warren.core.package_store import PackageStore
+from warren.core.packages.sources import Digest
+from warren.core.packages.store import PackageStore
 
 if TYPE_CHECKING:
     from pathlib import Path

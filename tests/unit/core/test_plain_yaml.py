@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from warren.core.plain_yaml import parse_yaml
+from warren.core.skills.plain_yaml import parse_yaml
 
 LONG = 200_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from warren.core.policy import Ceiling, Policy
-from warren.domain import MIB, Limits
+from warren.core.policy.policy import Ceiling, Policy
+from warren.domain.values import MIB, Limits
 
 
 @pytest.mark.parametrize(

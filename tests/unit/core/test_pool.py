@@ -8,20 +8,20 @@ import pytest
 
 from unit.core.estate import ANN, BOB, EPHEMERAL, Estate, wait_until
 from unit.local.forked import needs_root
-from warren.core.policy import Policy
-from warren.core.pool import Pool
-from warren.core.sandboxes import NewSandbox
-from warren.domain import GIB, MIB, Cause, Limits, Storage
+from warren.core.policy.policy import Policy
+from warren.core.sandboxes.pool import Pool
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.errors import QuotaExceeded
+from warren.domain.lifecycle import Status
+from warren.domain.records import Holding
+from warren.domain.values import GIB, MIB, Cause, Limits, Storage
 from warren.engines.local.engine import LocalEngine
-from warren.errors import QuotaExceeded
-from warren.lifecycle import Status
-from warren.records import Holding
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 FULL = {"python/persistent": 1, "python/ephemeral": 1}
 

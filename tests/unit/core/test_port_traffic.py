@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren.core.port_traffic import WINDOW_S, PortTraffic
-from warren.records import Caller, Principal
+from warren.core.ports.traffic import WINDOW_S, PortTraffic
+from warren.domain.records import Caller, Principal
 
 ANN = Caller(principal=Principal(subject="ann"), request_id="req_1")
 SANDBOX = "sbx_0123456789abcdef01234567"

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from unit.core.estate import ANN, Estate
-from warren.core.audit import Audit
-from warren.core.observer import Observer
-from warren.core.ports import Ports
+from warren.core.audit.log import Audit
+from warren.core.ports.ports import Ports
+from warren.core.telemetry.counters import Observer
 
 if TYPE_CHECKING:
     from unit.core.conftest import Serve

@@ -7,9 +7,9 @@ import anyio
 import pytest
 
 from unit.core.estate import ANN, EPHEMERAL, Estate, wait_until
-from warren.core.sandbox_changes import SandboxChanges
-from warren.errors import StartFailed
-from warren.lifecycle import Status
+from warren.core.sandboxes.changes import SandboxChanges
+from warren.domain.errors import StartFailed
+from warren.domain.lifecycle import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,16 +8,16 @@ import anyio
 import pytest
 
 from unit.core.estate import ANN, EPHEMERAL, Estate
-from warren.core.policy import Policy
-from warren.domain import Handle, SandboxSpec, new_id
-from warren.lifecycle import Status
-from warren.records import Sandbox
+from warren.core.policy.policy import Policy
+from warren.domain.lifecycle import Status
+from warren.domain.records import Sandbox
+from warren.domain.values import Handle, SandboxSpec, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 
 @pytest.fixture

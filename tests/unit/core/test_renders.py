@@ -9,22 +9,22 @@ import anyio
 import pytest
 
 from unit.core.estate import ANN, Estate
-from warren.core.blobs import Blobs
-from warren.core.policy import Policy
-from warren.core.render_job import NewRender
-from warren.core.render_places import RenderPlaces
-from warren.core.render_policy import RenderPolicy
-from warren.core.renders import Renders
-from warren.core.stored_files import StoredFiles
-from warren.errors import Conflict, NotFound, StoreError
-from warren.records import AuditQuery, RenderStatus
+from warren.blobs.filesystem import Blobs
+from warren.core.files.stored import StoredFiles
+from warren.core.policy.policy import Policy
+from warren.core.policy.slides import RenderPolicy
+from warren.core.slides.browser_pool import RenderPlaces
+from warren.core.slides.job import NewRender
+from warren.core.slides.renders import Renders
+from warren.domain.errors import Conflict, NotFound, StoreError
+from warren.domain.records import AuditQuery, RenderStatus
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from warren.records import Render, StoredFile
+    from warren.domain.records import Render, StoredFile
 
 _PROGRAM = """
 import json, sys

@@ -11,22 +11,22 @@ import pytest
 from anyio import lowlevel
 
 from unit.core.estate import ADMIN, ANN, BOB, EPHEMERAL, READER, Estate, wait_until
-from warren.core.policy import Policy
-from warren.core.sandbox_changes import SandboxChanges
-from warren.core.sandboxes import NewSandbox
-from warren.domain import MIB, Limits
-from warren.engines.bare import BareEngine
-from warren.engines.bare_place import link_library
-from warren.errors import Conflict, Forbidden, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, StartFailed
-from warren.guest.wire import ProtocolError
-from warren.lifecycle import Status
-from warren.records import Holding, SandboxQuery
+from warren.core.policy.policy import Policy
+from warren.core.sandboxes.changes import SandboxChanges
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, StartFailed
+from warren.domain.lifecycle import Status
+from warren.domain.records import Holding, SandboxQuery
+from warren.domain.values import MIB, Limits
+from warren.engines.bare.engine import BareEngine
+from warren.engines.bare.sandbox import link_library
+from warren.guest.wire.frames import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from warren.domain import Handle, Image, Usage
+    from warren.domain.values import Handle, Image, Usage
 
 
 def test_a_new_sandbox_runs_and_is_written_down(serve: Callable[..., None]) -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.core.signing import Claims, Kind, peek_kind, sign, verify
-from warren.core.signing_keys import SigningKeys
-from warren.errors import StoreError
+from warren.core.shared_links.signing import Claims, Kind, peek_kind, sign, verify
+from warren.core.shared_links.signing_keys import SigningKeys
+from warren.domain.errors import StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.core.skill_package import (
+from warren.core.skills.package import (
     MAX_FILES,
     MAX_PACKAGE,
     MAX_TEXT,
@@ -23,7 +23,7 @@ from warren.core.skill_package import (
     read_text,
     with_front,
 )
-from warren.errors import InvalidRequest, TooLarge
+from warren.domain.errors import InvalidRequest, TooLarge
 
 HEAD = "---\nname: data-analyzer\ndescription: Analyzes tables.\n---\n"
 TEXT = f"{HEAD}# How\n"

@@ -12,20 +12,20 @@ import pytest
 
 from unit.core.estate import ADMIN, ANN, BOB, READER
 from unit.core.meddling import Meddled, MeddledStore
-from warren.core.audit import Audit
-from warren.core.blobs import Blobs
-from warren.core.policy import Policy
-from warren.core.skill_package import pack_text
-from warren.core.skills import SkillChanges, Skills
-from warren.errors import Conflict, Error, Forbidden, NotFound, QuotaExceeded
+from warren.blobs.filesystem import Blobs
+from warren.core.audit.log import Audit
+from warren.core.policy.policy import Policy
+from warren.core.skills.package import pack_text
+from warren.core.skills.registry import SkillChanges, Skills
+from warren.domain.errors import Conflict, Error, Forbidden, NotFound, QuotaExceeded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from warren.core.blobs import Reading
-    from warren.core.skill_package import Package
-    from warren.records import Skill
+    from warren.blobs.filesystem import Reading
+    from warren.core.skills.package import Package
+    from warren.domain.records import Skill
 
 
 def package(name: str = "one", text: str = "") -> Package:

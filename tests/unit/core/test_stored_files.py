@@ -12,19 +12,19 @@ import anyio
 import pytest
 
 from unit.core.estate import ADMIN, ANN, BOB, READER
-from warren.core.audit import Audit
-from warren.core.blobs import Blobs
-from warren.core.policy import Policy
-from warren.core.stored_files import StoredFiles
-from warren.errors import Forbidden, NotFound, QuotaExceeded, StoreError, TooLarge
-from warren.records import STORED_FILE_BYTES, AuditQuery, StoredFile
+from warren.blobs.filesystem import Blobs
+from warren.core.audit.log import Audit
+from warren.core.files.stored import StoredFiles
+from warren.core.policy.policy import Policy
+from warren.domain.errors import Forbidden, NotFound, QuotaExceeded, StoreError, TooLarge
+from warren.domain.records import STORED_FILE_BYTES, AuditQuery, StoredFile
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from warren.records import Caller
+    from warren.domain.records import Caller
 
 
 class Shelf:

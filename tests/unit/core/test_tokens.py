@@ -26,10 +26,10 @@ from unit.core.minting import (
     public_pem,
     rsa_key,
 )
-from warren.core.jwks import TokenKey, build_pem_keys, build_secret_key, parse_jwks
-from warren.core.token_rules import TokenRefused, TokenRules
-from warren.core.tokens import Tokens
-from warren.records import Owner, Principal, Scope
+from warren.core.identity.jwks import TokenKey, build_pem_keys, build_secret_key, parse_jwks
+from warren.core.identity.token_rules import TokenRefused, TokenRules
+from warren.core.identity.tokens import Tokens
+from warren.domain.records import Owner, Principal, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,10 +7,10 @@ import contextlib
 import anyio
 import pytest
 
-from warren.core.observer import Observer
-from warren.core.transfers import Transfers
-from warren.errors import Overloaded, QuotaExceeded
-from warren.records import Owner
+from warren.core.concurrency.owner_limit import Transfers
+from warren.core.telemetry.counters import Observer
+from warren.domain.errors import Overloaded, QuotaExceeded
+from warren.domain.records import Owner
 
 ANN, BOB = Owner("t", "ann"), Owner("t", "bob")
 

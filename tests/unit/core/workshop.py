@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from unit.core.estate import ANN, Estate
-from warren.core.admission import Admission
-from warren.core.executions import Executions, NewExecution
-from warren.core.kernels import Kernels
-from warren.core.oneshot import OneShots
-from warren.core.policy import Policy
-from warren.core.recovery import recover
-from warren.domain import Event, ExecKind, ExecResult
-from warren.errors import NotFound
-from warren.records import AuditQuery
+from warren.core.concurrency.admission import Admission
+from warren.core.executions.executions import Executions, NewExecution
+from warren.core.executions.kernels import Kernels
+from warren.core.executions.oneshot import OneShots
+from warren.core.policy.policy import Policy
+from warren.core.sandboxes.recovery import recover
+from warren.domain.errors import NotFound
+from warren.domain.records import AuditQuery
+from warren.domain.values import Event, ExecKind, ExecResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from warren.domain.records import AuditEntry, Caller, Execution
     from warren.engines.base import Engine
-    from warren.records import AuditEntry, Caller, Execution
     from warren.stores.base import Store
     from warren.stores.sqlite.store import SqliteStore
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from warren.core.audit import Audit
-from warren.core.keys import Keys
-from warren.core.policy import Policy
-from warren.errors import Forbidden, Unauthenticated
-from warren.gateway.auth import LOCAL, Auth, check_scope, read_secret
-from warren.gateway.local_socket import LocalAuth
-from warren.records import AuditQuery, Principal, Scope
+from warren.core.audit.log import Audit
+from warren.core.identity.keys import Keys
+from warren.core.policy.policy import Policy
+from warren.domain.errors import Forbidden, Unauthenticated
+from warren.domain.records import AuditQuery, Principal, Scope
+from warren.gateway.api.auth import LOCAL, Auth, check_scope, read_secret
+from warren.gateway.server.local_socket import LocalAuth
 from warren.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:

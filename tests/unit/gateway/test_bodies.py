@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from warren.gateway.bodies import parse_body, parse_query
+from warren.gateway.api.bodies import parse_body, parse_query
+from warren.gateway.api.problems import InvalidFields
 from warren.gateway.dialects.native.schemas_files import WriteFile
 from warren.gateway.dialects.native.schemas_sandboxes import CreateSandbox, ListSandboxes
-from warren.gateway.problems import InvalidFields
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import json
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from warren.gateway.api.problems import retry_after
 from warren.gateway.dialects.details import Refused, parse_body, reply
-from warren.gateway.problems import retry_after
 
 LARGE = "x" * (4 << 20)
 

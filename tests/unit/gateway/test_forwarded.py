@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from warren.gateway.forwarded import MAX_HOPS, trust_proxies
+from warren.gateway.middleware.forwarded import MAX_HOPS, trust_proxies
 
 TRUSTED = ("127.0.0.1", "10.0.0.0/8", "fd00::/8")
 

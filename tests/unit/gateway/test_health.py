@@ -11,15 +11,15 @@ import pytest
 
 from unit.gateway.whole import Whole, tell
 from warren import __version__
-from warren.gateway.auth import Auth
-from warren.gateway.health import Health
-from warren.gateway.metrics import Metrics
-from warren.gateway.middleware import RequestMiddleware
+from warren.gateway.api.auth import Auth
+from warren.gateway.middleware.request import RequestMiddleware
+from warren.gateway.ops.health import Health
+from warren.gateway.ops.metrics import Metrics
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 
 @pytest.fixture(autouse=True)

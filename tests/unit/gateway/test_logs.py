@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.gateway.logs import configure_logs
+from warren.gateway.ops.logs import configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

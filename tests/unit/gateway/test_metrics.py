@@ -10,10 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from unit.gateway.whole import Whole, tell
-from warren.core.observer import SECONDS, Histogram, Observer
+from warren.core.telemetry.counters import SECONDS, Histogram, Observer
 
 if TYPE_CHECKING:
-    from warren.domain import Image
+    from warren.domain.values import Image
 
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs", "reference", "metrics.md")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.errors import InvalidRequest
+from warren.domain.errors import InvalidRequest
 from warren.gateway.dialects.multipart import Form
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.core.jobs import JobResult
-from warren.domain import Cause, Entry, Event, State
+from warren.core.executions.jobs import JobResult
+from warren.domain.values import Cause, Entry, Event, State
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.onyx import translate
 from warren.testing.store_subject import make_execution, make_result, make_sandbox
 
 if TYPE_CHECKING:
-    from warren.domain import ExecResult
+    from warren.domain.values import ExecResult
 
 
 def build(**fields: Any) -> ExecResult:

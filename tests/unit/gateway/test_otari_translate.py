@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from warren.domain import Cause, ExecKind, ExecResult, FileChange, Keep, State
-from warren.errors import Conflict, InvalidRequest, NotFound, OutsideWorkspace
+from warren.domain.errors import Conflict, InvalidRequest, NotFound, OutsideWorkspace
+from warren.domain.values import Cause, ExecKind, ExecResult, FileChange, Keep, State
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.otari import translate
 

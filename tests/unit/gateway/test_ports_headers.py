@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.gateway.ports_headers import (
+from warren.gateway.ports.headers import (
     COOKIE_PREFIX,
     POLICY,
     Mount,

@@ -10,12 +10,12 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from warren.core.ports import PortConnection
-from warren.gateway.ports_headers import Mount
-from warren.gateway.ports_websocket import _Server
+from warren.core.ports.ports import PortConnection
+from warren.gateway.ports.headers import Mount
+from warren.gateway.ports.websocket import _Server
 
 if TYPE_CHECKING:
-    from warren.gateway.websockets import WebSocket
+    from warren.gateway.api.websockets import WebSocket
 
 MESSAGE = b"x" * 100_000
 

@@ -14,12 +14,12 @@ import pytest
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from warren import errors
-from warren.core.admission import Rate, RateExceeded
-from warren.errors import Error, NotFound, Overloaded, QuotaExceeded, StoreError, Unauthenticated
-from warren.gateway.bodies import parse_body
-from warren.gateway.problem_middleware import ProblemMiddleware
-from warren.gateway.problems import HTTP_CODES, InvalidFields, build_problem, respond
+from warren.core.concurrency.admission import Rate, RateExceeded
+from warren.domain import errors
+from warren.domain.errors import Error, NotFound, Overloaded, QuotaExceeded, StoreError, Unauthenticated
+from warren.gateway.api.bodies import parse_body
+from warren.gateway.api.problems import HTTP_CODES, InvalidFields, build_problem, respond
+from warren.gateway.middleware.problems import ProblemMiddleware
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -12,7 +12,7 @@ import anyio
 import pytest
 import uvicorn
 
-from warren.gateway.protocol import Guard, build_protocol
+from warren.gateway.server.protocol import Guard, build_protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.domain import Entry
-from warren.errors import OutOfRange, PreconditionFailed
+from warren.domain.errors import OutOfRange, PreconditionFailed
+from warren.domain.values import Entry
 from warren.gateway.dialects.native.ranges import Conditions, Span, etag, last_modified, parse_range
 
 FILE = Entry("a.txt", "file", 1000, 0o644, 784_111_777_123_456_789)

@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
-from warren.errors import Overloaded, QuotaExceeded
-from warren.gateway.room import Room
-from warren.records import Owner
+from warren.domain.errors import Overloaded, QuotaExceeded
+from warren.domain.records import Owner
+from warren.gateway.api.body_memory import Room
 
 ANN, BOB = Owner("tests", "ann"), Owner("tests", "bob")
 

@@ -14,10 +14,10 @@ import uvicorn
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from warren.gateway.bodies import ClientLeft
-from warren.gateway.protocol import Guard, build_protocol
-from warren.gateway.websocket_protocol import GuardedWebSocket, build_websocket_protocol
-from warren.gateway.websockets import WebSocket
+from warren.gateway.api.bodies import ClientLeft
+from warren.gateway.api.websockets import WebSocket
+from warren.gateway.server.protocol import Guard, build_protocol
+from warren.gateway.server.websocket_protocol import GuardedWebSocket, build_websocket_protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

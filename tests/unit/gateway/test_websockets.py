@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.errors import Forbidden, Overloaded, QuotaExceeded
-from warren.gateway.websockets import Connections, check_origin, take_key
-from warren.records import Owner
+from warren.domain.errors import Forbidden, Overloaded, QuotaExceeded
+from warren.domain.records import Owner
+from warren.gateway.api.websockets import Connections, check_origin, take_key
 
 if TYPE_CHECKING:
     from starlette.types import Scope

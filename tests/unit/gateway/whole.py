@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import httpx
 
-from warren.app import build_service
+from warren.bootstrap.app import build_service
 from warren.gateway.app import build_app
 from warren.settings import Settings
 

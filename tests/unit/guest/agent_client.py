@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warren.guest.boot import Boot
-from warren.guest.execution import USUAL
-from warren.guest.wire import Decoder, Header, encode
+from warren.guest.executions.execution import USUAL
+from warren.guest.wire.boot import Boot
+from warren.guest.wire.frames import Decoder, Header, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

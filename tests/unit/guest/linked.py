@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from warren.core.link import Link
+from warren.core.agent.client import Link
 from warren.engines.unix_channel import connect
 
 if TYPE_CHECKING:

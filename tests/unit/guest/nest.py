@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from warren.guest.wire import Decoder, Header, encode
+from warren.guest.wire.frames import Decoder, Header, encode
 
 DEADLINE_S = 60.0
 PR_SET_CHILD_SUBREAPER = 36
@@ -28,8 +28,8 @@ for name in options["without"]:
 sys.path[:0] = options["path"]
 for name in options["preload"]:
     __import__(name)
-from warren.guest import nursery
-link, pid = nursery.start(options["workspace"])
+from warren.guest.interpreter import forkserver
+link, pid = forkserver.start(options["workspace"])
 with socket.socket(fileno=int(sys.argv[1])) as answer:
     socket.send_fds(answer, [str(pid).encode()], [link.fileno()])
 os._exit(0)

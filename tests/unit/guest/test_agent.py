@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.guest.agent_client import running_agent
-from warren.guest.wire import encode
+from warren.guest.wire.frames import encode
 
 if TYPE_CHECKING:
     from unit.guest.agent_client import Client, RunningAgent

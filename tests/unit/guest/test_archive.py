@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.errors import Conflict, InvalidRequest, NotFound
+from warren.domain.errors import Conflict, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from unit.guest.linked import Place
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
 
 FORMATS = ["tar", "tar.gz", "zip"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.guest import changes as module
-from warren.guest.changes import Changes
+from warren.guest.files import changes as module
+from warren.guest.files.changes import Changes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import sys
 
 _PROGRAM = """
 import _thread, json, sys, time
-from warren.guest import checkpoint
+from warren.guest.interpreter import checkpoint
 
 end, pauses, enough = _thread.allocate_lock(), [], int(sys.argv[1])
 end.acquire()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.guest.control import Control
-from warren.guest.wire import Decoder, Header
+from warren.guest.wire.control import Control
+from warren.guest.wire.frames import Decoder, Header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.guest.display import MAX_BYTES, TOTAL_BYTES, Screen, build_bundle
+from warren.guest.interpreter.display import MAX_BYTES, TOTAL_BYTES, Screen, build_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

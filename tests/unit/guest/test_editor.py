@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.core.link_editor import Replaced, Viewed
-from warren.errors import Conflict, InvalidRequest, NotFound, TooLarge
-from warren.guest.documents import MAX_EDITED, UNDO_BYTES, UNDO_STEPS, Undo
+from warren.core.agent.editor import Replaced, Viewed
+from warren.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from warren.guest.files.documents import MAX_EDITED, UNDO_BYTES, UNDO_STEPS, Undo
 
 if TYPE_CHECKING:
     from unit.guest.linked import Place
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
 
 
 def test_a_file_is_shown_as_it_is_and_its_lines_are_counted(here: Place) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.guest.wire import CHUNK, WINDOW
+from warren.guest.wire.frames import CHUNK, WINDOW
 
 if TYPE_CHECKING:
     from unit.guest.agent_client import Client, RunningAgent

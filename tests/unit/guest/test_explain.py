@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from warren.guest.explain import Ending, explain
-from warren.guest.facts import Disk
+from warren.guest.executions.cause import Ending, explain
+from warren.guest.system.facts import Disk
 
 MIB = 1 << 20
 LIMITS = {"memory_bytes": 512.0 * MIB, "pids": 64.0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from warren.guest.facts import Counts, Facts
+from warren.guest.system.facts import Counts, Facts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from warren.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from warren.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from unit.guest.linked import Place
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
 
 
 def test_a_file_comes_back_as_it_was_written(here: Place) -> None:

@@ -10,16 +10,16 @@ import pytest
 
 PRELUDE = """
 import ctypes, os, signal, socket, sys, threading
-from warren.guest import forking
+from warren.guest.system import forking
 """
 
 
 CALLBACKS = """
 import os
-from warren.guest import callbacks
+from warren.guest.system import callbacks
 callbacks.settle()
 import ctypes
-from warren.guest import forking
+from warren.guest.system import forking
 forking.close_all_but([0, 1, 2])
 others = [os.open("/dev/null", os.O_RDONLY) for _ in range(100)]
 Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)

@@ -61,16 +61,16 @@ print(ended)
 """
 _BORN = """
 import os, signal, sys
-from warren.guest import birth
+from warren.guest.interpreter import child_setup
 
 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-birth.prepare()
+child_setup.prepare()
 if "early" in sys.argv:
     os.kill(os.getpid(), signal.SIGINT)
-birth.forget_signals()
+child_setup.forget_signals()
 if "late" in sys.argv:
     os.kill(os.getpid(), signal.SIGINT)
-birth.become(dict(os.environ), "/", (0, 1, 2))
+child_setup.become(dict(os.environ), "/", (0, 1, 2))
 os._exit(0)
 """
 

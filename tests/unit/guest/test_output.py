@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warren.guest.output import HeadTail
+from warren.guest.wire.output import HeadTail
 
 
 def test_output_within_the_limit_is_kept_whole() -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.guest import own_environment, packages
+from warren.guest import own_environment
+from warren.guest.packages import search_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,11 +140,11 @@ def test_an_environment_that_a_program_made_is_preferred_where_it_uses_it(
 
 def test_a_kernel_is_told_once_of_what_stands_before_what_it_has_imported(tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    watch = packages.Watch({"WARREN_PACKAGES": str(folder)})
+    watch = search_path.Watch({"WARREN_PACKAGES": str(folder)})
     silent = watch.find_news()
     (folder / "pytest").mkdir(parents=True)
     told, again = watch.find_news(), watch.find_news()
 
     assert (silent, again) == (None, None)
     assert told == ("This kernel has imported another pytest than the one that was installed: restart it to use that.")
-    assert packages.Watch({}).find_news() is None
+    assert search_path.Watch({}).find_news() is None

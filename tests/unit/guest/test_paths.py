@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.guest.parameters import Refused
-from warren.guest.paths import PLACE, Workspace, check_regular, refusal, rename
+from warren.guest.files.paths import PLACE, Workspace, check_regular, refusal, rename
+from warren.guest.wire.parameters import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

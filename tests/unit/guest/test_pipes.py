@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.guest.agent_client import until
-from warren.guest.pipes import MAX_LEFTOVERS
+from warren.guest.executions.pipes import MAX_LEFTOVERS
 
 if TYPE_CHECKING:
     from unit.guest.agent_client import Client, RunningAgent

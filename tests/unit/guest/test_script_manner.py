@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.guest.claims import read_error
+from warren.guest.wire.claims import read_error
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.errors import InvalidRequest, NotFound
+from warren.domain.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from unit.guest.linked import Place
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.guest import search as module
-from warren.guest.parameters import Refused
-from warren.guest.paths import PLACE, Workspace
-from warren.guest.tree import Walk
+from warren.guest.files import search as module
+from warren.guest.files.paths import PLACE, Workspace
+from warren.guest.files.tree import Walk
+from warren.guest.wire.parameters import Refused
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unit.guest.agent_client import Client, RunningAgent, has_ended, ignored_signals, until
-from warren.guest.wire import WINDOW
+from warren.guest.wire.frames import WINDOW
 
 
 def _open(client: Client, name: str, *argv: str, **params: Any) -> int:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from warren.errors import Conflict, InvalidRequest, NotFound
+from warren.domain.errors import Conflict, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from unit.guest.linked import Place
-    from warren.core.link import ByteStream, Link, TunnelStream
+    from warren.core.agent.client import ByteStream, Link, TunnelStream
 
 
 @pytest.fixture

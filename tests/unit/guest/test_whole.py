@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.guest.execution import MAX_EVENT_BYTES, USUAL
-from warren.guest.wire import CHUNK, EVENT_COST
+from warren.guest.executions.execution import MAX_EVENT_BYTES, USUAL
+from warren.guest.wire.frames import CHUNK, EVENT_COST
 
 if TYPE_CHECKING:
     from unit.guest.agent_client import Client, Reply

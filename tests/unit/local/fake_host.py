@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.engines.local.host import Host, describe
+from warren.engines.local.linux.host import Host, describe
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.engines.local import mounts, namespaces, syscalls
-from warren.guest import forking
+from warren.engines.local.linux import mounts, namespaces, syscalls
+from warren.guest.system import forking
 
 if TYPE_CHECKING:
     from collections.abc import Callable

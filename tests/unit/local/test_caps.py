@@ -6,7 +6,7 @@ import errno
 import os
 
 from unit.local.forked import NOBODY, enter_namespaces, errno_of, needs_root, run_in_child
-from warren.engines.local import caps, namespaces, syscalls
+from warren.engines.local.linux import capabilities, namespaces, syscalls
 
 
 def _sets() -> dict[str, int]:
@@ -17,10 +17,10 @@ def _sets() -> dict[str, int]:
 def test_all_five_sets_are_empty_afterwards_and_a_second_time_changes_nothing() -> None:
     def attempt() -> list[object]:
         enter_namespaces(namespaces.CLONE_NEWUSER)
-        before = caps.effective()
-        caps.drop_all()
-        caps.drop_all()
-        return [before > 0, caps.effective(), _sets()]
+        before = capabilities.effective()
+        capabilities.drop_all()
+        capabilities.drop_all()
+        return [before > 0, capabilities.effective(), _sets()]
 
     assert run_in_child(attempt) == [True, 0, dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), 0)]
 
@@ -28,7 +28,7 @@ def test_all_five_sets_are_empty_afterwards_and_a_second_time_changes_nothing() 
 def test_they_do_not_come_back_by_running_a_program_as_uid_0() -> None:
     def attempt() -> str:
         enter_namespaces(namespaces.CLONE_NEWUSER, inside_id=0)
-        caps.drop_all()
+        capabilities.drop_all()
         with os.popen("grep CapEff /proc/self/status") as stream:
             return stream.read().split()[1]
 
@@ -38,7 +38,7 @@ def test_they_do_not_come_back_by_running_a_program_as_uid_0() -> None:
 def test_what_needs_one_is_refused_afterwards() -> None:
     def attempt() -> int:
         enter_namespaces(namespaces.CLONE_NEWUSER | namespaces.CLONE_NEWUTS)
-        caps.drop_all()
+        capabilities.drop_all()
         return errno_of(syscalls.sethostname, "other")
 
     assert run_in_child(attempt) == errno.EPERM
@@ -46,4 +46,4 @@ def test_what_needs_one_is_refused_afterwards() -> None:
 
 @needs_root
 def test_who_may_not_empty_the_bounding_set_is_told_so() -> None:
-    assert run_in_child(lambda: errno_of(caps.drop_all), uid=NOBODY) == errno.EPERM
+    assert run_in_child(lambda: errno_of(capabilities.drop_all), uid=NOBODY) == errno.EPERM

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.local.forked import errno_of, needs_root, run_in_child
-from warren.engines.local import control_files, device_filter, devices
-from warren.engines.local.device_filter import STANDARD, Rule
-from warren.engines.local.devices import DeviceControl, Needs
-from warren.errors import EngineUnavailable, Unsupported
+from warren.domain.errors import EngineUnavailable, Unsupported
+from warren.engines.local.linux import control_files, device_filter, devices
+from warren.engines.local.linux.device_filter import STANDARD, Rule
+from warren.engines.local.linux.devices import DeviceControl, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ from unit.local.fake_host import (
     V2,
     found,
 )
-from warren.engines.local import fixes
+from warren.engines.local.probe import remedies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,11 +54,11 @@ def test_a_remedy_speaks_of_containers_only_in_one(tmp_path: Path, name: str, ui
     host = found(tmp_path, HOSTS[name], uid=uid)
     root = str(tmp_path)
     sentences = [
-        *(fixes.for_group(each, host=host, root=root) for each in ("memory", "cpu", "pids")),
-        *(fixes.for_namespace("user", error, host=host, root=root) for error in (0, errno.EPERM, errno.EACCES)),
-        fixes.for_proc(host=host, root=root),
-        fixes.for_capabilities(host=host, root=root),
-        *(fixes.for_disk(detail, host=host, root=root) for detail in ("mkfs.ext4 is not installed", "open loop")),
+        *(remedies.for_group(each, host=host, root=root) for each in ("memory", "cpu", "pids")),
+        *(remedies.for_namespace("user", error, host=host, root=root) for error in (0, errno.EPERM, errno.EACCES)),
+        remedies.for_proc(host=host, root=root),
+        remedies.for_capabilities(host=host, root=root),
+        *(remedies.for_disk(detail, host=host, root=root) for detail in ("mkfs.ext4 is not installed", "open loop")),
     ]
 
     for sentence in sentences:
@@ -89,26 +89,26 @@ def test_namespaces_in_a_container_take_the_rights_with_which_they_were_seen(
 ) -> None:
     host = found(tmp_path, HOSTS[name], uid=uid)
 
-    assert _command(fixes.for_namespace("user", errno.EPERM, host=host, root=str(tmp_path))) == command
-    assert _command(fixes.for_proc(host=host, root=str(tmp_path))) == command
+    assert _command(remedies.for_namespace("user", errno.EPERM, host=host, root=str(tmp_path))) == command
+    assert _command(remedies.for_proc(host=host, root=str(tmp_path))) == command
 
 
 def test_a_container_that_apparmor_confines_needs_that_lifted(tmp_path: Path) -> None:
     host = found(tmp_path, {**DOCKER, "proc/self/attr/current": "docker-default (enforce)\n"})
 
-    assert "--security-opt apparmor=unconfined" in fixes.for_proc(host=host, root=str(tmp_path))
+    assert "--security-opt apparmor=unconfined" in remedies.for_proc(host=host, root=str(tmp_path))
 
 
 def test_a_container_that_selinux_confines_needs_that_lifted(tmp_path: Path) -> None:
     host = found(tmp_path, {**PODMAN, "proc/self/attr/current": "system_u:system_r:container_t:s0:c1,c2"})
 
-    assert "--security-opt label=disable" in fixes.for_proc(host=host, root=str(tmp_path))
+    assert "--security-opt label=disable" in remedies.for_proc(host=host, root=str(tmp_path))
 
 
 def test_a_pod_has_a_security_context(tmp_path: Path) -> None:
     host = found(tmp_path, POD)
 
-    assert _command(fixes.for_proc(host=host)) == (
+    assert _command(remedies.for_proc(host=host)) == (
         "securityContext: {capabilities: {add: [SYS_ADMIN]}, seccompProfile: {type: Unconfined}, procMount: Unmasked}"
     )
 
@@ -122,16 +122,16 @@ def test_a_pod_has_a_security_context(tmp_path: Path) -> None:
 )
 def test_a_setting_that_forbids_namespaces_is_named(tmp_path: Path, setting: str, value: str, wanted: str) -> None:
     host = found(tmp_path, {**SYSTEMD, f"proc/sys/{setting}": value}, uid=USER)
-    sentence = fixes.for_namespace("mount", errno.EPERM, host=host, root=str(tmp_path))
+    sentence = remedies.for_namespace("mount", errno.EPERM, host=host, root=str(tmp_path))
 
-    assert _command(sentence) == fixes.FIX
+    assert _command(sentence) == remedies.FIX
     assert wanted in sentence
 
 
 def test_apparmor_is_told_by_a_profile_and_never_by_the_setting(tmp_path: Path) -> None:
-    sentence = fixes.for_namespace("user", 0, host=found(tmp_path, UBUNTU, uid=USER), root=str(tmp_path))
+    sentence = remedies.for_namespace("user", 0, host=found(tmp_path, UBUNTU, uid=USER), root=str(tmp_path))
 
-    assert _command(sentence) == fixes.FIX
+    assert _command(sentence) == remedies.FIX
     assert "profile" in sentence
     assert "apparmor_restrict" not in sentence
 
@@ -140,7 +140,7 @@ def test_where_a_profile_cannot_be_entered_by_name_its_path_is_given(tmp_path: P
     unconfined = "proc/sys/kernel/apparmor_restrict_unprivileged_unconfined"
     host = found(tmp_path, {**UBUNTU, "etc/apparmor.d/warren": "", unconfined: "1"}, uid=USER)
 
-    assert _command(fixes.for_namespace("user", 0, host=host, root=str(tmp_path))) == (
+    assert _command(remedies.for_namespace("user", 0, host=host, root=str(tmp_path))) == (
         "python3 -m venv --copies /opt/warren/.venv"
     )
 
@@ -148,7 +148,7 @@ def test_where_a_profile_cannot_be_entered_by_name_its_path_is_given(tmp_path: P
 def test_a_refusal_by_selinux_is_looked_up(tmp_path: Path) -> None:
     host = found(tmp_path, HOSTS["selinux"], uid=USER)
 
-    assert _command(fixes.for_namespace("user", errno.EACCES, host=host, root=str(tmp_path))).startswith("ausearch")
+    assert _command(remedies.for_namespace("user", errno.EACCES, host=host, root=str(tmp_path))).startswith("ausearch")
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_a_controller_comes_with_the_command_of_that_host(
     tmp_path: Path, files: dict[str, str], uid: int, command: str
 ) -> None:
     host = found(tmp_path, files, uid=uid)
-    said = fixes.for_group("cpu", host=host, root=str(tmp_path))
+    said = remedies.for_group("cpu", host=host, root=str(tmp_path))
 
-    assert _command(said).replace(fixes.user_name(USER), "1000") == command
+    assert _command(said).replace(remedies.user_name(USER), "1000") == command
     if uid and "cgroup_enable" not in command:
         assert "WARREN_OPTIONAL_LAYERS" in said
 
@@ -198,7 +198,7 @@ def test_a_controller_comes_with_the_command_of_that_host(
 def test_mkfs_comes_from_the_package_manager_that_is_there(tmp_path: Path, program: str, command: str) -> None:
     host = found(tmp_path, {program: ""})
 
-    assert _command(fixes.for_disk("mkfs.ext4 is not installed", host=host)) == command
+    assert _command(remedies.for_disk("mkfs.ext4 is not installed", host=host)) == command
 
 
 @pytest.mark.parametrize(
@@ -211,4 +211,4 @@ def test_mkfs_comes_from_the_package_manager_that_is_there(tmp_path: Path, progr
     ],
 )
 def test_a_disk_image_needs_loop_devices(tmp_path: Path, files: dict[str, str], part: str) -> None:
-    assert part in fixes.for_disk("open /dev/loop-control: …", host=found(tmp_path, files))
+    assert part in remedies.for_disk("open /dev/loop-control: …", host=found(tmp_path, files))

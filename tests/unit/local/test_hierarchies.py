@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.local.forked import run_in_child
-from warren.engines.local import control_files, hierarchies, systemd
-from warren.engines.local.hierarchies import Search
+from warren.engines.local.linux import cgroup_hierarchies, control_files, systemd
+from warren.engines.local.linux.cgroup_hierarchies import Search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,9 @@ class Tree:
 
         def attempt() -> dict[str, object]:
             control_files.write(f"{self.own}/cgroup.procs", "0")
-            places, missing = hierarchies.make_unified(top or self.top, self.own, search, wanted or (self.controller,))
+            places, missing = cgroup_hierarchies.make_unified(
+                top or self.top, self.own, search, wanted or (self.controller,)
+            )
             with open("/proc/self/cgroup", encoding="ascii") as file:
                 where = file.read().splitlines()[-1]
             return {
@@ -184,9 +186,9 @@ def test_a_controller_that_is_not_offered_is_named_with_the_group_and_the_others
 @needs_v2
 def test_leaving_removes_the_groups_around_a_place(tree: Tree) -> None:
     tree.make(Search("w1"))
-    place = hierarchies.Place(f"{tree.top}/warren.slice/w1/sandboxes", unified=True)
+    place = cgroup_hierarchies.Place(f"{tree.top}/warren.slice/w1/sandboxes", unified=True)
     os.rmdir(place.folder)
-    hierarchies.leave(place)
+    cgroup_hierarchies.leave(place)
 
     assert sorted(entry.name for entry in os.scandir(tree.top) if entry.is_dir()) == ["own"]
 

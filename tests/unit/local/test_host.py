@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.local.fake_host import DOCKER, MANAGER, PODMAN, SYSTEMD, UBUNTU, USER, V1, V2, found, lay_out
-from warren.engines.local.host import describe, explain_unusable_root
+from warren.engines.local.linux.host import describe, explain_unusable_root
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ import anyio
 import pytest
 from anyio import lowlevel
 
-from warren.engines import notes
+from warren.engines import state_files
 from warren.engines.local.client import KeeperClient, KeeperGone
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def test_a_keeper_leaves_when_another_serves_that_was_started_before(folder: Fol
 
 def test_a_keeper_that_nobody_uses_ends_by_itself_and_its_log_stays_short(folder: Folder, tmp_path: Path) -> None:
     with open(tmp_path / "log", "a+b") as log:
-        log.write(b"before\n" * notes.MAX_LOG)
+        log.write(b"before\n" * state_files.MAX_LOG)
         log.flush()
         impatient = folder.start("impatient", log)
         impatient.communicate(timeout=_DEADLINE_S)
@@ -154,7 +154,7 @@ def test_a_keeper_that_nobody_uses_ends_by_itself_and_its_log_stays_short(folder
     assert impatient.returncode == 0
     assert folder.said.read_text().splitlines()[-1] == "impatient has closed"
     assert not _listens(folder.socket)
-    assert 0 < (tmp_path / "log").stat().st_size <= notes.MAX_LOG
+    assert 0 < (tmp_path / "log").stat().st_size <= state_files.MAX_LOG
 
 
 def test_a_keeper_that_was_told_to_end_makes_no_sandbox_that_would_outlive_it(folder: Folder) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.local.forked import errno_of, run_in_child
-from warren.engines.local import landlock
+from warren.engines.local.linux import landlock
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.engines.local import loop_devices
+from warren.engines.local.linux import loop_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

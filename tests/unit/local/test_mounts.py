@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.local.forked import enter_namespaces, errno_of, needs_root, run_in_child
-from warren.engines.local import mounts, namespaces, syscalls
+from warren.engines.local.linux import mounts, namespaces, syscalls
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import os
 import socket
 
 from unit.local.forked import NOBODY, enter_namespaces, errno_of, needs_root, run_in_child
-from warren.engines.local import namespaces, syscalls
+from warren.engines.local.linux import namespaces, syscalls
 
 
 def test_the_named_ones_are_all_of_them() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from warren.engines.local import contain, plan
+from warren.engines.local.containment import contain, plan
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -9,14 +9,15 @@ import secrets
 import pytest
 
 from unit.local.forked import NOBODY, needs_root, run_in_child
-from warren.engines.local import hierarchies, landlock, probe
-from warren.engines.local.cgroups import Cgroups
-from warren.engines.local.hierarchies import Search
-from warren.errors import InvalidRequest
+from warren.domain.errors import InvalidRequest
+from warren.engines.local.linux import cgroup_hierarchies, landlock
+from warren.engines.local.linux.cgroup_hierarchies import Search
+from warren.engines.local.linux.cgroups import Cgroups
+from warren.engines.local.probe import layers as probe
 
 
 def _probe() -> list[probe.Layer]:
-    cgroups = Cgroups(*hierarchies.find(Search(f"warren-test-{secrets.token_hex(4)}")))
+    cgroups = Cgroups(*cgroup_hierarchies.find(Search(f"warren-test-{secrets.token_hex(4)}")))
     try:
         return probe.probe(cgroups)
     finally:
@@ -41,7 +42,7 @@ def _children() -> set[str]:
 
 def test_it_leaves_no_group_no_file_and_no_process() -> None:
     before = _children()
-    cgroups = Cgroups(*hierarchies.find(Search(f"warren-test-{secrets.token_hex(4)}")))
+    cgroups = Cgroups(*cgroup_hierarchies.find(Search(f"warren-test-{secrets.token_hex(4)}")))
     probe.probe(cgroups)
     left = cgroups.names()
     cgroups.remove_all()
@@ -55,7 +56,7 @@ def test_it_leaves_no_group_no_file_and_no_process() -> None:
 @needs_root
 @pytest.mark.parametrize("controller", ["memory", "cpu", "pids"])
 def test_a_controller_that_does_not_hold_where_groups_are_made_is_missing_and_dropped(controller: str) -> None:
-    places, missing = hierarchies.find(Search(f"warren-test-{secrets.token_hex(4)}"))
+    places, missing = cgroup_hierarchies.find(Search(f"warren-test-{secrets.token_hex(4)}"))
     if missing or places[controller].unified:
         Cgroups(places, missing).remove_all()
         pytest.skip("only where each controller has a hierarchy of its own can one be taken for another")
@@ -109,7 +110,7 @@ def test_an_optional_layer_that_does_not_exist_is_named() -> None:
 
 def test_a_layer_that_this_process_may_not_use_is_found_missing() -> None:
     def attempt() -> dict[str, object]:
-        from warren.engines.local import seccomp
+        from warren.engines.local.linux import seccomp
 
         seccomp.install(seccomp.build_filter())
         return {layer.name: layer.holds for layer in _probe()}

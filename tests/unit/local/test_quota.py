@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.local.forked import enter_namespaces, errno_of, needs_root, run_in_child
-from warren.engines.local import mounts, quota
+from warren.engines.local.linux import disk_image, mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 pytestmark = [
     needs_root,
     pytest.mark.skipif(not os.path.exists("/dev/loop-control"), reason="this host has no loop devices"),
-    pytest.mark.skipif(quota.find_program("mkfs.ext4") is None, reason="e2fsprogs is not installed"),
+    pytest.mark.skipif(disk_image.find_program("mkfs.ext4") is None, reason="e2fsprogs is not installed"),
 ]
 MIB = 1 << 20
 OWNER = 70_001
 
 
-def _make(folder: Path, size_bytes: int = 16 * MIB, inodes: int = 1024, *, journal: bool = False) -> quota.DiskImage:
+def _make(
+    folder: Path, size_bytes: int = 16 * MIB, inodes: int = 1024, *, journal: bool = False
+) -> disk_image.DiskImage:
     template = folder / "template"
     if not template.exists():
-        quota.make_template(str(template), size_bytes, inodes, journal)
-    image = quota.DiskImage(str(folder / "image"))
+        disk_image.make_template(str(template), size_bytes, inodes, journal)
+    image = disk_image.DiskImage(str(folder / "image"))
     image.create(str(template))
     return image
 
@@ -167,7 +169,7 @@ def test_many_processes_attach_at_once(tmp_path: Path) -> None:
         if pid == 0:
             code = 1
             try:
-                image = quota.DiskImage(str(tmp_path / f"image{number}"))
+                image = disk_image.DiskImage(str(tmp_path / f"image{number}"))
                 image.create(str(tmp_path / "template"))
                 os.close(image.attach(OWNER, OWNER))
                 code = 0
@@ -220,7 +222,7 @@ def test_an_image_that_was_not_let_go_cleanly_is_mended(tmp_path: Path, journal:
     os.write(file, b"x" * 100_000)
     os.fsync(file)
     # What the disk would hold had the machine stopped now.
-    torn = quota.DiskImage(str(tmp_path / "torn"))
+    torn = disk_image.DiskImage(str(tmp_path / "torn"))
     torn.create(image.path)
     os.close(file)
     os.close(mount)
@@ -230,7 +232,7 @@ def test_an_image_that_was_not_let_go_cleanly_is_mended(tmp_path: Path, journal:
     assert not was_clean
     assert _is_clean(torn.path)
     again = torn.attach(OWNER, OWNER)
-    assert quota.measure(again).used_inodes >= 10
+    assert disk_image.measure(again).used_inodes >= 10
     os.close(again)
     _wait_until(lambda: not _is_attached(torn.path) and not _is_attached(image.path))
 
@@ -238,18 +240,18 @@ def test_an_image_that_was_not_let_go_cleanly_is_mended(tmp_path: Path, journal:
 def _is_clean(path: str) -> bool:
     file = os.open(path, os.O_RDONLY)
     try:
-        return quota._load_superblock(file).clean
+        return disk_image._load_superblock(file).clean
     finally:
         os.close(file)
 
 
 def test_usage_counts_what_is_written(tmp_path: Path) -> None:
     mount = _make(tmp_path).attach(OWNER, OWNER)
-    before = quota.measure(mount)
+    before = disk_image.measure(mount)
     file = os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=mount)
     os.write(file, bytes(MIB))
     os.fsync(file)
-    after = quota.measure(mount)
+    after = disk_image.measure(mount)
     os.close(file)
     os.close(mount)
 
@@ -261,13 +263,13 @@ def test_a_file_that_is_no_image_is_refused_and_nothing_is_attached(tmp_path: Pa
     junk = tmp_path / "junk"
     junk.write_bytes(bytes(MIB))
 
-    assert errno_of(quota.DiskImage(str(junk)).attach, OWNER, OWNER) == errno.EINVAL
+    assert errno_of(disk_image.DiskImage(str(junk)).attach, OWNER, OWNER) == errno.EINVAL
     assert not _is_attached(str(junk))
 
 
 def test_an_impossible_size_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"mkfs\.ext4 failed"):
-        quota.make_template(str(tmp_path / "template"), 4096, 2**31, journal=False)
+        disk_image.make_template(str(tmp_path / "template"), 4096, 2**31, journal=False)
 
     assert os.listdir(tmp_path) == []
 

@@ -9,7 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from warren.engines import procfs
-from warren.engines.local.records import STOPPED, Record, load_records
+from warren.engines.local.keeper.records import STOPPED, Record, load_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from unit.local.fake_host import DELEGATED, DOCKER, MANAGER, SYSTEMD, UBUNTU, USER, V1, found
-from warren.engines.local import apparmor, fixes
-from warren.engines.local.probe import Layer
-from warren.engines.local.repairs import PROGRAM_FOLDERS, Repair, apply, plan_repairs
+from warren.engines.local.linux import apparmor
+from warren.engines.local.probe import remedies
+from warren.engines.local.probe.layers import Layer
+from warren.engines.local.probe.repairs import PROGRAM_FOLDERS, Repair, apply, plan_repairs
 
 ROOT = Path(__file__).parents[3]
 
@@ -67,7 +68,7 @@ def test_a_program_starts_also_where_there_is_no_profile_to_enter() -> None:
 def test_a_user_without_a_manager_gets_one_that_stays(tmp_path: Path) -> None:
     linger, wait = _plan(tmp_path, SYSTEMD, _missing(memory="no"))
 
-    assert linger.argv == ("loginctl", "enable-linger", fixes.user_name(USER))
+    assert linger.argv == ("loginctl", "enable-linger", remedies.user_name(USER))
     assert wait.argv == ("systemctl", "start", f"user@{USER}.service")
 
 

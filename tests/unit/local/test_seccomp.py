@@ -20,7 +20,7 @@ import pytest
 
 from unit.local import bpf
 from unit.local.forked import ChildDied, enter_namespaces, errno_of, run_in_child
-from warren.engines.local import namespaces, seccomp, syscall_table, syscalls
+from warren.engines.local.linux import namespaces, seccomp, syscall_table, syscalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.local.forked import needs_root
+from warren.domain.errors import EngineUnavailable
 from warren.engines.local.spawn import group_name, run_module
-from warren.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def test_a_keeper_that_does_not_get_ready_in_time_is_ended_and_not_waited_for(tm
         stuck.stdout.readline()
         config = {"optional_layers": [], "debug": False}
         with pytest.raises(EngineUnavailable, match="did not start"):
-            run_module("warren.engines.local.keeper", str(tmp_path), config, log, timeout_s=3)
+            run_module("warren.engines.local.keeper.main", str(tmp_path), config, log, timeout_s=3)
         still_stuck = stuck.poll() is None
         stuck.communicate()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.engines.local import uids
+from warren.engines.local.linux import uids
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.domain import Cause, Display, ExecResult, FileChange, State
-from warren.errors import Overloaded, SandboxLost
+from warren.domain.errors import Overloaded, SandboxLost
+from warren.domain.values import Cause, Display, ExecResult, FileChange, State
 from warren.mcp_server.answers import clip, dump, explain, list_changes, pictures, why
 from warren.mcp_server.original import render_run
 from warren.mcp_server.server import TOOLS

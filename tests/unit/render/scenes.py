@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from warren.render.scene import (
+from warren.render.scene.scene import (
     Box,
     Cell,
     Chart,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warren.render.scene_build import build_slide
-from warren.render.scene_raw import RawSlide
-from warren.render.scene_snapshot import Page
-from warren.render.scene_styles import STYLES
+from warren.render.scene.build import build_slide
+from warren.render.scene.raw import RawSlide
+from warren.render.scene.snapshot import Page
+from warren.render.scene.styles import STYLES
 
 if TYPE_CHECKING:
-    from warren.render.scene import Slide
+    from warren.render.scene.scene import Slide
 
 ROOT = 1
 USUAL = {

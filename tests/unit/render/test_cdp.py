@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from warren.render import cdp
+from warren.render.browser import cdp
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.render.deck import URL, Answer, Deck
-from warren.render.mirror import Mirror
+from warren.render.browser.deck import URL, Answer, Deck
+from warren.render.browser.mirror import Mirror
 
 if TYPE_CHECKING:
     from pathlib import Path

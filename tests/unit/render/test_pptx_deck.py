@@ -12,8 +12,8 @@ from pptx import Presentation
 from pptx.enum.shapes import MSO_SHAPE_TYPE
 
 from unit.render import ooxml, scenes
-from warren.render.pptx_deck import write_deck
-from warren.render.scene import Box, Chart, Colour, Deck, Item, Picture, Shape, Slide, TextBox
+from warren.render.pptx.deck import write_deck
+from warren.render.scene.scene import Box, Chart, Colour, Deck, Item, Picture, Shape, Slide, TextBox
 
 
 def opened(deck: Deck) -> Any:

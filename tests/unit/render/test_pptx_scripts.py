@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.render import scenes
-from warren.render.pptx_scripts import untied
-from warren.render.scene import Run
+from warren.render.pptx.scripts import untied
+from warren.render.scene.scene import Run
 
 JOINT = "\u200b"
 SMALL = 100 * 0.28 / (0.28 + 0.24)

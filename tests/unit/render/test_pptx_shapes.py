@@ -11,9 +11,9 @@ import pytest
 from unit.render import scenes
 from unit.render.ooxml import name
 from unit.render.test_pptx_deck import opened
-from warren.render.pptx_deck import write_deck
-from warren.render.pptx_svg import safe_svg
-from warren.render.scene import Box, Colour, Gradient, Picture, Shadow, Shape, Stop, Stroke
+from warren.render.pptx.deck import write_deck
+from warren.render.pptx.svg import safe_svg
+from warren.render.scene.scene import Box, Colour, Gradient, Picture, Shadow, Shape, Stop, Stroke
 
 LINE = Stroke(4, scenes.BLUE)
 

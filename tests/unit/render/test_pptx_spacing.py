@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.render import scenes
-from warren.render.pptx_spacing import spread
-from warren.render.pptx_xml import Scale
+from warren.render.pptx.spacing import spread
+from warren.render.pptx.xml import Scale
 
 WIDE = Scale.of(1920, 1080)
 STEP = 360 / 6350

@@ -9,10 +9,10 @@ import pytest
 from unit.render import scenes
 from unit.render.ooxml import name
 from unit.render.test_pptx_deck import opened
-from warren.render import pptx_seat as seat
-from warren.render.pptx_boxes import seated
-from warren.render.pptx_page import web_address
-from warren.render.scene import Box, Gradient, Paragraph, Stop, TextBox
+from warren.render.pptx import seat
+from warren.render.pptx.boxes import seated
+from warren.render.pptx.page import web_address
+from warren.render.scene.scene import Box, Gradient, Paragraph, Stop, TextBox
 
 
 def written(*boxes: TextBox) -> list[Any]:

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from warren.render import scene_css as css
-from warren.render.scene import Colour, Gradient
-from warren.render.scene_gradients import gradient, layers, linear_part
+from warren.render.scene import css
+from warren.render.scene.gradients import gradient, layers, linear_part
+from warren.render.scene.scene import Colour, Gradient
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import pytest
 from unit.render import scenes
 from unit.render.snapshots import Element, box, built, raw_of, span, text
 from unit.render.test_pptx_deck import opened
-from warren.render.pptx_xml import NAMESPACES
-from warren.render.scene import Box, Colour, Formula, Shape, TextBox
-from warren.render.scene_build import build_slide
-from warren.render.scene_fonts import Painted, face_of
-from warren.render.scene_glyphs import MATH, glyphs_of, ink_of, tall_outline
-from warren.render.scene_paths import contours
+from warren.render.pptx.xml import NAMESPACES
+from warren.render.scene.build import build_slide
+from warren.render.scene.fonts import Painted, face_of
+from warren.render.scene.glyphs import MATH, glyphs_of, ink_of, tall_outline
+from warren.render.scene.paths import contours
+from warren.render.scene.scene import Box, Colour, Formula, Shape, TextBox
 
 
 def katex(x: float, y: float, width: float, *painted: Element, tex: str = "") -> Element:

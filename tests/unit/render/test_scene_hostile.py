@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unit.render.snapshots import Element, box, raw_of, snapshot, span, text
-from warren.render.scene import Slide
-from warren.render.scene_build import build_slide
-from warren.render.scene_raw import RawSlide
-from warren.render.scene_snapshot import Page, SnapshotError
-from warren.render.scene_styles import STYLES
+from warren.render.scene.build import build_slide
+from warren.render.scene.raw import RawSlide
+from warren.render.scene.scene import Slide
+from warren.render.scene.snapshot import Page, SnapshotError
+from warren.render.scene.styles import STYLES
 
 
 def honest() -> dict[str, Any]:

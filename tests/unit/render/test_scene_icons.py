@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from unit.render.snapshots import box, built, raw_of, span, text
-from warren.render.scene import Colour, Picture, Shape, TextBox
-from warren.render.scene_build import build_slide, wanted
-from warren.render.scene_fonts import Painted
-from warren.render.scene_raw import Raster
-from warren.render.scene_scripts import kinds
-from warren.render.scene_snapshot import Rect
+from warren.render.scene.build import build_slide, wanted
+from warren.render.scene.fonts import Painted
+from warren.render.scene.raw import Raster
+from warren.render.scene.scene import Colour, Picture, Shape, TextBox
+from warren.render.scene.scripts import kinds
+from warren.render.scene.snapshot import Rect
 
 PNG = b"\x89PNG of an icon"
 ARROW = "\uf062"

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image as Pillow
 
 from unit.render.snapshots import Element, box, built, raw_of, span, text
-from warren.render.scene import Chart, Colour, Gradient, Picture, Shape, Table, TextBox
-from warren.render.scene_build import build_slide, wanted
-from warren.render.scene_pictures import fitted
-from warren.render.scene_raw import Raster
-from warren.render.scene_snapshot import Rect
+from warren.render.scene.build import build_slide, wanted
+from warren.render.scene.pictures import fitted
+from warren.render.scene.raw import Raster
+from warren.render.scene.scene import Chart, Colour, Gradient, Picture, Shape, Table, TextBox
+from warren.render.scene.snapshot import Rect
 
 RED, BLUE = "rgb(255, 0, 0)", "rgb(0, 0, 255)"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from unit.render.snapshots import Element, box, built, lines, raw_of, span, text
-from warren.render.scene import RAISED, Colour, Gradient, Paragraph, Slide, Stroke, TextBox
-from warren.render.scene_build import build_slide
-from warren.render.scene_fonts import Painted
-from warren.render.scene_scripts import kinds
+from warren.render.scene.build import build_slide
+from warren.render.scene.fonts import Painted
+from warren.render.scene.scene import RAISED, Colour, Gradient, Paragraph, Slide, Stroke, TextBox
+from warren.render.scene.scripts import kinds
 
 
 def boxes(slide: Slide) -> list[TextBox]:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import warren
-from warren.errors import ConfigError
+from warren.domain.errors import ConfigError
 from warren.sdk.address import Address, encode, encode_path
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import warren
 from warren.gateway.app import OPERATIONS
-from warren.gateway.openapi_health import PATHS
+from warren.gateway.openapi.health import PATHS
 from warren.sdk._sync.client import Client
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 import warren
-from warren.errors import BY_CODE, Error, InvalidRequest, NotFound, Overloaded, RequestError
+from warren.domain.errors import BY_CODE, Error, InvalidRequest, NotFound, Overloaded, RequestError
 from warren.sdk.address import Address
 from warren.sdk.failures import build_error, build_stream_error, explain, parse_wait
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from warren.errors import Conflict, Error, Overloaded, QuotaExceeded, StoreError
+from warren.domain.errors import Conflict, Error, Overloaded, QuotaExceeded, StoreError
 from warren.sdk.content import Content
 from warren.sdk.request import Request
 from warren.sdk.retries import Retries

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from unit.stores.sqlite_file import open_store, tamper
-from warren.errors import Conflict, StoreError
-from warren.records import AuditQuery
+from warren.domain.errors import Conflict, StoreError
+from warren.domain.records import AuditQuery
 from warren.testing.store_subject import make_entry
 
 if TYPE_CHECKING:

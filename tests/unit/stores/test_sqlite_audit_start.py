@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from unit.stores.sqlite_file import open_store, tamper
-from warren.errors import Conflict
+from warren.domain.errors import Conflict
 from warren.testing.store_subject import make_entry
 
 if TYPE_CHECKING:

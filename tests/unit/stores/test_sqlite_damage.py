@@ -13,9 +13,9 @@ import anyio
 import pytest
 
 from unit.stores.sqlite_file import open_store, tamper
-from warren.domain import MIB
-from warren.errors import StoreError
-from warren.records import AuditQuery, SandboxQuery
+from warren.domain.errors import StoreError
+from warren.domain.records import AuditQuery, SandboxQuery
+from warren.domain.values import MIB
 from warren.testing.store_subject import make_entry, make_execution, make_result, make_sandbox
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 from unit.stores.sqlite_file import open_store
-from warren.errors import Conflict, StoreError
-from warren.records import AuditQuery
+from warren.domain.errors import Conflict, StoreError
+from warren.domain.records import AuditQuery
 from warren.stores.sqlite import SqliteStore
 from warren.stores.sqlite.database import Database
 from warren.testing.store_subject import make_entry, make_key, make_sandbox

@@ -12,10 +12,10 @@ import anyio
 import pytest
 
 from unit.stores.sqlite_file import open_store, tamper
-from warren.domain import new_id
-from warren.egress import Egress
-from warren.errors import Conflict, StoreError
-from warren.records import Holding, Owner, SandboxQuery
+from warren.domain.egress import Egress
+from warren.domain.errors import Conflict, StoreError
+from warren.domain.records import Holding, Owner, SandboxQuery
+from warren.domain.values import new_id
 from warren.stores.sqlite import SqliteStore, schema
 from warren.testing.store_subject import make_entry, make_execution, make_key, make_result, make_sandbox
 

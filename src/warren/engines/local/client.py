@@ -8,12 +8,12 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
+from warren.domain.errors import EngineUnavailable, StartFailed, by_code
 from warren.engines import unix_sockets
-from warren.errors import EngineUnavailable, StartFailed, by_code
-from warren.guest.wire import Decoder, ProtocolError, encode
+from warren.guest.wire.frames import Decoder, ProtocolError, encode
 
 if TYPE_CHECKING:
-    from warren.guest.wire import Header
+    from warren.guest.wire.frames import Header
 
 _HELLO_TIMEOUT_S = 10.0
 

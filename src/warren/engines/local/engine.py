@@ -10,20 +10,23 @@ import select
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from warren.domain import Handle, Usage
-from warren.engines import cdi, notes, unix_channel
-from warren.engines.gpu_inventory import GpuInventory
-from warren.engines.local import fixes, gpus, snapshot, spawn
+from warren.domain.errors import EngineUnavailable, SandboxLost, StartFailed, by_code
+from warren.domain.gpus import choose
+from warren.domain.values import Handle, Usage
+from warren.engines import state_files, unix_channel
+from warren.engines.gpus import cdi
+from warren.engines.gpus.inventory import GpuInventory
+from warren.engines.local import gpus, spawn
 from warren.engines.local.client import KeeperClient, KeeperGone
-from warren.errors import EngineUnavailable, SandboxLost, StartFailed, by_code
-from warren.gpus import choose
+from warren.engines.local.keeper import guest_snapshot
+from warren.engines.local.probe import remedies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from warren.domain import Limits, SandboxSpec
+    from warren.domain.gpus import Gpu
+    from warren.domain.values import Limits, SandboxSpec
     from warren.engines.base import Channel
-    from warren.gpus import Gpu
 
 _TRIES = 4
 """Keepers that are started: the one that is found or started may be one that somebody else retires just then."""
@@ -64,7 +67,7 @@ class LocalEngine:
         if self._client is None:
             return ()
         is_bounded = "uid" in self.layers or "disk" in self._config["optional_layers"]
-        refused = () if is_bounded else (f"storage persistent is refused: {fixes.PERSISTENT}",)
+        refused = () if is_bounded else (f"storage persistent is refused: {remedies.PERSISTENT}",)
         return (*refused, *self._client.hello["caveats"])
 
     async def open(self) -> None:
@@ -183,7 +186,7 @@ class LocalEngine:
             return self._client
 
     async def _connect(self) -> KeeperClient:
-        version = await asyncio.to_thread(snapshot.compute_digest)
+        version = await asyncio.to_thread(guest_snapshot.compute_digest)
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             lock = await _locked(os.path.join(self._folder, "keeper.lock"))
@@ -203,16 +206,16 @@ class LocalEngine:
                 # One that is started is looked for, also the last: none is left that nobody uses.
                 if have_started < _TRIES:
                     said_before = await self._start()
-        last_words = notes.last_words(self._log, said_before)
+        last_words = state_files.last_words(self._log, said_before)
         raise EngineUnavailable(f"the keeper ends as soon as it has started: {last_words}")
 
     async def _start(self) -> int:
         """Start a keeper, and wait until it serves, or finds that another does; returns where its words begin."""
         # Appended to: the one that serves may be writing to it.
         with open(self._log, "a+b") as log:
-            said_before = notes.trim(log.fileno())
+            said_before = state_files.trim(log.fileno())
             answer = await asyncio.to_thread(
-                spawn.run_module, "warren.engines.local.keeper", self._folder, self._config, log
+                spawn.run_module, "warren.engines.local.keeper.main", self._folder, self._config, log
             )
         if answer["error"] is not None:
             raise (by_code(answer["error"]["code"]) or StartFailed)(answer["error"]["message"])

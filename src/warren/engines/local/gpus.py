@@ -6,13 +6,13 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from warren.engines.local import devices
+from warren.engines.local.linux import devices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from warren.engines.gpu_inventory import Inventory
-    from warren.gpus import Gpu
+    from warren.domain.gpus import Gpu
+    from warren.engines.gpus.inventory import Inventory
 
 
 def list_gpus(inventory: Inventory, sandboxes: Iterable[Mapping[str, Any]], refused: str) -> tuple[Gpu, ...]:

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from typing import IO, Any
 
-from warren.engines import notes
-from warren.engines.local import apparmor, systemd
-from warren.engines.local.hierarchies import Search
-from warren.errors import EngineUnavailable
+from warren.domain.errors import EngineUnavailable
+from warren.engines import state_files
+from warren.engines.local.linux import apparmor, systemd
+from warren.engines.local.linux.cgroup_hierarchies import Search
 
 _TIMEOUT_S = 60.0
 
@@ -34,13 +34,13 @@ def run_module(
             answer = _run((*scope.prefix, *program), {**config, "scope": scope.name}, log, timeout_s)
             if answer is not None:
                 return answer
-            scope = f"systemd gave no scope: {notes.last_words(log.name, said_before)}"
+            scope = f"systemd gave no scope: {state_files.last_words(log.name, said_before)}"
         config["refusal"] = scope
     said_before = os.fstat(log.fileno()).st_size
     answer = _run(program, config, log, timeout_s)
     if answer is None:
         raise EngineUnavailable(
-            f"the {module.rpartition('.')[2]} did not start: {notes.last_words(log.name, said_before)}"
+            f"the {module.rpartition('.')[2]} did not start: {state_files.last_words(log.name, said_before)}"
         )
     return answer
 

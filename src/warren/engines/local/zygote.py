@@ -19,10 +19,14 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from warren.engines.local import caps, contain, fds, namespaces, plan, seccomp
-from warren.engines.local.hugepages import collapse_heap
-from warren.guest import agent, birth, callbacks, forking, kernel, packages, reseed
-from warren.guest.boot import Boot
+from warren.engines.local.containment import contain, plan
+from warren.engines.local.linux import capabilities, fd_passing, namespaces, seccomp
+from warren.engines.local.linux.huge_pages import collapse_heap
+from warren.guest import agent
+from warren.guest.interpreter import child_setup, kernel_main
+from warren.guest.packages import search_path
+from warren.guest.system import callbacks, forking, reseed
+from warren.guest.wire.boot import Boot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,14 +39,14 @@ def main(listener_fd: int, preload: list[str], version: str, environment: dict[s
     listener = socket.socket(fileno=listener_fd)
     ready = _prepare(preload, environment)
     program = seccomp.build_filter()
-    caps.count()  # Remembered, and so not counted again by every child.
+    capabilities.count()  # Remembered, and so not counted again by every child.
     # WHY: children are never waited for here; whoever needs to know of their end holds a pidfd.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         keeper, _address = listener.accept()
         serving = _Serving(keeper, program)
         with contextlib.suppress(EOFError, OSError):
-            fds.send(keeper, {"t": "ready", "version": version, **ready})
+            fd_passing.send(keeper, {"t": "ready", "version": version, **ready})
             while ready["error"] is None:
                 serving.answer_next()
         serving.close()
@@ -58,10 +62,10 @@ def _prepare(preload: Iterable[str], environment: dict[str, str]) -> dict[str, A
                 importlib.import_module(name)
             except Exception as error:  # noqa: BLE001  (image code raises anything)
                 return {"error": f"module {name!r} cannot be imported: {type(error).__name__}: {error}"[:2000]}
-        kernel.prepare()
+        kernel_main.prepare()
     # As most sandboxes will have it: what need not be changed in each need not be copied.
-    birth.set_environment(environment)
-    reseed.renew_surroundings(packages.search_path(environment))
+    child_setup.set_environment(environment)
+    reseed.renew_surroundings(search_path.search_path(environment))
     tasks = forking.task_count()
     if tasks != 1:
         return {"error": f"preloading left {tasks} threads running; only a single-threaded process can be copied"}
@@ -75,7 +79,7 @@ class _Serving:
 
     def __init__(self, keeper: socket.socket, program: bytes) -> None:
         self._keeper = keeper
-        self._receiver = fds.Receiver(keeper)
+        self._receiver = fd_passing.Receiver(keeper)
         self._program = program
         self._parked = False
 
@@ -99,7 +103,7 @@ class _Serving:
                 os.write(fd, b"0")
                 os.close(fd)
             self._parked = True
-            fds.send(self._keeper, {"t": "parked"})
+            fd_passing.send(self._keeper, {"t": "parked"})
         except OSError:
             # The next spawn is refused: a sandbox outside its group would be one without limits.
             self._parked = False
@@ -122,10 +126,10 @@ class _Serving:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 os.close(pidfd)
                 raise
-            fds.send(self._keeper, {"t": "spawned", **answer, "pid": pid}, [pidfd])
+            fd_passing.send(self._keeper, {"t": "spawned", **answer, "pid": pid}, [pidfd])
             os.close(pidfd)
         except OSError as error:
-            fds.send(self._keeper, {"t": "failed", **answer, "error": f"{type(error).__name__}: {error}"})
+            fd_passing.send(self._keeper, {"t": "failed", **answer, "error": f"{type(error).__name__}: {error}"})
         finally:
             for fd in (boot_fd, mapped, done_mapping, *(() if cgroup_fd is None else (cgroup_fd,))):
                 os.close(fd)
@@ -147,7 +151,7 @@ def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
         os.setsid()
         os.read(mapped, 1)  # End of file: our ids are mapped.
         os.close(mapped)
-        receiver = fds.Receiver(sock)
+        receiver = fd_passing.Receiver(sock)
         descriptors, ahead = _contain(receiver, program)
         callbacks.reopen()
         if ahead:
@@ -157,22 +161,22 @@ def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
     except BaseException as error:  # noqa: BLE001  (process 1 must not go on half-contained)
         with contextlib.suppress(OSError):
             if sock is not None and sock.fileno() >= 0:
-                fds.send(sock, {"t": "error", "message": str(error) or type(error).__name__})
+                fd_passing.send(sock, {"t": "error", "message": str(error) or type(error).__name__})
         with contextlib.suppress(OSError):
             traceback.print_exc()
     finally:
         os._exit(1)
 
 
-def _be_named(sock: socket.socket, receiver: fds.Receiver, descriptors: dict[str, Any]) -> Boot:
+def _be_named(sock: socket.socket, receiver: fd_passing.Receiver, descriptors: dict[str, Any]) -> Boot:
     """Say that we are contained, and wait to be told which sandbox we are: until there is one, if we are early."""
-    fds.send(sock, {"t": "ready"})
+    fd_passing.send(sock, {"t": "ready"})
     named = receiver.receive()
     receiver.close()
     return Boot.from_json({**named["boot"], **descriptors})
 
 
-def _contain(receiver: fds.Receiver, program: bytes) -> tuple[dict[str, Any], bool]:
+def _contain(receiver: fd_passing.Receiver, program: bytes) -> tuple[dict[str, Any], bool]:
     """Do as we are told; returns the descriptors that the agent needs, and whether nobody waits for us yet."""
     message = receiver.receive()
     context = contain.Context(filter=program)

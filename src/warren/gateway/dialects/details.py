@@ -9,10 +9,10 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
-from warren.errors import Error
-from warren.gateway.bodies import MAX_QUERY_FIELDS, check_depth
-from warren.gateway.operations import dump
-from warren.gateway.problems import build_problem, log_failure
+from warren.domain.errors import Error
+from warren.gateway.api.bodies import MAX_QUERY_FIELDS, check_depth
+from warren.gateway.api.operations import dump
+from warren.gateway.api.problems import build_problem, log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from warren.core.service import Service
-    from warren.gateway.metrics import Metrics
-    from warren.gateway.operations import Operation
+    from warren.gateway.api.operations import Operation
+    from warren.gateway.ops.metrics import Metrics
     from warren.settings import Settings
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from warren.errors import InvalidRequest
+from warren.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.gateway.dispatch import Dispatcher
-from warren.gateway.problem_middleware import ProblemMiddleware
-from warren.gateway.problems import respond
-from warren.records import Principal
+from warren.domain.records import Principal
+from warren.gateway.api.dispatch import Dispatcher
+from warren.gateway.api.problems import respond
+from warren.gateway.middleware.problems import ProblemMiddleware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from warren.core.service import Service
-    from warren.gateway.auth import Auth
+    from warren.gateway.api.auth import Auth
+    from warren.gateway.api.body_memory import Room
     from warren.gateway.dialects.dialect import Dialect
-    from warren.gateway.room import Room
     from warren.settings import Settings
 
 

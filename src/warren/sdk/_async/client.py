@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import Error, NotFound
+from warren.domain.errors import Error, NotFound
 from warren.sdk._async.connection import AsyncConnection
 from warren.sdk._async.images import build_image, get_image
 from warren.sdk._async.renders import AsyncRenders

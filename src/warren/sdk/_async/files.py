@@ -6,7 +6,7 @@ import contextlib
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from warren.errors import NotFound
+from warren.domain.errors import NotFound
 from warren.sdk import folders
 from warren.sdk._async.download import AsyncDownload
 from warren.sdk.address import encode_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.errors import BuildFailed
+from warren.domain.errors import BuildFailed
 from warren.sdk.address import encode
 from warren.sdk.io_async import sleep
 from warren.sdk.request import api

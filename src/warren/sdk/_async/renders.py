@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from warren.errors import Overloaded, RenderFailed
+from warren.domain.errors import Overloaded, RenderFailed
 from warren.sdk.address import encode
 from warren.sdk.events import QUIET_S, EventParser
 from warren.sdk.failures import ServiceUnreachable, build_stream_error

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import Error, NotFound
+from warren.domain.errors import Error, NotFound
 from warren.sdk._sync.connection import Connection
 from warren.sdk._sync.images import build_image, get_image
 from warren.sdk._sync.renders import Renders

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from warren.errors import Error, Overloaded
+from warren.domain.errors import Error, Overloaded
 from warren.sdk.events import QUIET_S, EventParser, EventReader, must_name
 from warren.sdk.failures import NotUnderstood, ServiceUnreachable
 from warren.sdk.io_sync import shielded, sleep

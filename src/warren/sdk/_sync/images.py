@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.errors import BuildFailed
+from warren.domain.errors import BuildFailed
 from warren.sdk.address import encode
 from warren.sdk.io_sync import sleep
 from warren.sdk.request import api

@@ -17,15 +17,15 @@ import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import Conflict, StoreError
-from warren.records import FIRST_HASH, AuditEntry, AuditQuery, AuditRow, canonical_entry, chain_hash
+from warren.domain.errors import Conflict, StoreError
+from warren.domain.records import FIRST_HASH, AuditEntry, AuditQuery, AuditRow, canonical_entry, chain_hash
 from warren.stores.encoding import dump_text, load_mapping, load_text
 from warren.stores.sqlite.paging import Filters, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warren.records import Page
+    from warren.domain.records import Page
 
 _TEXTS = ("action", "outcome", "tenant", "subject", "key_id", "request_id", "address", "sandbox_id", "execution_id")
 _COLUMNS = ", ".join(("seq", "at", *_TEXTS, "details", "previous", "hash"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.records import Callbacks
+from warren.domain.records import Callbacks
 from warren.stores.encoding import dump_json, dump_text, load_mapping, load_text
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import sqlite3
 import urllib.parse
 from typing import TYPE_CHECKING
 
-from warren.domain import MIB
-from warren.errors import StoreError
+from warren.domain.errors import StoreError
+from warren.domain.values import MIB
 from warren.stores.encoding import load_mapping
 from warren.stores.sqlite import audit, executions, schema
 from warren.stores.sqlite.failure import damaged, explaining

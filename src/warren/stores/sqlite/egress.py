@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.egress import Brokered, Grant
+from warren.domain.egress import Brokered, Grant
 from warren.stores.encoding import dump_json, dump_rule, dump_text, load_json, load_mapping, load_rule, load_text
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.domain import ExecKind
-from warren.records import Execution, Owner
+from warren.domain.records import Execution, Owner
+from warren.domain.values import ExecKind
 from warren.stores.encoding import dump_result, dump_text, load_result, load_text
 from warren.stores.sqlite.paging import Filters
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-    from warren.records import Page
+    from warren.domain.records import Page
 
 _COLUMNS = (
     "id, sandbox_id, tenant, subject, kind, kernel, code, background, request_id, started_at, finished_at, "

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING
 
-from warren.errors import StoreError
+from warren.domain.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

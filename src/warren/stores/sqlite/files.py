@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import Conflict, QuotaExceeded
-from warren.records import Owner, StoredFile
+from warren.domain.errors import Conflict, QuotaExceeded
+from warren.domain.records import Owner, StoredFile
 from warren.stores.encoding import dump_text, load_text
 
 if TYPE_CHECKING:

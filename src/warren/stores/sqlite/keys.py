@@ -6,14 +6,14 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import Conflict
-from warren.records import ApiKey, Scope
+from warren.domain.errors import Conflict
+from warren.domain.records import ApiKey, Scope
 from warren.stores.encoding import dump_text, load_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warren.records import Owner
+    from warren.domain.records import Owner
 
 _COLUMNS = "id, name, hash, tenant, subject, scope, created_at, expires_at, revoked_at"
 _IN_FORCE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"

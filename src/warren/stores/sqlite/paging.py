@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from warren.records import Page
+from warren.domain.records import Page
 
 if TYPE_CHECKING:
     import sqlite3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import anyio
 from anyio import to_thread
 
-from warren.errors import StoreError
+from warren.domain.errors import StoreError
 from warren.stores.sqlite.failure import damaged, explain
 
 if TYPE_CHECKING:

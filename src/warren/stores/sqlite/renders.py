@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import Conflict
-from warren.records import Owner, Render, RenderStatus
+from warren.domain.errors import Conflict
+from warren.domain.records import Owner, Render, RenderStatus
 from warren.stores.encoding import dump_json, dump_text, load_json, load_text
 
 if TYPE_CHECKING:

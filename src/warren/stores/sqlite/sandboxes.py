@@ -6,10 +6,10 @@ import sqlite3
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from warren.domain import Limits, Storage
-from warren.errors import Conflict, InvalidRequest
-from warren.lifecycle import Status
-from warren.records import Holding, Owner, Sandbox
+from warren.domain.errors import Conflict, InvalidRequest
+from warren.domain.lifecycle import Status
+from warren.domain.records import Holding, Owner, Sandbox
+from warren.domain.values import Limits, Storage
 from warren.stores.base import HoldingExceeded
 from warren.stores.encoding import dump_egress, dump_json, dump_text, load_egress, load_json, load_mapping, load_text
 from warren.stores.sqlite.paging import Filters
@@ -17,7 +17,7 @@ from warren.stores.sqlite.paging import Filters
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warren.records import Page, SandboxQuery
+    from warren.domain.records import Page, SandboxQuery
 
 _COLUMNS = (
     "id", "tenant", "subject", "status", "engine", "image", "image_digest", "limits", "storage", "env", "egress",

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 
-from warren.errors import StoreError
+from warren.domain.errors import StoreError
 
 _FOLDER = os.path.join(os.path.dirname(__file__), "migrations")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import Conflict, QuotaExceeded
-from warren.records import Owner, Skill
+from warren.domain.errors import Conflict, QuotaExceeded
+from warren.domain.records import Owner, Skill
 from warren.stores.encoding import dump_json, dump_text, load_json, load_mapping, load_text
 from warren.stores.sqlite.paging import Filters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warren.records import Page, SkillQuery
+    from warren.domain.records import Page, SkillQuery
 
 _CHANGING = (
     "name, description, source, category, tags, metadata, server_id, folder, blob, sha256, size, is_shared, changed_at"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from anyio import to_thread
 
-from warren.errors import StoreError
+from warren.domain.errors import StoreError
 from warren.stores.buckets import Buckets
 from warren.stores.sqlite import audit, executions, files, keys, sandboxes
 from warren.stores.sqlite import callbacks as callback_rows
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import AsyncIterator, Callable
 
-    from warren.egress import Brokered, Grant
-    from warren.lifecycle import Status
-    from warren.records import (
+    from warren.domain.egress import Brokered, Grant
+    from warren.domain.lifecycle import Status
+    from warren.domain.records import (
         ApiKey,
         AuditEntry,
         AuditQuery,

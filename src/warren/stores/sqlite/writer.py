@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from warren.errors import Error, StoreError
+from warren.domain.errors import Error, StoreError
 from warren.stores.sqlite.failure import damaged, explain, is_locked
 
 if TYPE_CHECKING:

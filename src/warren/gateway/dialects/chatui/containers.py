@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.observer import Histogram
-from warren.errors import NotFound
+from warren.core.telemetry.counters import Histogram
+from warren.domain.errors import NotFound
+from warren.domain.records import SandboxQuery
 from warren.gateway.dialects.details import Refused
-from warren.records import SandboxQuery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
 
     from warren.core.service import Service
-    from warren.gateway.operations import Call
-    from warren.records import Owner, Sandbox
+    from warren.domain.records import Owner, Sandbox
+    from warren.gateway.api.operations import Call
 
 DIALECT = {"dialect": "chatui"}
 """What the sandboxes of this dialect carry."""

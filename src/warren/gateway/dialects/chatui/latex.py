@@ -10,16 +10,16 @@ import shlex
 import zipfile
 from typing import TYPE_CHECKING
 
-from warren.core.executions import NewExecution
-from warren.core.oneshot import OneShot
-from warren.domain import Echo, ExecKind
+from warren.core.executions.executions import NewExecution
+from warren.core.executions.oneshot import OneShot
+from warren.domain.values import Echo, ExecKind
 from warren.gateway.dialects.chatui import words
 from warren.gateway.dialects.details import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warren.core.oneshot import OneShotResult
+    from warren.core.executions.oneshot import OneShotResult
     from warren.gateway.dialects.chatui.schemas import Tex
 
 NO_LATEX = 127

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from warren.core.observer import SECONDS
+from warren.core.telemetry.counters import SECONDS
 from warren.gateway.dialects.chatui.containers import containers_of
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from warren.core.observer import Histogram
-    from warren.core.renders import Renders
     from warren.core.service import Service
+    from warren.core.slides.renders import Renders
+    from warren.core.telemetry.counters import Histogram
     from warren.gateway.dialects.chatui.containers import Containers
-    from warren.gateway.metrics import Metrics
+    from warren.gateway.ops.metrics import Metrics
     from warren.settings import Settings
 
 OUTCOMES = ("successful", "failed", "timed_out")

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.admission import RateExceeded
-from warren.core.sandboxes import NewSandbox
-from warren.domain import Storage
-from warren.egress import Egress, EgressMode
-from warren.errors import Error, NotFound, Overloaded, QuotaExceeded
-from warren.gateway.bodies import BodyAnnouncedTooLarge
+from warren.core.concurrency.admission import RateExceeded
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.egress import Egress, EgressMode
+from warren.domain.errors import Error, NotFound, Overloaded, QuotaExceeded
+from warren.domain.records import Scope
+from warren.domain.values import Storage
+from warren.gateway.api.bodies import BodyAnnouncedTooLarge
+from warren.gateway.api.operations import Answer, Operation, json_reply
 from warren.gateway.dialects import details
 from warren.gateway.dialects.chatui import (
     containers,
@@ -31,14 +33,12 @@ from warren.gateway.dialects.chatui import (
 )
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.dialect import Dialect
-from warren.gateway.operations import Answer, Operation, json_reply
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
-    from warren.records import Sandbox
+    from warren.domain.records import Sandbox
+    from warren.gateway.api.operations import Call
 
 _TAG = "Containers"
 _GUARD_S = 30.0

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.errors import NotFound
+from warren.domain.errors import NotFound
+from warren.domain.records import Scope
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, Reply, json_reply
 from warren.gateway.dialects.chatui import report, schemas, translate
 from warren.gateway.dialects.chatui.containers import containers_of
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, Reply, json_reply
-from warren.gateway.page import has_docs
-from warren.records import Scope
+from warren.gateway.openapi.html import has_docs
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
 
 _TAG = "About"
 _DOCS = Reply(b"", 307, ((b"location", b"/docs"),))

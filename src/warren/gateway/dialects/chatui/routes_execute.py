@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from warren.core.packages import NewInstall
-from warren.domain import Cause, new_id
-from warren.errors import (
+from warren.core.packages.install import NewInstall
+from warren.domain.errors import (
     Conflict,
     Forbidden,
     InvalidRequest,
@@ -22,23 +21,24 @@ from warren.errors import (
     TooLarge,
     Unsupported,
 )
+from warren.domain.records import Scope
+from warren.domain.values import Cause, new_id
+from warren.gateway.api.large_responses import LARGE, answer_with, send_in_pieces
+from warren.gateway.api.operations import Answer, Operation, dump, json_reply
+from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects.chatui import containers, schemas, translate, words
 from warren.gateway.dialects.chatui.translate import Failure, Output
 from warren.gateway.dialects.details import Refused
-from warren.gateway.large import LARGE, answer_with, send_in_pieces
-from warren.gateway.operations import Answer, Operation, dump, json_reply
-from warren.gateway.streaming import finish_unless_left
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Send
     from starlette.types import Scope as Request
 
-    from warren.core.executions import NewExecution
-    from warren.domain import Entry, ExecResult
+    from warren.core.executions.executions import NewExecution
+    from warren.domain.records import Execution, Sandbox
+    from warren.domain.values import Entry, ExecResult
+    from warren.gateway.api.operations import Call
     from warren.gateway.dialects.chatui.containers import Containers
-    from warren.gateway.operations import Call
-    from warren.records import Execution, Sandbox
 
 _PATIENCE_S = 30
 """Besides the timeout, how long to wait for the program before."""

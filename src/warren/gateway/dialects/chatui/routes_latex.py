@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from warren.domain import Cause
-from warren.errors import NotFound, Overloaded, QuotaExceeded
+from warren.domain.errors import NotFound, Overloaded, QuotaExceeded
+from warren.domain.records import Scope
+from warren.domain.values import Cause
+from warren.gateway.api.large_responses import answer_with
+from warren.gateway.api.operations import Answer, Operation, Reply
+from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects.chatui import latex, schemas, translate, words
 from warren.gateway.dialects.details import Refused
-from warren.gateway.large import answer_with
-from warren.gateway.operations import Answer, Operation, Reply
-from warren.gateway.streaming import finish_unless_left
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
     from warren.settings import Settings
 
 

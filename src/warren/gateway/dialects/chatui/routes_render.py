@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from warren.core.render_job import NewRender
-from warren.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, RenderFailed, TooLarge
+from warren.core.slides.job import NewRender
+from warren.domain.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, RenderFailed, TooLarge
+from warren.domain.records import Scope
+from warren.gateway.api.operations import Answer, Operation
+from warren.gateway.api.streaming import finish_unless_left
+from warren.gateway.api.transfers import Streamed
 from warren.gateway.dialects.chatui import schemas, translate, words
 from warren.gateway.dialects.details import Refused
-from warren.gateway.operations import Answer, Operation
-from warren.gateway.streaming import finish_unless_left
-from warren.gateway.transfers import Streamed
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.core.render_job import Rendered
-    from warren.gateway.operations import Call
+    from warren.core.slides.job import Rendered
+    from warren.gateway.api.operations import Call
     from warren.settings import Settings
 
 _STATUSES = {"too_many_slides": 400, "output_too_large": 400, "slide_size": 400, "timeout": 504, "page_hung": 504}

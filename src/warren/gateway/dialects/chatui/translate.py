@@ -8,17 +8,17 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warren.core.executions import NewExecution
-from warren.domain import Cause, Echo, ExecKind, Keep
+from warren.core.executions.executions import NewExecution
+from warren.domain.values import Cause, Echo, ExecKind, Keep
 from warren.gateway.dialects.details import Refused, too_large
 from warren.gateway.dialects.named_files import guess_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warren.domain import ExecResult
+    from warren.domain.records import Sandbox
+    from warren.domain.values import ExecResult
     from warren.gateway.dialects.chatui.schemas import Execute
-    from warren.records import Sandbox
     from warren.settings.groups_dialects import ChatuiSettings
 
 RELEASE = "1.1.0"

@@ -6,18 +6,18 @@ import base64
 import binascii
 from typing import TYPE_CHECKING
 
-from warren.core.admission import RateExceeded
-from warren.errors import Overloaded, QuotaExceeded, Unauthenticated
-from warren.gateway.bodies import BodyTooLarge
+from warren.core.concurrency.admission import RateExceeded
+from warren.domain.errors import Overloaded, QuotaExceeded, Unauthenticated
+from warren.gateway.api.bodies import BodyTooLarge
+from warren.gateway.api.problems import build_problem, retry_after
 from warren.gateway.dialects import details
 from warren.gateway.dialects.chatui.translate import RELEASE
 from warren.gateway.dialects.details import Refused, reply
-from warren.gateway.problems import build_problem, retry_after
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
     from warren.settings import Settings
 
 HEADERS = (

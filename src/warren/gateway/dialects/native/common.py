@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from warren.errors import InvalidRequest
+from warren.domain.errors import InvalidRequest
+from warren.gateway.api.operations import SANDBOX_ID
 from warren.gateway.dialects.native.schemas import EXECUTION_ID, KERNEL_NAME
-from warren.gateway.operations import SANDBOX_ID
 
 if TYPE_CHECKING:
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
 
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 

@@ -6,14 +6,14 @@ import base64
 import codecs
 from typing import TYPE_CHECKING, Any
 
+from warren.gateway.api.streaming import encode_event
 from warren.gateway.dialects.native.translate import render_display, render_execution
-from warren.gateway.streaming import encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warren.domain import Event
-    from warren.records import Execution
+    from warren.domain.records import Execution
+    from warren.domain.values import Event
 
 EVENTS = (
     "`started` (`execution_id`, `sandbox_id`), `stdout` and `stderr` (`data`, and `skipped`: bytes that were dropped "

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from warren.errors import OutOfRange, PreconditionFailed
+from warren.domain.errors import OutOfRange, PreconditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.domain import Entry
+    from warren.domain.values import Entry
 
 _LAST_SECOND = 253_402_300_799
 """Of the year 9999, which is as far as the dates of HTTP go."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warren.domain.records import Scope
+from warren.gateway.api.operations import Answer, Operation, json_reply
 from warren.gateway.dialects.native import schemas_audit as schemas
 from warren.gateway.dialects.native import translate, translate_requests
 from warren.gateway.dialects.native.schemas_answers import AuditShown, ListOf
-from warren.gateway.operations import Answer, Operation, json_reply
-from warren.records import Scope
 
 if TYPE_CHECKING:
-    from warren.gateway.operations import Call, Reply
+    from warren.gateway.api.operations import Call, Reply
 
 
 async def list_audit(call: Call) -> Reply:

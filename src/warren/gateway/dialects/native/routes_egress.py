@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from warren.core.egress import NewGrant, NewSecret
+from warren.core.egress.control import NewGrant, NewSecret
+from warren.domain.records import Scope
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas_egress import (
     CreateGrant,
@@ -17,11 +19,9 @@ from warren.gateway.dialects.native.schemas_egress import (
 )
 from warren.gateway.dialects.native.translate import render_grant, render_secret
 from warren.gateway.dialects.native.translate_egress import parse_rule
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.records import Scope
 
 if TYPE_CHECKING:
-    from warren.gateway.operations import Call, Reply
+    from warren.gateway.api.operations import Call, Reply
 
 _GRANT_ID = re.compile(r"grt_[a-z0-9]{8,40}")
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

@@ -6,17 +6,17 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from warren.errors import InvalidRequest
-from warren.gateway.bodies import read_body
+from warren.domain.errors import InvalidRequest
+from warren.domain.records import Scope
+from warren.gateway.api.bodies import read_body
+from warren.gateway.api.large_responses import LARGE, answer_with, measure_displays, measure_result
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.streaming import EventStream, finish_unless_left
 from warren.gateway.dialects.native import schemas_executions as schemas
 from warren.gateway.dialects.native import translate, translate_requests
 from warren.gateway.dialects.native.common import IDEMPOTENCY, execution_id, idempotency_key, sandbox_id
 from warren.gateway.dialects.native.events import EVENTS, EventWriter
 from warren.gateway.dialects.native.schemas_answers import ExecutionShown, ListOf, RecordedExecution
-from warren.gateway.large import LARGE, answer_with, measure_displays, measure_result
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.gateway.streaming import EventStream, finish_unless_left
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from warren.core.executions import NewExecution
-    from warren.domain import Event
-    from warren.gateway.operations import Call, Reply
-    from warren.records import Execution
+    from warren.core.executions.executions import NewExecution
+    from warren.domain.records import Execution
+    from warren.domain.values import Event
+    from warren.gateway.api.operations import Call, Reply
 
 
 _FREE = contextlib.nullcontext()

@@ -9,21 +9,21 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from warren.errors import Conflict, InvalidRequest, NotFound, OutOfRange, PreconditionFailed
+from warren.domain.errors import Conflict, InvalidRequest, NotFound, OutOfRange, PreconditionFailed
+from warren.domain.records import Scope
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, Reply
+from warren.gateway.api.problems import build_problem
+from warren.gateway.api.transfers import Streamed, Upload
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.ranges import Conditions, Span, etag
 from warren.gateway.dialects.native.schemas_files import DeleteFile, WriteFile
 from warren.gateway.dialects.native.translate_files import entry_headers, file_headers, parse_path
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, Reply
-from warren.gateway.problems import build_problem
-from warren.gateway.transfers import Streamed, Upload
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.domain import Entry
-    from warren.gateway.operations import Call
+    from warren.domain.values import Entry
+    from warren.gateway.api.operations import Call
 
 PATH = "/sandboxes/{sandbox_id}/files/{path:path}"
 _TAG = "Files"

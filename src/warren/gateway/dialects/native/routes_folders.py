@@ -6,7 +6,11 @@ import contextlib
 import posixpath
 from typing import TYPE_CHECKING
 
-from warren.errors import Error, InvalidRequest
+from warren.domain.errors import Error, InvalidRequest
+from warren.domain.records import Scope
+from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.streaming import finish_unless_left
+from warren.gateway.api.transfers import Streamed, Upload
 from warren.gateway.dialects.multipart import Form
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.native.common import sandbox_id
@@ -22,10 +26,6 @@ from warren.gateway.dialects.native.schemas_files import (
     UploadFiles,
 )
 from warren.gateway.dialects.native.translate_files import render_all, render_entry, render_match
-from warren.gateway.operations import Answer, Operation, json_reply
-from warren.gateway.streaming import finish_unless_left
-from warren.gateway.transfers import Streamed, Upload
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
 
 COMPLETE = "Warren-Complete"
 MAX_FORM_FILES = 10_000

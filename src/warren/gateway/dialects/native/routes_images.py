@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from warren.domain.records import Scope
+from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.streaming import EventStream, encode_event
 from warren.gateway.dialects.native import translate
 from warren.gateway.dialects.native.schemas import Query
 from warren.gateway.dialects.native.schemas_answers import Freed, ImageShown, ImagesShown
-from warren.gateway.operations import Answer, Operation, json_reply
-from warren.gateway.streaming import EventStream, encode_event
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from warren.core.image_builds import Build
-    from warren.gateway.operations import Call, Reply
+    from warren.gateway.api.operations import Call, Reply
 
 _TAG = "Images"
 _PATH = "/images/{image}"

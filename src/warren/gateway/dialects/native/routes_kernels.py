@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warren.domain.records import Scope
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.dialects.native import schemas_kernels as schemas
 from warren.gateway.dialects.native import translate
 from warren.gateway.dialects.native.common import kernel_name, sandbox_id
 from warren.gateway.dialects.native.schemas_answers import KernelShown, KernelsShown, RolledBack
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.records import Scope
 
 if TYPE_CHECKING:
-    from warren.gateway.operations import Call, Reply
+    from warren.gateway.api.operations import Call, Reply
 
 
 async def list_kernels(call: Call) -> Reply:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.core.sharing import NewLink
-from warren.core.signing import Kind
+from warren.core.shared_links.shared_links import NewLink
+from warren.core.shared_links.signing import Kind
+from warren.domain.records import Scope
+from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.shared_links import build_url
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas_links import CreateLink, LinkShown
 from warren.gateway.dialects.native.translate import render_time
-from warren.gateway.operations import Answer, Operation, json_reply
-from warren.gateway.shared_links import build_url
-from warren.records import Scope
 
 if TYPE_CHECKING:
-    from warren.gateway.operations import Call, Reply
+    from warren.gateway.api.operations import Call, Reply
 
 _SECRET = (b"cache-control", b"no-store")
 

@@ -6,20 +6,20 @@ import codecs
 import contextlib
 from typing import TYPE_CHECKING
 
-from warren.core.packages import NewInstall
+from warren.core.packages.install import NewInstall
+from warren.domain.records import Scope
+from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.streaming import EventStream, encode_event, finish_unless_left
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas_packages import InstalledShown, InstallPackages
-from warren.gateway.operations import Answer, Operation, json_reply
-from warren.gateway.streaming import EventStream, encode_event, finish_unless_left
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from starlette.types import ASGIApp
 
-    from warren.core.packages import Installed
-    from warren.gateway.operations import Call
+    from warren.core.packages.install import Installed
+    from warren.gateway.api.operations import Call
 
 _EVENTS = (
     "`started` (`execution_id`, `sandbox_id`), `stdout` and `stderr` (`data`: what the installer says), `result` (as "

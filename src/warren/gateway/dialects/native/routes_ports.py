@@ -8,17 +8,17 @@ from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 
-from warren.errors import Forbidden, NotFound
+from warren.domain.errors import Forbidden, NotFound
+from warren.domain.records import Scope
+from warren.gateway.api.dispatch import ANY, PREFIX, WEBSOCKET
+from warren.gateway.api.operations import Answer, Operation, Reply
 from warren.gateway.dialects.native.common import sandbox_id
-from warren.gateway.dispatch import ANY, PREFIX, WEBSOCKET
-from warren.gateway.operations import Answer, Operation, Reply
-from warren.gateway.ports_headers import Mount, is_service_worker
-from warren.records import Scope
+from warren.gateway.ports.headers import Mount, is_service_worker
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
 
 _PATH = "/sandboxes/{sandbox_id}/ports/{port}"
 _RAW = re.compile(rb"/api/v1/sandboxes/[^/]+/ports/[^/]+(/.*)", re.DOTALL)
@@ -30,7 +30,7 @@ _ALLOW = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
 async def proxy_port(call: Call) -> ASGIApp:
     """Ask a server inside, and pass on what it answers."""
     # Not above, as its like below: a command that runs one program and ends would pay for it.
-    from warren.gateway.ports_http import PortReply
+    from warren.gateway.ports.http import PortReply
 
     scope, mount = call.scope, _mount(call)
     if scope["state"].get("has_key_in_path"):
@@ -46,7 +46,7 @@ async def proxy_port(call: Call) -> ASGIApp:
 
 async def connect_port(call: Call) -> ASGIApp:
     """Open a WebSocket to a server inside."""
-    from warren.gateway.ports_websocket import PortWebSocket
+    from warren.gateway.ports.websocket import PortWebSocket
 
     return PortWebSocket(call, sandbox_id(call), _mount(call), _target(call))
 

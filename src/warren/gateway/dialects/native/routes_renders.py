@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from warren.core.render_job import DeckFailed, NewRender
-from warren.core.render_policy import EDITABLE, PICTURES
-from warren.errors import InvalidRequest, RenderFailed
+from warren.core.policy.slides import EDITABLE, PICTURES
+from warren.core.slides.job import DeckFailed, NewRender
+from warren.domain.errors import InvalidRequest, RenderFailed
+from warren.domain.records import Scope
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.streaming import EventStream, encode_event, finish_unless_left
+from warren.gateway.api.transfers import Streamed
 from warren.gateway.dialects.native import schemas_renders as schemas
 from warren.gateway.dialects.native.translate import render_optional_time, render_time
 from warren.gateway.dialects.native.translate_requests import parse_content
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.gateway.streaming import EventStream, encode_event, finish_unless_left
-from warren.gateway.transfers import Streamed
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call, Reply
-    from warren.records import Render
+    from warren.domain.records import Render
+    from warren.gateway.api.operations import Call, Reply
     from warren.settings import Settings
 
 _TAG = "Slides"

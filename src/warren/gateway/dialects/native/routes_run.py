@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warren.domain.records import Scope
+from warren.gateway.api.large_responses import answer_with, measure_result
+from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects.native import translate, translate_requests
 from warren.gateway.dialects.native.schemas_answers import RunShown
 from warren.gateway.dialects.native.schemas_run import Run
-from warren.gateway.large import answer_with, measure_result
-from warren.gateway.operations import Answer, Operation, json_reply
-from warren.gateway.streaming import finish_unless_left
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
 
 
 async def run_once(call: Call) -> ASGIApp:

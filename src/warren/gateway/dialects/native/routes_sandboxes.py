@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.errors import Forbidden
+from warren.domain.errors import Forbidden
+from warren.domain.records import Scope
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.dialects.native import schemas_sandboxes as schemas
 from warren.gateway.dialects.native import translate, translate_requests
 from warren.gateway.dialects.native.common import IDEMPOTENCY, idempotency_key, sandbox_id
 from warren.gateway.dialects.native.schemas_answers import ListOf, SandboxShown, UsageShown
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.records import Scope
 
 if TYPE_CHECKING:
-    from warren.gateway.operations import Call, Reply
+    from warren.gateway.api.operations import Call, Reply
 
 
 async def create_sandbox(call: Call) -> Reply:

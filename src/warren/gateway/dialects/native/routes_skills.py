@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from warren.core.skill_package import MAX_PACKAGE, check_package, pack_text, with_front
-from warren.core.skills import SkillChanges
-from warren.domain import KIB
-from warren.errors import Forbidden, InvalidRequest, TooLarge
+from warren.core.skills.package import MAX_PACKAGE, check_package, pack_text, with_front
+from warren.core.skills.registry import SkillChanges
+from warren.domain.errors import Forbidden, InvalidRequest, TooLarge
+from warren.domain.records import Scope
+from warren.domain.values import KIB
+from warren.gateway.api.large_responses import answer_with
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.transfers import Streamed, Upload
 from warren.gateway.dialects.multipart import Form
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.native import schemas_skills as schemas
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas_answers import ListOf
 from warren.gateway.dialects.native.translate import render_page, render_time
-from warren.gateway.large import answer_with
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.gateway.transfers import Streamed, Upload
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
-    from warren.records import Skill
+    from warren.domain.records import Skill
+    from warren.gateway.api.operations import Call
 
 _TAG = "Skills"
 _FORM_BYTES = 64 * KIB

@@ -9,22 +9,22 @@ import anyio
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from warren.errors import Error, InvalidRequest
-from warren.gateway.bodies import ClientLeft, parse_body
+from warren.domain.errors import Error, InvalidRequest
+from warren.domain.records import Scope
+from warren.gateway.api.bodies import ClientLeft, parse_body
+from warren.gateway.api.dispatch import WEBSOCKET
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.websockets import SUBPROTOCOL, WebSocket
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas import KERNEL_NAME, Text
 from warren.gateway.dialects.native.schemas_answers import TerminalsShown
-from warren.gateway.dispatch import WEBSOCKET
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.gateway.websockets import SUBPROTOCOL, WebSocket
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Send
     from starlette.types import Scope as Request
 
-    from warren.core.terminals import Session
-    from warren.gateway.operations import Call, Reply
+    from warren.core.executions.terminals import Session
+    from warren.gateway.api.operations import Call, Reply
 
 _MAX_MESSAGE = 4096
 Size = Annotated[int, Field(ge=1, le=1000)]

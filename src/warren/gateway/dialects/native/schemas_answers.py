@@ -6,8 +6,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from warren.domain import Cause, ExecKind, State, Storage
-from warren.lifecycle import Status
+from warren.domain.lifecycle import Status
+from warren.domain.values import Cause, ExecKind, State, Storage
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from warren.core.egress import MAX_GRANT_S, MAX_SECRET_HOSTS, MAX_VALUE
-from warren.core.egress_rules import MAX_PORTS, MAX_RULES, METHODS
+from warren.core.egress.control import MAX_GRANT_S, MAX_SECRET_HOSTS, MAX_VALUE
+from warren.core.policy.egress_rules import MAX_PORTS, MAX_RULES, METHODS
+from warren.gateway.api.host_pattern import NAME, TARGET
+from warren.gateway.api.patterns import matching
 from warren.gateway.dialects.native.schemas import Body, EnvName, Port
-from warren.gateway.host_pattern import NAME, TARGET
-from warren.gateway.patterns import matching
 
 Target = Annotated[
     str,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from warren.domain import Echo
+from warren.domain.values import Echo
 from warren.gateway.dialects.native.schemas import Base64, Body, Env, KernelName, Paging, Path, Query, Text, Whole
 
 _MAX_OUTPUT_BYTES = 3 << 19

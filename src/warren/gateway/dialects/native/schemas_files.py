@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from warren.gateway.api.patterns import matching
 from warren.gateway.dialects.native.schemas import Body, Path, Query, Whole
 from warren.gateway.dialects.native.schemas_answers import Shown
-from warren.gateway.patterns import matching
 
 MAX_LISTED = 100_000
 Mode = Annotated[str, matching(r"^0?[0-7]{3}$", "be three octal digits, such as 644")]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
-from warren.core.signing import Kind
+from warren.core.shared_links.signing import Kind
 from warren.gateway.dialects.native.schemas import Body, KernelName, Port, as_whole
 
 _DAY_S = 86_400

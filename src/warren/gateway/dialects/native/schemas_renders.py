@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from warren.domain.records import RenderStatus
+from warren.gateway.api.patterns import matching
 from warren.gateway.dialects.native.schemas import Base64, Body
 from warren.gateway.dialects.native.schemas_answers import OwnerShown, Shown
-from warren.gateway.patterns import matching
-from warren.records import RenderStatus
 
 RENDER_ID = re.compile(r"rnd_[a-z0-9]{8,40}")
 _TIME: dict[str, JsonValue] = {"format": "date-time"}

@@ -6,9 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from warren.domain import Storage
-from warren.errors import InvalidRequest
-from warren.gateway.bodies import REPEATED
+from warren.domain.errors import InvalidRequest
+from warren.domain.gpus import EXPECTED, ID, MAX_GPUS, GpuRequest
+from warren.domain.lifecycle import Status
+from warren.domain.values import Storage
+from warren.gateway.api.bodies import REPEATED
+from warren.gateway.api.patterns import matching
 from warren.gateway.dialects.native.schemas import (
     NO_NUL,
     NO_OTHERS,
@@ -21,9 +24,6 @@ from warren.gateway.dialects.native.schemas import (
     as_whole,
 )
 from warren.gateway.dialects.native.schemas_egress import EGRESS_ABOUT, EgressField
-from warren.gateway.patterns import matching
-from warren.gpus import EXPECTED, ID, MAX_GPUS, GpuRequest
-from warren.lifecycle import Status
 
 _YEAR_S = 366 * 86_400
 

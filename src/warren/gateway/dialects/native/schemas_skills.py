@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue
 
-from warren.core.skill_package import MAX_DESCRIPTION, MAX_NAME, MAX_TEXT, NAME
-from warren.domain import KIB
+from warren.core.skills.package import MAX_DESCRIPTION, MAX_NAME, MAX_TEXT, NAME
+from warren.domain.values import KIB
+from warren.gateway.api.patterns import matching
 from warren.gateway.dialects.native.schemas import Body, Paging, Query, SkillIds
 from warren.gateway.dialects.native.schemas_answers import OwnerShown, Shown
-from warren.gateway.patterns import matching
 
 SKILL_ID = re.compile(r"skl_[a-z0-9]{8,40}")
 

@@ -8,23 +8,23 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from warren.core.execution_record import cut, cut_text
-from warren.core.files import WORKSPACE
-from warren.domain import MIB, Cause
+from warren.core.executions.records import cut, cut_text
+from warren.core.files.files import WORKSPACE
+from warren.domain.values import MIB, Cause
+from warren.gateway.api.large_responses import measure_displays
 from warren.gateway.dialects.native.translate_egress import has_network, render_egress, render_rule
-from warren.gateway.large import measure_displays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from warren.core.agent.values import Kernel
+    from warren.core.executions.oneshot import OneShotResult
     from warren.core.image_builds import Build
-    from warren.core.image_spec import ImageSpec
-    from warren.core.images import BuildStep, ImageStatus
-    from warren.core.link_values import Kernel
-    from warren.core.oneshot import OneShotResult
-    from warren.domain import Display, ExecResult, Usage
-    from warren.egress import Brokered, Grant
-    from warren.records import AuditRow, Execution, Page, Sandbox
+    from warren.core.images.catalog import BuildStep, ImageStatus
+    from warren.core.images.spec import ImageSpec
+    from warren.domain.egress import Brokered, Grant
+    from warren.domain.records import AuditRow, Execution, Page, Sandbox
+    from warren.domain.values import Display, ExecResult, Usage
 
 LISTED_BYTES = 4096
 """Of the code and of each output, in a list."""

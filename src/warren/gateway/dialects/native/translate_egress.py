@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.egress import Egress, EgressMode, EgressRule
+from warren.domain.egress import Egress, EgressMode, EgressRule
 
 if TYPE_CHECKING:
     from warren.gateway.dialects.native.schemas_egress import EgressBody, EgressRuleBody

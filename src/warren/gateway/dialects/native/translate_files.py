@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from anyio import to_thread
 
-from warren.errors import NotFound
+from warren.domain.errors import NotFound
 from warren.gateway.dialects.named_files import attachment_headers, bytes_of, guess_type, printable
 from warren.gateway.dialects.native.ranges import etag, last_modified
 from warren.gateway.dialects.native.translate import render_time
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
-    from warren.core.link_values import Match
-    from warren.domain import Entry
+    from warren.core.agent.values import Match
+    from warren.domain.values import Entry
 
 T = TypeVar("T")
 

@@ -6,18 +6,19 @@ import base64
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from warren.core.execution_request import NewExecution
-from warren.core.oneshot import OneShot
-from warren.core.sandbox_changes import SandboxChanges
-from warren.core.sandboxes import NewSandbox
-from warren.domain import MIB, ExecKind
-from warren.errors import InvalidRequest
+from warren.core.executions.oneshot import OneShot
+from warren.core.executions.request import NewExecution
+from warren.core.sandboxes.changes import SandboxChanges
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.errors import InvalidRequest
+from warren.domain.gpus import GpuRequest
+from warren.domain.records import AuditQuery, SandboxQuery
+from warren.domain.values import MIB, ExecKind
 from warren.gateway.dialects.native.translate_egress import parse_egress
-from warren.gpus import GpuRequest
-from warren.records import AuditQuery, SandboxQuery
 
 if TYPE_CHECKING:
-    from warren.domain import Limits
+    from warren.domain.records import Owner
+    from warren.domain.values import Limits
     from warren.gateway.dialects.native.schemas_audit import ListAudit
     from warren.gateway.dialects.native.schemas_executions import RunFields
     from warren.gateway.dialects.native.schemas_renders import Asset
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         ListSandboxes,
         UpdateSandbox,
     )
-    from warren.records import Owner
 
 _LIMITS = (
     ("memory_mb", "memory_bytes", MIB),

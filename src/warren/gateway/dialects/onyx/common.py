@@ -7,21 +7,21 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from warren.errors import NotFound, Overloaded, QuotaExceeded
+from warren.domain.errors import NotFound, Overloaded, QuotaExceeded
+from warren.gateway.api.problems import build_problem
 from warren.gateway.dialects import details
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.onyx import translate
-from warren.gateway.problems import build_problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from starlette.responses import Response
 
-    from warren.domain import Limits
+    from warren.domain.records import Sandbox, StoredFile
+    from warren.domain.values import Limits
+    from warren.gateway.api.operations import Call
     from warren.gateway.dialects.onyx import schemas
-    from warren.gateway.operations import Call
-    from warren.records import Sandbox, StoredFile
 
 _SESSION = re.compile(r"code-session-[0-9a-f]{32}")
 _SHOWN = 200

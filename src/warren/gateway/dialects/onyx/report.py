@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from warren.core.service import Service
-    from warren.gateway.metrics import Metrics
+    from warren.gateway.ops.metrics import Metrics
     from warren.settings import Settings
 
 VERSION = "0.5.0"

@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from warren.core.jobs import Job
+from warren.core.executions.jobs import Job
+from warren.domain.records import Scope
+from warren.gateway.api.operations import Answer, Operation
 from warren.gateway.dialects import details
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.onyx import common, routes_files, routes_session_files, routes_sessions, schemas, translate
 from warren.gateway.dialects.onyx.report import OnyxReport
 from warren.gateway.dialects.onyx.running import EVENTS, answer, follow
-from warren.gateway.operations import Answer, Operation
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
 
 _TAG = "Programs"
 

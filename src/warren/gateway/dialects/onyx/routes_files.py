@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from warren.errors import NotFound, QuotaExceeded, TooLarge
+from warren.domain.errors import NotFound, QuotaExceeded, TooLarge
+from warren.domain.records import Scope
+from warren.gateway.api.large_responses import answer_with
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.problems import retry_after
+from warren.gateway.api.transfers import Streamed
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import schemas, translate
 from warren.gateway.dialects.onyx.uploads import open_upload
-from warren.gateway.large import answer_with
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.gateway.problems import retry_after
-from warren.gateway.transfers import Streamed
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
 
 _TAG = "Files"
 _SHOWN = 200

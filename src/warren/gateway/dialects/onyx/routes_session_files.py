@@ -7,22 +7,22 @@ import os
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
-from warren.errors import Conflict, NotFound, TooLarge
+from warren.domain.errors import Conflict, NotFound, TooLarge
+from warren.domain.records import Scope
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.transfers import Streamed
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import common, schemas, translate
 from warren.gateway.dialects.onyx.routes_files import OCTETS, too_large
 from warren.gateway.dialects.onyx.uploads import open_upload
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.gateway.transfers import Streamed
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator
 
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
 
 _TAG = "Files of sessions"
 _PATH = "/v1/sessions/{session_id}/files"

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.jobs import Job
-from warren.core.sandbox_changes import SandboxChanges
-from warren.core.sandboxes import NewSandbox
-from warren.domain import Storage
-from warren.egress import Egress, EgressMode
-from warren.errors import Error
+from warren.core.executions.jobs import Job
+from warren.core.sandboxes.changes import SandboxChanges
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.egress import Egress, EgressMode
+from warren.domain.errors import Error
+from warren.domain.records import Scope
+from warren.domain.values import Storage
+from warren.gateway.api.large_responses import answer_with, measure_result
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.onyx import common, schemas, translate
 from warren.gateway.dialects.onyx.running import EVENTS, answer, follow
-from warren.gateway.large import answer_with, measure_result
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.gateway.streaming import finish_unless_left
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
-    from warren.records import Sandbox
+    from warren.domain.records import Sandbox
+    from warren.gateway.api.operations import Call
 
 _TAG = "Sessions"
 _PATH = "/v1/sessions/{session_id}"

@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from warren.gateway.api.large_responses import answer_with, measure_result
+from warren.gateway.api.operations import json_reply
+from warren.gateway.api.streaming import EventStream, encode_event, finish_unless_left
 from warren.gateway.dialects.onyx import translate
-from warren.gateway.large import answer_with, measure_result
-from warren.gateway.operations import json_reply
-from warren.gateway.streaming import EventStream, encode_event, finish_unless_left
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from starlette.types import ASGIApp
 
-    from warren.core.jobs import Job
-    from warren.gateway.operations import Call
-    from warren.gateway.problems import Problem
+    from warren.core.executions.jobs import Job
+    from warren.gateway.api.operations import Call
+    from warren.gateway.api.problems import Problem
 
 EVENTS = (
     "`output` (`stream`, `data`), any number of them, then one `result` (`exit_code`, `timed_out`, `duration_ms`, "

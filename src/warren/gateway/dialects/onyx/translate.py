@@ -6,18 +6,18 @@ import codecs
 import posixpath
 from typing import TYPE_CHECKING, Any
 
-from warren.core.executions import NewExecution
-from warren.domain import MIB, Cause, Echo, ExecKind, Keep
+from warren.core.executions.executions import NewExecution
+from warren.domain.values import MIB, Cause, Echo, ExecKind, Keep
+from warren.gateway.api.streaming import encode_event
 from warren.gateway.dialects.details import Refused
-from warren.gateway.streaming import encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warren.core.jobs import JobResult
-    from warren.domain import Entry, Event, ExecResult
+    from warren.core.executions.jobs import JobResult
+    from warren.domain.records import Sandbox, StoredFile
+    from warren.domain.values import Entry, Event, ExecResult
     from warren.gateway.dialects.onyx import schemas
-    from warren.records import Sandbox, StoredFile
     from warren.settings.groups_dialects import OnyxSettings
 
 ENTRY = "__main__.py"

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from warren.errors import InvalidRequest, TooLarge
+from warren.domain.errors import InvalidRequest, TooLarge
+from warren.gateway.api.transfers import Upload
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.multipart import Form
 from warren.gateway.dialects.onyx import translate
-from warren.gateway.transfers import Upload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from warren.gateway.api.operations import Call
     from warren.gateway.dialects.multipart import Part
-    from warren.gateway.operations import Call
 
 _FORM_BYTES = 1 << 20
 """Around the file: its boundaries and the other fields."""

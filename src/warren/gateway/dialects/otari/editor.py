@@ -6,15 +6,15 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warren.errors import Conflict, InvalidRequest, NotFound, OutsideWorkspace, TooLarge
+from warren.domain.errors import Conflict, InvalidRequest, NotFound, OutsideWorkspace, TooLarge
 from warren.gateway.dialects.otari.translate import Ran
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from warren.core.link import Link
+    from warren.core.agent.client import Link
+    from warren.gateway.api.operations import Call
     from warren.gateway.dialects.otari.schemas import EditorInput
-    from warren.gateway.operations import Call
 
 _FAR = 1 << 60
 """Further than any line: the wire has no larger numbers."""

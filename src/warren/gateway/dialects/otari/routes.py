@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from warren.core.sandboxes import NewSandbox
-from warren.domain import Storage
-from warren.errors import Conflict, NotFound, Overloaded, QuotaExceeded
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.errors import Conflict, NotFound, Overloaded, QuotaExceeded
+from warren.domain.records import Scope
+from warren.domain.values import Storage
+from warren.gateway.api.large_responses import answer_with
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.problems import retry_after
+from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects import details
 from warren.gateway.dialects.details import Refused, list_errors, too_large
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.otari import anthropic, editor, routes_files, routes_tools, schemas, translate
 from warren.gateway.dialects.otari.sessions import session_id, unknown, using
-from warren.gateway.large import answer_with
-from warren.gateway.operations import NO_CONTENT, Answer, Operation, json_reply
-from warren.gateway.problems import retry_after
-from warren.gateway.streaming import finish_unless_left
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from typing import TypeVar
 
     from starlette.types import ASGIApp
 
-    from warren.core.executions import NewExecution
-    from warren.domain import ExecResult
+    from warren.core.executions.executions import NewExecution
+    from warren.domain.values import ExecResult
+    from warren.gateway.api.operations import Call
     from warren.gateway.dialects.otari.translate import Ran
-    from warren.gateway.operations import Call
 
     M = TypeVar("M", bound=BaseModel)
 

@@ -6,24 +6,24 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from warren.domain import MIB
-from warren.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from warren.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from warren.domain.records import Scope
+from warren.domain.values import MIB
+from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.transfers import Streamed, Upload
 from warren.gateway.dialects.details import Refused, missing
 from warren.gateway.dialects.multipart import Form
 from warren.gateway.dialects.otari import schemas, translate
 from warren.gateway.dialects.otari.sessions import using
-from warren.gateway.operations import Answer, Operation, json_reply
-from warren.gateway.transfers import Streamed, Upload
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator
 
     from starlette.types import ASGIApp
 
-    from warren.domain import Entry
+    from warren.domain.values import Entry
+    from warren.gateway.api.operations import Call
     from warren.gateway.dialects.multipart import Part
-    from warren.gateway.operations import Call
 
 _TAG = "Files"
 _FORM_BYTES = 1 << 20

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.core.callbacks import NewCallbacks, check_tool_name
-from warren.errors import InvalidRequest
+from warren.core.callbacks.callbacks import NewCallbacks, check_tool_name
+from warren.domain.errors import InvalidRequest
+from warren.domain.records import Scope
+from warren.gateway.api.operations import Answer, Operation, json_reply
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.otari import schemas
 from warren.gateway.dialects.otari.sessions import using
-from warren.gateway.operations import Answer, Operation, json_reply
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from warren.gateway.operations import Call
+    from warren.gateway.api.operations import Call
 
 _FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-real-ip", b"via")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from warren.errors import NotFound, SandboxLost
+from warren.domain.errors import NotFound, SandboxLost
+from warren.domain.records import Scope
+from warren.gateway.api.operations import SANDBOX_ID
 from warren.gateway.dialects.details import Refused, too_long
-from warren.gateway.operations import SANDBOX_ID
-from warren.records import Scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.core.places import Place
-    from warren.gateway.operations import Call
+    from warren.core.sandboxes.live import Place
+    from warren.gateway.api.operations import Call
 
 MAX_ID = 64
 

@@ -8,16 +8,16 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warren.core.executions import NewExecution
-from warren.domain import Cause, Echo, ExecKind, Keep
-from warren.errors import Conflict, InvalidRequest, NotFound, OutsideWorkspace
+from warren.core.executions.executions import NewExecution
+from warren.domain.errors import Conflict, InvalidRequest, NotFound, OutsideWorkspace
+from warren.domain.values import Cause, Echo, ExecKind, Keep
 from warren.gateway.dialects.details import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warren.domain import Entry, ExecResult, FileChange
-    from warren.records import Sandbox
+    from warren.domain.records import Sandbox
+    from warren.domain.values import Entry, ExecResult, FileChange
 
 MAX_FILES = 100
 """Files that a result names."""

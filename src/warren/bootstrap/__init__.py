@@ -1,0 +1,1 @@
+"""Composition: from settings to an engine, a store and the service over them."""

@@ -1,0 +1,190 @@
+"""`warren audit`: whether the audit record is whole, and a copy of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warren.cli.options import AsJson
+from warren.cli.service.offline_store import DataDir
+from warren.cli.terminal.tables import print_json, wants_json
+from warren.cli.units import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warren.domain.records import AuditRow
+    from warren.stores.base import Store
+
+app = typer.Typer(help="Check and copy the audit record.", no_args_is_help=True, rich_markup_mode=None)
+
+_HEAD = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
+_COLUMNS = (
+    "seq",
+    "at",
+    "action",
+    "outcome",
+    "tenant",
+    "subject",
+    "key_id",
+    "request_id",
+    "address",
+    "sandbox_id",
+    "execution_id",
+    "details",
+    "previous",
+    "hash",
+)
+
+
+def _parse_head(text: str) -> tuple[int, str]:
+    match = _HEAD.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not SEQ:HASH, as `warren audit verify` prints it.")
+    return int(match[1]), match[2]
+
+
+@app.command(
+    "verify",
+    short_help="Check that nothing in the record was changed.",
+    epilog='\b\nExamples:\n  warren audit verify\n  warren audit verify --known "$(cat head.txt)"',
+)
+def verify(
+    *,
+    known: Annotated[
+        list[Any] | None,
+        typer.Option(
+            parser=_parse_head,
+            metavar="SEQ:HASH",
+            show_default=False,
+            help="A head that was printed earlier; it must still be in the record.",
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the whole record: that no row was deleted, edited or moved. Prints its head, the last number and hash.
+
+    Leaves with 1 and names the row when one was. Whoever keeps a head elsewhere can prove later, with --known, that
+    the record still begins with what it held then.
+    """
+    import anyio
+
+    (cut, _), (seq, digest) = anyio.run(_verify, known or [], data_dir)
+    if wants_json(as_json):
+        print_json({"rows": seq - cut, "pruned": cut, "head": f"{seq}:{digest}", "whole": True})
+        return
+    print(f"The audit record is whole: {seq - cut:,} rows.\nIts head is {seq}:{digest}")
+    if cut:
+        print(f"The {cut:,} rows before were cut off by the service, as records.audit_days says.")
+
+
+@app.command(
+    "export",
+    short_help="Print the record.",
+    epilog="\b\nExamples:\n  warren audit export > audit.jsonl\n"
+    "  warren audit export --since 2026-11-01 --until 2026-12-01 --format csv > november.csv\n"
+    "  warren audit export --since 24h",
+)
+def export(
+    *,
+    since: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_time,
+            metavar="TIME",
+            show_default=False,
+            help="From then on: 2026-11-01, 2026-11-01T12:30, or so long ago, such as 7d.",
+        ),
+    ] = None,
+    until: Annotated[
+        float | None, typer.Option(parser=parse_time, metavar="TIME", show_default=False, help="Only before then.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="jsonl, a line of JSON a row, or csv.")
+    ] = "jsonl",
+    data_dir: DataDir = None,
+) -> None:
+    """Print the rows of a time on standard output, oldest first, with their hashes."""
+    import anyio
+
+    if form not in _FORMATS:
+        raise typer.BadParameter(f"{form!r} is not a format: choose one of {', '.join(_FORMATS)}.")
+    anyio.run(_export, since, until, form, data_dir)
+
+
+async def _verify(known: list[tuple[int, str]], data_dir: str | None) -> tuple[tuple[int, str], tuple[int, str]]:
+    from warren.cli.service.offline_store import opened_store
+    from warren.cli.terminal.progress import spinner
+    from warren.domain.records import AuditQuery
+
+    async with opened_store(data_dir) as (store, _):
+        newest = await store.audit(AuditQuery(limit=1))
+        with spinner(f"checking {newest.total:,} rows"):
+            head = await store.verify()
+            cut = await store.audit_start()
+            for seq, digest in known:
+                await _check_known(store, seq, digest, cut)
+        return cut, head
+
+
+async def _check_known(store: Store, seq: int, digest: str, cut: tuple[int, str]) -> None:
+    from warren.domain.errors import Conflict
+    from warren.domain.records import FIRST_HASH
+
+    if (seq, digest) in {(0, FIRST_HASH), cut}:
+        return  # Every record began empty; and of what was cut off, the last hash is kept.
+    if seq < cut[0]:
+        raise Conflict(f"row {seq} of the audit record was cut off with all before row {cut[0] + 1}: keep a later head")
+    async for row in store.chain(after=seq - 1):
+        if row.seq == seq and row.hash == digest:
+            return
+        break
+    raise Conflict(f"row {seq} of the audit record is not the one that was known: the record was replaced or cut")
+
+
+async def _export(since: float | None, until: float | None, form: str, data_dir: str | None) -> None:
+    from warren.cli.service.offline_store import build_caller, opened_store
+    from warren.domain.errors import StoreError
+
+    async with opened_store(data_dir) as (_, audit):
+        try:
+            await audit.record(build_caller(), "audit.export", since=since, until=until)
+        except StoreError as exc:
+            # A record that somebody damaged is the one that has to be looked at.
+            print(f"warren: that this copy was taken is not in the record: {exc}", file=sys.stderr)
+        show = _FORMATS[form]()
+        async for row in audit.export(since=since, until=until):
+            show(row)
+
+
+def _show_jsonl() -> Callable[[AuditRow], None]:
+    def show(row: AuditRow) -> None:
+        print(json.dumps(_as_json(row), separators=(",", ":")))
+
+    return show
+
+
+def _show_csv() -> Callable[[AuditRow], None]:
+    import csv
+
+    writer = csv.DictWriter(sys.stdout, _COLUMNS)
+    writer.writeheader()
+
+    def show(row: AuditRow) -> None:
+        values = _as_json(row)
+        writer.writerow({**values, "details": json.dumps(values["details"], separators=(",", ":"))})
+
+    return show
+
+
+_FORMATS = {"jsonl": _show_jsonl, "csv": _show_csv}
+
+
+def _as_json(row: AuditRow) -> dict[str, Any]:
+    values = {"seq": row.seq, "previous": row.previous, "hash": row.hash}
+    return {name: values[name] if name in values else getattr(row.entry, name) for name in _COLUMNS}

@@ -1,0 +1,151 @@
+"""`warren bench`: how fast sandboxes are here, beside the same interpreter started cold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.cli.options import AllowBare, AsJson, Choice, EngineName, ImageName
+from warren.cli.terminal.tables import print_json, print_table, wants_json
+
+if TYPE_CHECKING:
+    from warren.cli.service.embedded import Prepared
+    from warren.cli.terminal.signals import Signals
+    from warren.domain.values import Image
+    from warren.engines.base import Engine
+
+EXAMPLES = """\b
+Examples:
+  warren bench
+  warren bench --image data --rounds 50 --json
+"""
+
+_PAUSE_S = 0.2
+"""Between creates: a hot loop hides what an idle machine pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One thing that was timed, over and over."""
+
+    name: str
+    times_ms: tuple[float, ...]
+
+    @property
+    def median_ms(self) -> float:
+        """The time that half of the rounds beat."""
+        import statistics
+
+        return statistics.median(self.times_ms)
+
+    @property
+    def worst_ms(self) -> float:
+        """The slowest round."""
+        return max(self.times_ms)
+
+
+def bench(
+    *,
+    image: ImageName = None,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="How often to time each thing.")] = 20,
+    engine: EngineName = None,
+    allow_bare: AllowBare = False,
+    as_json: AsJson = False,
+) -> int:
+    """Time a fresh sandbox and a warm call, with a cold Python that imports the same beside them.
+
+    The full set of numbers, with peers, is `make bench` in the source.
+    """
+    import anyio
+
+    from warren.cli.service.embedded import prepare
+    from warren.cli.terminal.signals import run_with_signals
+
+    prepared = prepare(Choice(image=image, engine=engine, allow_bare=allow_bare))
+    measures: list[Measure] = []
+
+    async def work(_signals: Signals) -> int:
+        measures.extend(await _measure(prepared, rounds))
+        return 0
+
+    if code := anyio.run(run_with_signals, work):
+        return code
+    if wants_json(as_json):
+        print_json(
+            [{"name": m.name, "median_ms": round(m.median_ms, 3), "worst_ms": round(m.worst_ms, 3)} for m in measures]
+        )
+        return 0
+    rows = [(m.name, f"{m.median_ms:.2f}", f"{m.worst_ms:.2f}") for m in measures]
+    print_table(None, ("", "median ms", "worst ms"), rows)
+    return 0
+
+
+async def _measure(prepared: Prepared, rounds: int) -> list[Measure]:
+    from anyio import to_thread
+
+    from warren.cli.service.embedded import opened_engine
+
+    cold = await to_thread.run_sync(_cold, prepared.image, min(rounds, 5))
+    async with opened_engine(prepared.settings, prepared.choice) as engine:
+        fresh, warm = await _sandboxes(engine, prepared.image, rounds)
+    return [fresh, warm, *cold]
+
+
+async def _sandboxes(engine: Engine, image: Image, rounds: int) -> tuple[Measure, Measure]:
+    import anyio
+
+    from warren.cli.service.embedded import new_owned_id
+    from warren.core.agent.client import Link
+    from warren.domain.values import ExecRequest, SandboxSpec, new_id
+
+    fresh: list[float] = []
+    warm: list[float] = []
+    # One more than asked for: the first also starts what the engine then keeps warm.
+    for number in range(rounds + 1):
+        start = time.perf_counter()
+        handle = await engine.create(SandboxSpec(id=new_owned_id(), image=image))
+        try:
+            async with Link(await engine.connect(handle)) as link:
+                await link.run(ExecRequest(id=new_id("exe"), code="1 + 1"))
+                first = time.perf_counter()
+                await anyio.sleep(_PAUSE_S / 2)
+                again = time.perf_counter()
+                await link.run(ExecRequest(id=new_id("exe"), code="1 + 1"))
+                if number:
+                    fresh.append((first - start) * 1000)
+                    warm.append((time.perf_counter() - again) * 1000)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await engine.destroy(handle)
+        await anyio.sleep(_PAUSE_S / 2)
+    return (
+        Measure(f"fresh sandbox of {image.name}, to its first result", tuple(fresh)),
+        Measure("warm call of 1 + 1", tuple(warm)),
+    )
+
+
+def _cold(image: Image, rounds: int) -> list[Measure]:
+    libraries = os.path.join(image.path, "venv", "lib")
+    name = next(name for name in os.listdir(libraries) if name.startswith("python3"))
+    python = os.path.join(image.interpreter_prefix, "bin", name)
+    path = os.path.join(libraries, name, "site-packages")
+    measures = [Measure("cold Python that imports nothing", _time(rounds, python, "pass"))]
+    if image.preload:
+        code = f"import sys; sys.path.append({path!r}); import {', '.join(image.preload)}"
+        measures.append(Measure("cold Python that imports the same", _time(rounds, python, code)))
+    return measures
+
+
+def _time(rounds: int, python: str, code: str) -> tuple[float, ...]:
+    def once() -> float:
+        start = time.perf_counter()
+        subprocess.run([python, "-I", "-c", code], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        return (time.perf_counter() - start) * 1000
+
+    once()
+    return tuple(once() for _ in range(rounds))

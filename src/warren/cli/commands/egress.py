@@ -1,0 +1,168 @@
+"""`warren egress`: what a sandbox may reach, and what it is granted for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.cli.egress_args import Allow, build_egress, parse_target, render_egress, render_target
+from warren.cli.options import AsJson, SandboxId, Url
+from warren.cli.service.offline_store import DataDir
+from warren.cli.terminal.tables import as_plain, print_json, print_table, wants_json
+from warren.cli.units import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from warren import AsyncClient, AsyncSandbox
+    from warren.cli.terminal.signals import Signals
+
+app = typer.Typer(
+    help="Show and change what a sandbox may reach.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command(
+    "show",
+    short_help="Show what a sandbox may reach.",
+    epilog="\b\nExample:\n  warren egress show 3fa9",
+)
+def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+    """Show what a sandbox may reach, and what it was granted for a while."""
+
+    async def work(found: AsyncSandbox) -> None:
+        grants = await found.egress.grants()
+        if wants_json(as_json):
+            print_json({"egress": as_plain(found.info.egress), "grants": [as_plain(grant) for grant in grants]})
+            return
+        print(render_egress(found.info.egress))
+        rows = [
+            (grant.id, render_target(grant.host, grant.ports, grant.methods), grant.expires_at.astimezone().isoformat())
+            for grant in grants
+        ]
+        if rows:
+            print_table(None, ("grant", "for a while", "until"), rows)
+
+    return on_sandbox(sandbox, url, data_dir, work, to_use=False)
+
+
+@app.command(
+    "set",
+    short_help="Change what a sandbox may reach.",
+    epilog="\b\nExamples:\n  warren egress set 3fa9 packages\n"
+    "  warren egress set 3fa9 rules --allow 'api.example.org' --allow 'db.example.org:5432'\n"
+    "  warren egress set 3fa9 none    # open connections are cut",
+)
+def change(
+    sandbox: SandboxId,
+    mode: Annotated[
+        str, typer.Argument(metavar="MODE", show_default=False, help="none, packages, rules (see --allow) or open.")
+    ],
+    *,
+    allow: Allow = None,
+    url: Url = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> int:
+    """Change what a sandbox may reach. It is in force at once; connections that it does not allow are cut."""
+    egress = build_egress(mode, allow)
+
+    async def work(found: AsyncSandbox) -> None:
+        info = await found.update(egress=egress)
+        if wants_json(as_json):
+            print_json(as_plain(info.egress))
+        else:
+            print(f"{found.id} may reach: {render_egress(info.egress)}.")
+
+    return on_sandbox(sandbox, url, data_dir, work)
+
+
+@app.command(
+    "grant",
+    short_help="Let a sandbox reach something for a while.",
+    epilog="\b\nExamples:\n  warren egress grant 3fa9 api.example.org --for 10m\n"
+    "  warren egress grant 3fa9 '*.example.org:443,8443'\n  warren egress grant 3fa9 data.example.org:80 --method GET",
+)
+def grant(
+    sandbox: SandboxId,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="HOST[:PORTS]",
+            show_default=False,
+            help="A name, a glob, an address or a network; ports 80 and 443 unless given.",
+        ),
+    ],
+    *,
+    duration: Annotated[
+        float, typer.Option("--for", parser=parse_duration, metavar="TIME", help="For how long, such as 10m.")
+    ] = "1h",  # type: ignore[assignment]  # typer parses what stands here as it does what is typed
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", metavar="METHOD", help="Only with this method, of plain HTTP; repeatable."),
+    ] = None,
+    url: Url = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> int:
+    """Let a sandbox reach something for a while, besides what it may reach anyway."""
+    rule = parse_target(target)
+
+    async def work(found: AsyncSandbox) -> None:
+        made = await found.egress.grant(
+            **rule, methods=[each.upper() for each in method or ()], expires_in_seconds=duration
+        )
+        if wants_json(as_json):
+            print_json(as_plain(made))
+        else:
+            until = made.expires_at.astimezone().isoformat(timespec="seconds")
+            print(f"{made.id}: {render_target(made.host, made.ports, made.methods)} until {until}.")
+
+    return on_sandbox(sandbox, url, data_dir, work)
+
+
+@app.command(
+    "revoke",
+    short_help="Take back a grant.",
+    epilog="\b\nExample:\n  warren egress revoke 3fa9 grt_5c1f0a9b2d3e4f60718293a4",
+)
+def revoke(
+    sandbox: SandboxId,
+    grant_id: Annotated[
+        str, typer.Argument(metavar="GRANT", show_default=False, help="Its id, as `warren egress show` has it.")
+    ],
+    *,
+    url: Url = None,
+    data_dir: DataDir = None,
+) -> int:
+    """Take back a grant; connections that nothing else allows are cut."""
+
+    async def work(found: AsyncSandbox) -> None:
+        await found.egress.revoke(grant_id)
+        print(f"{grant_id} was taken back.")
+
+    return on_sandbox(sandbox, url, data_dir, work)
+
+
+def on_sandbox(
+    name: str,
+    url: str | None,
+    data_dir: str | None,
+    work: Callable[[AsyncSandbox], Awaitable[None]],
+    *,
+    to_use: bool = True,
+) -> int:
+    """Do something with the sandbox that is meant."""
+    from warren.cli.service.connection import Target, run_with_client
+    from warren.cli.service.id_prefix import find_sandbox
+
+    target = Target(url, data_dir)
+
+    async def find(client: AsyncClient, _signals: Signals) -> int:
+        await work(await find_sandbox(client, target, name, to_use=to_use))
+        return 0
+
+    return run_with_client(target, find)

@@ -1,0 +1,170 @@
+"""`warren keys`: who may use the service."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warren.cli.options import AsJson
+from warren.cli.service.offline_store import DataDir
+from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.units import parse_duration, render_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warren.domain.records import ApiKey, Scope
+
+app = typer.Typer(
+    help="Make, list and revoke the API keys of the service.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+def _parse_scope(text: str) -> Scope:
+    from warren.domain.records import Scope
+
+    try:
+        return Scope(text)
+    except ValueError as exc:
+        raise typer.BadParameter(f"{text!r} is not a scope: choose one of {', '.join(Scope)}.") from exc
+
+
+@app.command(
+    "create",
+    short_help="Make a key.",
+    epilog="\b\nExamples:\n  warren keys create laptop\n"
+    "  warren keys create ci --scope run --expires 30d\n"
+    "  warren keys create dashboard --tenant acme --subject ann --scope read --json",
+)
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it; no two in force have one name.")],
+    *,
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="Who shares nothing with other tenants.")] = "default",
+    subject: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", show_default=False, help="Whose sandboxes it sees; the key's name unless set."),
+    ] = None,
+    scope: Annotated[
+        Any,
+        typer.Option(parser=_parse_scope, metavar="SCOPE", help="What it allows: read, run, or admin."),
+    ] = "run",
+    expires: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration, metavar="TIME", show_default=False, help="End it after so long, such as 30d."
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an API key and print its secret, which is kept nowhere: only this once can it be read.
+
+    A key of the scope run makes and uses sandboxes of its own; read only looks at them; admin sees everybody's, and
+    the audit record.
+    """
+    import anyio
+
+    choice = {"tenant": tenant, "subject": subject, "scope": scope, "ttl_s": expires}
+    key, secret = anyio.run(_create, name, choice, data_dir)
+    if wants_json(as_json):
+        print_json({**_as_json(key), "secret": secret})
+        return
+    print(secret)
+    print("This is the only time that it is shown. Send it as `Authorization: Bearer wrn_…`.", file=sys.stderr)
+
+
+@app.command("list", short_help="List the keys.", epilog="\b\nExamples:\n  warren keys list\n  warren keys list --json")
+def list_keys(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the keys, those too that have expired or were revoked. Secrets are not among what is kept."""
+    import anyio
+
+    keys = anyio.run(_list, data_dir)
+    if wants_json(as_json):
+        print_json([_as_json(key) for key in keys])
+        return
+    rows = [
+        (
+            key.name,
+            key.id,
+            f"{key.subject} of {key.tenant}",
+            str(key.scope),
+            render_time(key.created_at),
+            render_time(key.expires_at) if key.expires_at else "never",
+            _state(key),
+        )
+        for key in keys
+    ]
+    print_table(None, ("name", "id", "whose", "scope", "made", "expires", "state"), rows)
+
+
+@app.command(
+    "revoke",
+    short_help="Take a key back.",
+    epilog="\b\nExamples:\n  warren keys revoke laptop\n  warren keys revoke key_0f1e2d3c4b5a69788796a5b4",
+)
+def revoke(
+    id_or_name: Annotated[str, typer.Argument(metavar="ID_OR_NAME", help="Which, as `warren keys list` shows it.")],
+    *,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a key back: a running service refuses it within a second. What it made stays."""
+    import anyio
+
+    key = anyio.run(_revoke, id_or_name, data_dir)
+    if wants_json(as_json):
+        print_json({**_as_json(key), "state": "revoked"})
+    else:
+        print(f"{key.name} ({key.id}) is revoked.")
+
+
+async def _create(name: str, choice: Mapping[str, Any], data_dir: str | None) -> tuple[ApiKey, str]:
+    from warren.cli.service.offline_store import build_caller, opened_store
+    from warren.core.identity.keys import Keys
+
+    # Keys may be made before the first start, which then makes none.
+    async with opened_store(data_dir, must_exist=False) as (store, audit):
+        return await Keys(store, audit).create(name, **choice, by=build_caller())
+
+
+async def _list(data_dir: str | None) -> tuple[ApiKey, ...]:
+    from warren.cli.service.offline_store import opened_store
+
+    async with opened_store(data_dir) as (store, _):
+        return await store.keys()
+
+
+async def _revoke(id_or_name: str, data_dir: str | None) -> ApiKey:
+    from warren.cli.service.offline_store import build_caller, opened_store
+    from warren.core.identity.keys import Keys
+
+    async with opened_store(data_dir) as (store, audit):
+        return await Keys(store, audit).revoke(id_or_name, by=build_caller())
+
+
+def _state(key: ApiKey) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "in force" if key.expires_at is None or time.time() < key.expires_at else "expired"
+
+
+def _as_json(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "tenant": key.tenant,
+        "subject": key.subject,
+        "scope": str(key.scope),
+        "created_at": _time(key.created_at),
+        "expires_at": _time(key.expires_at),
+        "revoked_at": _time(key.revoked_at),
+        "state": _state(key),
+    }
+
+
+def _time(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,94 @@
+"""`warren mcp`: tools for a model, over standard input and output."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.cli.options import Url
+from warren.cli.service.offline_store import DataDir
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warren.cli.service.connection import Target
+    from warren.cli.terminal.signals import Signals
+
+EXAMPLES = """\b
+Examples:
+  warren mcp                        # what a client's configuration names as its command
+  warren mcp --session notes        # a sandbox that is there again the next time
+  warren mcp --url https://sandboxes.example.com
+"""
+
+_PREFIX = "stdio-"
+
+
+def mcp(
+    *,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            show_default=False,
+            help="Use the sandbox of this name, and keep it; otherwise a new one, gone at the end.",
+        ),
+    ] = None,
+    url: Url = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key", metavar="KEY", show_default=False, help="The key for --url; WARREN_API_KEY unless set."
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+) -> int:
+    """Serve MCP over standard input and output, for one client, until it leaves.
+
+    Uses the service that is named, else the one of this machine, else an engine in this command: nothing has to run.
+    """
+    from warren.cli.service.connection import Target
+    from warren.mcp_server.stdio import claimed_descriptors
+
+    with claimed_descriptors() as streams:
+        return _serve(streams, Target(url, data_dir), session, api_key)
+
+
+def _serve(streams: tuple[int, int], target: Target, session: str | None, api_key: str | None) -> int:
+    import anyio
+
+    from warren.cli.service.embedded import is_orphan, new_owned_id
+    from warren.cli.terminal.signals import run_with_signals
+    from warren.mcp_server.relay import Relay
+    from warren.mcp_server.upstream import Upstream
+    from warren.settings import Settings
+
+    settings = None if target.is_remote else Settings.load(flags={"data_dir": target.data_dir})
+
+    async def work(_signals: Signals) -> int:
+        upstream = Upstream(
+            lambda: _reach(target),
+            api_key=api_key,
+            session=session or f"{_PREFIX}{new_owned_id()}",
+            is_kept=session is not None,
+            is_orphan=None if target.is_remote else lambda key: is_orphan(key.removeprefix(f"mcp/{_PREFIX}")),
+        )
+        await Relay(upstream, settings).serve(*streams)
+        return 0
+
+    return anyio.run(run_with_signals, work)
+
+
+@contextlib.asynccontextmanager
+async def _reach(target: Target) -> AsyncIterator[str]:
+    """Find the service, or be it; an image that is not built yet is built first, while the client is answered."""
+    from anyio import to_thread
+
+    from warren.cli.service.connection import prepare_image, reachable
+
+    await to_thread.run_sync(prepare_image, target, None, abandon_on_cancel=True)
+    # It may run for days, and finds the next by itself: nobody has to wait for it.
+    async with reachable(target, is_waited_for=False) as url:
+        yield url

@@ -1,0 +1,102 @@
+"""`warren ps`: which sandboxes there are."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.cli.options import AsJson, Url
+from warren.cli.service.offline_store import DataDir
+from warren.cli.terminal.tables import as_plain, print_json, print_table, wants_json
+from warren.cli.units import parse_pair, render_age, render_size, shorten_id
+
+if TYPE_CHECKING:
+    from warren import AsyncClient, SandboxInfo
+    from warren.cli.terminal.signals import Signals
+
+EXAMPLES = """\b
+Examples:
+  warren ps
+  warren ps --status running --label project=atlas
+  warren sandbox rm $(warren ps --quiet --status stopped)
+  warren ps --url https://sandboxes.example.com
+"""
+
+
+def ps(
+    *,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STATUS", show_default=False, help="Only these, such as running or stopped; repeatable."),
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option("--image", "-i", metavar="NAME", show_default=False, help="Only of this image.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", "-l", metavar="NAME=VALUE", help="Only with this label; repeatable."),
+    ] = None,
+    everybody: Annotated[
+        bool,
+        typer.Option(
+            "--everybody", "-a", help="Other people's too, with a key of the scope admin; without --url they are shown."
+        ),
+    ] = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many at most, newest first.")] = 100,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only.")] = False,
+    url: Url = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the sandboxes, newest first."""
+    from warren.cli.service.connection import Target, run_with_client
+
+    target = Target(url, data_dir)
+    labels = dict(parse_pair(pair) for pair in label or ())
+    of_everybody = everybody or not target.is_remote
+
+    async def work(client: AsyncClient, _signals: Signals) -> int:
+        found: list[SandboxInfo] = []
+        async for sandbox in client.sandboxes.all(
+            status=status or (), image=image, metadata=labels, everybody=of_everybody
+        ):
+            if len(found) == limit:
+                print(f"warren: there are more than {limit}; --limit shows more", file=sys.stderr)
+                break
+            found.append(sandbox.info)
+        if quiet:
+            print("".join(f"{info.id}\n" for info in found), end="")
+        elif wants_json(as_json):
+            print_json([as_plain(info) for info in found])
+        else:
+            _print(found, shows_owner=everybody or len({info.owner for info in found}) > 1)
+        return 0
+
+    return run_with_client(target, work)
+
+
+def _print(found: list[SandboxInfo], *, shows_owner: bool) -> None:
+    if not found:
+        print("There are no sandboxes. `warren sandbox create` makes one.")
+        return
+    now = datetime.now(UTC)
+    columns = ["sandbox", "status", "image", "age", "idle", "memory", "cpus", "runs", "labels"]
+    rows = []
+    for info in found:
+        row = [
+            shorten_id(info.id),
+            info.status if info.reason is None else f"{info.status}: {info.reason}",
+            info.image,
+            render_age((now - info.created_at).total_seconds()),
+            render_age((now - info.last_activity_at).total_seconds()),
+            render_size(info.memory_mb << 20),
+            f"{info.cpu:g}",
+            str(info.command_count),
+            # On one line: the next must not look like another sandbox.
+            " ".join(f"{name}={value}".replace("\n", "\\n") for name, value in info.metadata.items()),
+        ]
+        rows.append([*row, f"{info.owner.tenant}/{info.owner.subject}"] if shows_owner else row)
+    print_table(None, [*columns, "owner"] if shows_owner else columns, rows)

@@ -1,0 +1,133 @@
+"""`warren run`: a program in a fresh sandbox, as if it ran here."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from warren.cli.egress_args import Allow, EgressMode, build_egress
+from warren.cli.options import AllowBare, Cpus, Disk, EngineName, Env, Gpus, ImageName, Memory, build_choice
+from warren.cli.units import parse_copy, parse_duration
+
+EXAMPLES = """\b
+Examples:
+  warren run script.py
+  warren run -c 'print(1 + 1)'
+  echo 'print(2)' | warren run -
+  warren run --timeout 30s --file data.csv --output results analyse.py -- --column price
+  warren run --shell -c 'ls -la | wc -l'
+  warren run --allow api.example.org fetch.py
+  warren run --gpus 1 --memory 8G train.py
+  warren run --url https://sandboxes.example.com script.py
+"""
+
+_SHELL_SUFFIXES = (".sh", ".bash")
+
+
+def run(
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            show_default=False,
+            help="The program; - reads it from standard input. What ends in .sh runs in bash.",
+        ),
+    ] = None,
+    args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS...]", show_default=False, help="The program's arguments.")
+    ] = None,
+    *,
+    code: Annotated[
+        str | None, typer.Option("--code", "-c", metavar="CODE", help="The program itself, instead of a file.")
+    ] = None,
+    image: ImageName = None,
+    memory: Memory = None,
+    cpus: Cpus = None,
+    disk: Disk = None,
+    gpus: Gpus = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration, metavar="TIME", help="End it after so long, such as 30s or 5m; never unless set."
+        ),
+    ] = None,
+    env: Env = None,
+    egress: EgressMode = None,
+    allow: Allow = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--file", metavar="SRC[:DEST]", help="Copy a file or folder into the workspace first."),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Copy the files it made or changed into this folder.")
+    ] = None,
+    shell: Annotated[bool, typer.Option("--shell", help="Run it in bash instead of Python.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, once it has ended.")] = False,
+    engine: EngineName = None,
+    allow_bare: AllowBare = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            envvar="WARREN_URL",
+            show_envvar=False,
+            metavar="URL",
+            show_default=False,
+            help="Run it on this service, with the key in WARREN_API_KEY; WARREN_URL, else on this machine.",
+        ),
+    ] = None,
+) -> int:
+    """Run a program in a fresh sandbox and leave with its exit code.
+
+    Output appears as it is written. The sandbox is destroyed at the end, whatever happens. The exit code is the
+    program's own; 124 when it ran out of time, 137 when out of memory, 128 + N when killed by signal N.
+    """
+    from warren.cli.execution.program import Program, perform
+
+    arguments = list(args or ())
+    if code is not None and file is not None:
+        arguments.insert(0, file)
+        file = None
+    choice = build_choice(
+        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=engine, allow=allow_bare, gpus=gpus
+    )
+    # A program that runs once has no kernel to copy, and so needs no memory for copies.
+    choice = dataclasses.replace(choice, limits={**choice.limits, "checkpoints": 0})
+    program = Program(
+        source=_read_source(file, code),
+        arguments=tuple(arguments),
+        is_shell=shell or (file is not None and file.endswith(_SHELL_SUFFIXES)),
+        timeout_s=timeout,
+        copies=tuple(parse_copy(text) for text in files or ()),
+        output_dir=output,
+        forward_stdin=file != "-",
+        as_json=as_json,
+    )
+    way_out = build_egress(egress, allow)
+    if way_out is not None and engine is not None:
+        raise typer.BadParameter("--egress and --allow need a service, which --engine does without: leave one out.")
+    if (url is not None or way_out is not None) and engine is None:
+        from warren.cli.execution.program_remote import perform_remotely
+
+        return perform_remotely(program, choice, url, way_out)
+    return perform(program, choice)
+
+
+def _read_source(file: str | None, code: str | None) -> str:
+    if code is not None:
+        return code
+    if file is None:
+        raise typer.BadParameter("nothing to run: name a FILE, or give the program with -c, or pipe it to -.")
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read().decode()
+        with open(file, "rb") as source:
+            return source.read().decode()
+    except OSError as exc:
+        raise typer.BadParameter(f"{file} cannot be read: {os.strerror(exc.errno or 0)}.") from exc
+    except UnicodeDecodeError as exc:
+        raise typer.BadParameter(f"{file} is not a text file in UTF-8.") from exc

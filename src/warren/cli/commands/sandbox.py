@@ -1,0 +1,174 @@
+"""`warren sandbox`: make sandboxes, run things in them, look after them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warren.cli.commands import sandbox_cp, sandbox_exec, sandbox_install, sandbox_logs
+from warren.cli.egress_args import Allow, EgressMode, build_egress
+from warren.cli.options import AsJson, Cpus, Disk, Env, Gpus, ImageName, Memory, SandboxIds, Url, build_choice
+from warren.cli.service.offline_store import DataDir
+from warren.cli.terminal.tables import as_plain, print_json, wants_json
+from warren.cli.units import parse_duration, parse_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from warren import AsyncClient, AsyncSandbox
+    from warren.cli.service.connection import Target
+    from warren.cli.terminal.signals import Signals
+
+app = typer.Typer(
+    help="Make sandboxes that stay, run things in them, and look after them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command(
+    "create",
+    short_help="Make a sandbox.",
+    epilog="\b\nExamples:\n  warren sandbox create\n"
+    "  warren sandbox create --image data --memory 2G --label project=atlas\n"
+    "  warren sandbox create --egress packages\n"
+    "  warren sandbox create --gpus all --memory 16G\n"
+    "  warren sandbox create --allow api.example.org --allow '*.example.net:443'\n"
+    "  id=$(warren sandbox create --quiet)\n  warren sandbox create --session ann    # the same one the next time",
+)
+def create(
+    *,
+    image: ImageName = None,
+    memory: Memory = None,
+    cpus: Cpus = None,
+    disk: Disk = None,
+    gpus: Gpus = None,
+    env: Env = None,
+    egress: EgressMode = None,
+    allow: Allow = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", "-l", metavar="NAME=VALUE", help="Label it; repeatable.")
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", show_default=False, help="The sandbox of this key, if there is one already."),
+    ] = None,
+    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Its workspace is gone when it stops.")] = False,
+    idle_timeout: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration, metavar="TIME", show_default=False, help="Stop it after so long without use."
+        ),
+    ] = None,
+    lifetime: Annotated[
+        float | None,
+        typer.Option(parser=parse_duration, metavar="TIME", show_default=False, help="Destroy it after so long."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print its id only.")] = False,
+    url: Url = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> int:
+    """Make a sandbox that stays until it is removed, and print its id."""
+    from warren.cli.service.connection import Target, prepare_image, run_with_client
+
+    choice = build_choice(
+        image=image, memory=memory, cpus=cpus, disk=disk, env=env, engine=None, allow=False, gpus=gpus
+    )
+    options: dict[str, Any] = {
+        **choice.build_options(),
+        "egress": build_egress(egress, allow),
+        "metadata": dict(parse_pair(pair) for pair in label or ()),
+        "session_key": session,
+        "storage": "ephemeral" if ephemeral else "persistent",
+        "idle_timeout_seconds": idle_timeout,
+        "max_lifetime_seconds": lifetime,
+    }
+    target = Target(url, data_dir)
+    prepare_image(target, image)
+
+    async def work(client: AsyncClient, _signals: Signals) -> int:
+        made = await client.sandboxes.create(**options)
+        if quiet:
+            print(made.id)
+        elif wants_json(as_json):
+            print_json(as_plain(made.info))
+        else:
+            print(f"{made.id} is {made.info.status}. Try: warren sandbox exec {made.id} -- echo hello")
+        return 0
+
+    return run_with_client(target, work)
+
+
+app.command("exec", short_help="Run something in a sandbox.", epilog=sandbox_exec.EXAMPLES)(sandbox_exec.run)
+app.command("logs", short_help="Show what something wrote.", epilog=sandbox_logs.EXAMPLES)(sandbox_logs.logs)
+
+
+@app.command(
+    "stop",
+    short_help="Stop sandboxes; workspaces stay.",
+    epilog="\b\nExamples:\n  warren sandbox stop 3fa9\n  warren sandbox stop $(warren ps --quiet --status running)",
+)
+def stop(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+    """Stop sandboxes: processes end and memory is free, and the workspace stays for the next start."""
+    from warren.cli.service.connection import Target
+
+    return _for_each(sandboxes, "stopped", lambda each: each.stop(), Target(url, data_dir), as_json=as_json)
+
+
+@app.command(
+    "start",
+    short_help="Start stopped sandboxes.",
+    epilog="\b\nExample:\n  warren sandbox start 3fa9",
+)
+def start(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+    """Start stopped sandboxes; running something in one starts it too."""
+    from warren.cli.service.connection import Target
+
+    return _for_each(sandboxes, "running", lambda each: each.resume(), Target(url, data_dir), as_json=as_json)
+
+
+@app.command(
+    "rm",
+    short_help="Remove sandboxes, files and all.",
+    epilog="\b\nExamples:\n  warren sandbox rm 3fa9\n  warren sandbox rm $(warren ps --quiet --status stopped)",
+)
+def remove(sandboxes: SandboxIds, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+    """Remove sandboxes with everything in them, whatever they are doing."""
+    from warren.cli.service.connection import Target
+
+    return _for_each(sandboxes, "removed", lambda each: each.delete(), Target(url, data_dir), as_json=as_json)
+
+
+app.command("install", short_help="Install packages.", epilog=sandbox_install.EXAMPLES)(sandbox_install.install)
+app.command("cp", short_help="Copy files in and out.", epilog=sandbox_cp.EXAMPLES)(sandbox_cp.copy)
+
+
+def _for_each(
+    names: list[str], done: str, act: Callable[[AsyncSandbox], Awaitable[object]], target: Target, *, as_json: bool
+) -> int:
+    """Do one thing to each, and go on after one that fails; then the exit code is that of the last that did."""
+    from warren.cli.errors import explain
+    from warren.cli.service.connection import run_with_client
+    from warren.cli.service.id_prefix import find_sandbox
+    from warren.domain.errors import RequestError
+
+    async def work(client: AsyncClient, _signals: Signals) -> int:
+        code, told = 0, []
+        # First find them all: of a misspelt list nothing shall be done.
+        found = {each.id: each for each in [await find_sandbox(client, target, name) for name in names]}
+        for sandbox in found.values():
+            try:
+                await act(sandbox)
+            except RequestError as error:
+                code = explain(error)
+                continue
+            told.append({"id": sandbox.id, "status": done})
+            if not wants_json(as_json):
+                print(f"{sandbox.id} {'is ' if done != 'removed' else 'was '}{done}.")
+        if wants_json(as_json):
+            print_json(told)
+        return code
+
+    return run_with_client(target, work)

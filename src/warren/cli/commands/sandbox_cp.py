@@ -1,0 +1,223 @@
+"""`warren sandbox cp`: files and folders between this machine and a workspace."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.cli.options import AsJson, Url
+from warren.cli.service.offline_store import DataDir
+from warren.cli.terminal.tables import print_json, wants_json
+from warren.cli.units import render_size, shorten_id
+from warren.domain.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warren import AsyncClient, AsyncFiles
+    from warren.cli.execution.copying import Room
+    from warren.cli.terminal.signals import Signals
+
+EXAMPLES = """\b
+Examples:
+  warren sandbox cp data.csv 3fa9:
+  warren sandbox cp 3fa9:results/chart.png .
+  warren sandbox cp src/ 3fa9:project          # a folder, with all below it
+  warren sandbox cp 3fa9:. backup
+  warren sandbox cp 3fa9:out.json - | jq .
+"""
+
+_MARGIN = 256 << 20
+"""What the names of files may take in an archive, on top of what a workspace can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """One end of a copy."""
+
+    sandbox: str | None
+    path: str
+
+    @property
+    def wants_name(self) -> bool:
+        """Whether it is written as a folder, in which the copy keeps its name."""
+        return self.path in {"", ".", ".."} or self.path.endswith("/")
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    source: str
+    target: str
+    bytes: int
+    is_folder: bool
+
+
+def copy(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", show_default=False, help="A path here, or SANDBOX:PATH; - is standard input."),
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", show_default=False, help="SANDBOX:PATH, or a path here; - is standard output."
+        ),
+    ],
+    *,
+    url: Url = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> int:
+    """Copy a file, or a folder with all below it, into a sandbox or out of it.
+
+    One of the two is SANDBOX:PATH, relative to the workspace. As with cp, what goes to a folder that is there keeps its
+    name; a file here whose name has a colon is written as ./name.
+    """
+    from warren.cli.execution.copying import Room
+    from warren.cli.service.connection import Target, run_with_client
+    from warren.cli.service.id_prefix import find_sandbox
+
+    begin, end = _parse(source), _parse(target)
+    if (begin.sandbox is None) == (end.sandbox is None):
+        raise typer.BadParameter("one of the two must be SANDBOX:PATH, and the other a path here.")
+    if begin.sandbox is None and begin.path != "-":
+        os.stat(begin.path)
+    where = Target(url, data_dir)
+
+    async def work(client: AsyncClient, _signals: Signals) -> int:
+        place = await find_sandbox(client, where, begin.sandbox or end.sandbox or "", to_use=True)
+        if begin.sandbox is None:
+            copied = await _upload(place.files, begin.path, end)
+        else:
+            copied = await _download(place.files, begin.path, end, Room((place.info.disk_mb << 20) + _MARGIN))
+        _tell(copied, place.id, as_json=wants_json(as_json), is_upload=begin.sandbox is None)
+        return 0
+
+    return run_with_client(where, work)
+
+
+def _parse(text: str) -> _End:
+    sandbox, colon, path = text.partition(":")
+    if not colon or "/" in sandbox or not sandbox:
+        return _End(None, text)
+    return _End(sandbox, path)
+
+
+async def _upload(files: AsyncFiles, source: str, end: _End) -> _Copied:
+    target = end.path.rstrip("/") or "."
+    if source == "-":
+        if end.wants_name:
+            raise typer.BadParameter("what comes from standard input has no name: write SANDBOX:NAME.")
+        with _bar("standard input") as progress:
+            await files.write(target, sys.stdin.buffer, progress=progress)
+        return _Copied(source, target, (await files.stat(target)).size, is_folder=False)
+    name, is_folder = _look(source)
+    if end.wants_name or await _is_folder(files, target):
+        target = name if target == "." else f"{target}/{name}"
+    size = 0
+    with _bar(source) as progress:
+
+        def count(done: int, total: int | None) -> None:
+            nonlocal size
+            size = done
+            progress(done, total)
+
+        if is_folder:
+            await files.mkdir(target)
+            await files.upload_folder(source, target, progress=count)
+        else:
+            await files.upload(source, target, progress=count)
+    return _Copied(source, target, size, is_folder)
+
+
+def _look(source: str) -> tuple[str, bool]:
+    """Say what a file or folder of this machine is called, and whether it is a folder."""
+    return os.path.basename(os.path.abspath(source)), os.path.isdir(source)
+
+
+async def _download(files: AsyncFiles, path: str, end: _End, room: Room) -> _Copied:
+    source = path.rstrip("/") or "."
+    is_folder = await _is_folder(files, source)
+    if not is_folder and not await files.exists(source):
+        raise NotFound(f"there is no {source} in the workspace of the sandbox")
+    to_pipe = end.path == "-"
+    target = "-" if to_pipe else _place(source, end, is_folder=is_folder)
+    to = sys.stdout.buffer if to_pipe else target
+    size = 0
+    with _bar(source) as progress:
+
+        def count(done: int, total: int | None) -> None:
+            nonlocal size
+            room.check(done)
+            size = done
+            progress(done, total)
+
+        if not is_folder:
+            await files.download(source, to, progress=count)
+        elif to_pipe:
+            await files.archive(source, to, progress=count)
+        else:
+            await files.download_folder(source, target, progress=count)
+    return _Copied(source, target, size, is_folder)
+
+
+def _place(source: str, end: _End, *, is_folder: bool) -> str:
+    """Choose where on this machine it goes, and make the folder that it goes to."""
+    target, name = end.path or ".", os.path.basename(source)
+    if (end.wants_name or os.path.isdir(target)) and name not in {"", ".", ".."}:
+        target = os.path.join(target, name)
+    if not is_folder:
+        os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
+    return target
+
+
+async def _is_folder(files: AsyncFiles, path: str) -> bool:
+    from warren.domain.errors import Conflict
+
+    if path in {".", "/"}:
+        return True
+    try:
+        await files.stat(path)
+    except Conflict:
+        return True
+    except NotFound:
+        return False
+    return False
+
+
+@contextlib.contextmanager
+def _bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show how far a copy is, to somebody who looks."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name[-60:], total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _tell(copied: _Copied, sandbox_id: str, *, as_json: bool, is_upload: bool) -> None:
+    if copied.target == "-" and not is_upload:
+        return
+    if as_json:
+        print_json(
+            {
+                "sandbox": sandbox_id,
+                "source": copied.source,
+                "target": copied.target,
+                "bytes": copied.bytes,
+                "folder": copied.is_folder,
+            }
+        )
+    else:
+        at = f"{shorten_id(sandbox_id)}:{copied.target}" if is_upload else copied.target
+        print(f"{copied.source} is at {at}, {render_size(copied.bytes)}.")

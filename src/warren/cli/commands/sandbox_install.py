@@ -1,0 +1,75 @@
+"""`warren sandbox install`: packages into a sandbox."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.cli.options import AsJson, SandboxId, Url
+from warren.cli.service.offline_store import DataDir
+from warren.cli.terminal.tables import as_plain, print_json, wants_json
+from warren.cli.units import parse_duration
+
+if TYPE_CHECKING:
+    from warren import AsyncClient
+    from warren.cli.terminal.signals import Signals
+
+EXAMPLES = """\b
+Examples:
+  warren sandbox install 3fa9 rich
+  warren sandbox install 3fa9 'httpx[http2]>=0.27' polars
+  warren sandbox install 3fa9 --npm lodash@4.17.21
+"""
+
+
+def install(
+    sandbox: SandboxId,
+    packages: Annotated[
+        list[str], typer.Argument(metavar="PACKAGE...", show_default=False, help="Names, with versions if you like.")
+    ],
+    *,
+    npm: Annotated[bool, typer.Option("--npm", help="Packages of npm, not of Python.")] = False,
+    upgrade: Annotated[bool, typer.Option("--upgrade", "-U", help="Replace what is there by the newest.")] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(parser=parse_duration, metavar="TIME", show_default=False, help="Give up after so long."),
+    ] = None,
+    url: Url = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> int:
+    """Install packages in a sandbox; they stay with its workspace.
+
+    The sandbox must be allowed to reach the package index: see `--egress` of `warren sandbox create`.
+    """
+    from warren.cli.service.connection import Target, run_with_client
+    from warren.cli.service.id_prefix import find_sandbox
+
+    target = Target(url, data_dir)
+    in_json = wants_json(as_json)
+
+    def tell(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    async def work(client: AsyncClient, _signals: Signals) -> int:
+        place = await find_sandbox(client, target, sandbox, to_use=True)
+        done = await place.install(
+            *packages,
+            ecosystem="npm" if npm else "python",
+            upgrade=upgrade,
+            timeout_seconds=timeout,
+            on_output=None if in_json else tell,
+        )
+        if in_json:
+            print_json(as_plain(done))
+        else:
+            for package in done.packages:
+                print(f"{package.name} {package.version}")
+            if done.hint:
+                print(done.hint, file=sys.stderr)
+        return 0 if done.ok else 1
+
+    return run_with_client(target, work)

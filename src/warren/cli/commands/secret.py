@@ -1,0 +1,91 @@
+"""`warren secret`: secrets that a sandbox uses and never has."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warren.cli.commands.egress import on_sandbox
+from warren.cli.options import AsJson, SandboxId, Url
+from warren.cli.service.offline_store import DataDir
+from warren.cli.terminal.tables import as_plain, print_json, print_table, wants_json
+
+if TYPE_CHECKING:
+    from warren import AsyncSandbox
+
+app = typer.Typer(
+    help="Secrets that a sandbox uses and never has: the service puts them in on the way out.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", show_default=False, help="Its name, and that of the variable inside.")
+]
+
+
+@app.command(
+    "add",
+    short_help="Let a sandbox use a secret.",
+    epilog="\b\nExamples:\n  warren secret add 3fa9 API_TOKEN --host api.example.org    # asks for the value\n"
+    "  warren secret add 3fa9 API_TOKEN --host api.example.org < token.txt",
+)
+def add(
+    sandbox: SandboxId,
+    name: Name,
+    *,
+    host: Annotated[
+        list[str],
+        typer.Option(
+            "--host", metavar="HOST", show_default=False, help="Where it may be sent, by exact name; repeatable."
+        ),
+    ],
+    url: Url = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> int:
+    """Let a sandbox use a secret at some hosts. The value is read from standard input, or asked for.
+
+    The sandbox gets a placeholder in a variable of that name: what begins from now on has it. A program writes it where
+    the value would go and calls http://HOST; the service puts in the value and speaks TLS to that host. What the
+    sandbox may reach has to include the host.
+    """
+    value = getpass.getpass(f"Value of {name}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+
+    async def work(found: AsyncSandbox) -> None:
+        made = await found.egress.add_secret(name, value, hosts=host)
+        if wants_json(as_json):
+            print_json(as_plain(made))
+        else:
+            print(f"{made.name} can be used at {', '.join(made.hosts)}. Inside, ${made.name} is {made.placeholder}.")
+
+    return on_sandbox(sandbox, url, data_dir, work)
+
+
+@app.command("list", short_help="List the secrets of a sandbox.", epilog="\b\nExample:\n  warren secret list 3fa9")
+def list_secrets(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+    """List the secrets of a sandbox; nobody is shown their values."""
+
+    async def work(found: AsyncSandbox) -> None:
+        secrets = await found.egress.secrets()
+        if wants_json(as_json):
+            print_json([as_plain(secret) for secret in secrets])
+            return
+        rows = [(secret.name, ", ".join(secret.hosts), secret.placeholder) for secret in secrets]
+        print_table(None, ("secret", "hosts", "placeholder"), rows)
+
+    return on_sandbox(sandbox, url, data_dir, work, to_use=False)
+
+
+@app.command("rm", short_help="Take back a secret.", epilog="\b\nExample:\n  warren secret rm 3fa9 API_TOKEN")
+def remove(sandbox: SandboxId, name: Name, *, url: Url = None, data_dir: DataDir = None) -> int:
+    """Take back a secret: its placeholder means nothing from then on."""
+
+    async def work(found: AsyncSandbox) -> None:
+        await found.egress.remove_secret(name)
+        print(f"{name} was taken back.")
+
+    return on_sandbox(sandbox, url, data_dir, work)

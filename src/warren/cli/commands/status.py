@@ -1,0 +1,124 @@
+"""`warren status`: whether a service runs, where, and how it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from warren.cli.codes import EXIT_FAILED, EXIT_NO_SERVICE
+from warren.cli.options import AsJson, Url
+from warren.cli.service.offline_store import DataDir
+from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.units import render_age, render_size
+
+if TYPE_CHECKING:
+    from warren import AsyncClient
+    from warren.cli.service.data_lock import Holder
+
+EXAMPLES = """\b
+Examples:
+  warren status
+  warren status --json
+  warren status --url https://sandboxes.example.com
+"""
+
+
+def status(*, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
+    """Say whether a service runs, where, and how it is.
+
+    Leaves with 0 when it can do its work, with 1 when it cannot and says why, and with 3 when none runs.
+    """
+    if url is not None:
+        return _show({"running": True, "address": url, **_ask(url)}, as_json)
+    from warren.cli.service.data_lock import COMMAND, find_holder
+    from warren.settings import Settings
+
+    folder = Settings.load(flags={"data_dir": data_dir}).data_dir
+    holder = find_holder(folder)
+    found: dict[str, Any] = {"running": False, "data_dir": folder}
+    if holder is not None and holder.kind == COMMAND:
+        found["command"] = holder.pid
+    elif holder is not None:
+        found |= {"running": True, "pid": holder.pid, "address": holder.address, "log": holder.log or None}
+        found |= _ask_here(folder, holder)
+    return _show(found, as_json)
+
+
+def _ask_here(data_dir: str, holder: Holder) -> dict[str, Any]:
+    from warren.cli.service.connection import is_served
+    from warren.cli.service.listening import socket_path
+    from warren.engines.unix_sockets import short_path
+    from warren.sdk.failures import ServiceUnreachable
+
+    why = "starting or stopping" if holder.address else "starting"
+    silent = {"status": "degraded", "reasons": [f"{why}: it does not answer yet"]}
+    if not is_served(data_dir):
+        return silent
+    try:
+        with short_path(socket_path(data_dir)) as path:
+            return _ask(f"unix:{path}")
+    except ServiceUnreachable:
+        # It was there a moment ago.
+        return silent
+
+
+def _ask(url: str) -> dict[str, Any]:
+    import anyio
+
+    async def ask() -> dict[str, Any]:
+        from warren import AsyncClient
+
+        async with AsyncClient(url, timeout=10, retries=0) as client:
+            return await _look(client)
+
+    return anyio.run(ask)
+
+
+async def _look(client: AsyncClient) -> dict[str, Any]:
+    """Ask for everything; whoever may not know that gets what everybody may."""
+    from warren.domain.errors import Forbidden, Unauthenticated
+
+    try:
+        return await client.health_details()
+    except (Forbidden, Unauthenticated):
+        health = await client.health()
+        return {"status": health.status, "version": health.version, "reasons": list(health.reasons)}
+
+
+def _show(found: dict[str, Any], as_json: bool) -> int:
+    if wants_json(as_json):
+        print_json(found)
+    elif not found["running"]:
+        print(f"No service runs on {found['data_dir']}.")
+        if "command" in found:
+            print(f"Process {found['command']}, a command of yours, uses it now.")
+    else:
+        print_table(None, ("", ""), _rows(found))
+    if not found["running"]:
+        return EXIT_NO_SERVICE
+    return 0 if found.get("status") == "healthy" else EXIT_FAILED
+
+
+def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = [("service", f"{found.get('status', 'unknown')}"), ("address", found["address"])]
+    rows += [("reason", reason) for reason in found.get("reasons", ())]
+    words = {"version": "version", "pid": "process", "data_dir": "data folder", "log": "log file"}
+    rows += [(word, str(found[name])) for name, word in words.items() if found.get(name)]
+    if "uptime_seconds" in found:
+        rows.append(("runs for", render_age(found["uptime_seconds"])))
+    if "engine" in found:
+        layers = found["engine"]["layers"]
+        rows.append(
+            ("engine", f"{found['engine']['name']}" + (f", {len(layers)} layers of isolation" if layers else ""))
+        )
+    if "sandboxes" in found:
+        held = found["sandboxes"]
+        memory = render_size(held["memory_bytes"])
+        rows.append(
+            ("sandboxes", f"{held['sandboxes']}, of which {held['active']} run, with {memory} of memory at most")
+        )
+    if found.get("pool"):
+        rows.append(("kept ready", ", ".join(f"{size} {name}" for name, size in found["pool"].items())))
+    if "admission" in found:
+        busy = {name: gate["under_way"] for name, gate in found["admission"].items()}
+        rows.append(("under way", ", ".join(f"{number} {name}" for name, number in busy.items())))
+    return rows

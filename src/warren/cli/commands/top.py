@@ -1,0 +1,183 @@
+"""`warren top`: what running sandboxes use, now and again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warren.cli.codes import EXIT_INTERRUPTED
+from warren.cli.options import AsJson, Url
+from warren.cli.service.offline_store import DataDir
+from warren.cli.terminal.tables import build_table, print_json, wants_json
+from warren.cli.units import parse_duration, render_age, render_size, shorten_id
+
+if TYPE_CHECKING:
+    from warren import AsyncClient, AsyncSandbox, Usage
+    from warren.cli.terminal.signals import Signals
+
+EXAMPLES = """\b
+Examples:
+  warren top
+  warren top --once
+  warren top --interval 10s
+  warren top --json | jq '.[0].memory_bytes'
+"""
+
+_SAMPLE_S = 0.5
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One sandbox, measured."""
+
+    sandbox: AsyncSandbox
+    usage: Usage
+    at: float
+    cpu_percent: float | None = None
+    """Of one processor, since it was measured before."""
+
+
+def top(
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and leave; also what a pipe gets.")] = False,
+    interval: Annotated[
+        float, typer.Option(parser=parse_duration, metavar="TIME", help="How often to measure.")
+    ] = "2s",  # type: ignore[assignment]  # typer parses it
+    everybody: Annotated[
+        bool,
+        typer.Option(
+            "--everybody", "-a", help="Other people's too, with a key of the scope admin; without --url they are shown."
+        ),
+    ] = False,
+    url: Url = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show what the running sandboxes use: processors, memory, processes and disk; those that use most come first.
+
+    On a terminal it is drawn again and again, until Ctrl-C.
+    """
+    from warren.cli.service.connection import Target, run_with_client
+
+    target = Target(url, data_dir)
+    shows_everybody = everybody or not target.is_remote
+
+    async def work(client: AsyncClient, _signals: Signals) -> int:
+        if once or wants_json(as_json):
+            rows = await _sample(client, await _measure(client, everybody=shows_everybody), shows_everybody)
+            _print_once(rows, as_json=wants_json(as_json))
+            return 0
+        await _redraw(client, interval, everybody=shows_everybody)
+        return 0
+
+    code = run_with_client(target, work)
+    # Ctrl-C is how one leaves.
+    return 0 if code == EXIT_INTERRUPTED and not once else code
+
+
+async def _sample(client: AsyncClient, before: list[_Row], everybody: bool) -> list[_Row]:
+    import anyio
+
+    if not before:
+        return []
+    await anyio.sleep(_SAMPLE_S)
+    return await _measure(client, before, everybody=everybody)
+
+
+async def _redraw(client: AsyncClient, interval_s: float, *, everybody: bool) -> None:
+    import anyio
+    from rich.live import Live
+
+    rows = await _measure(client, everybody=everybody)
+    with Live(_draw(rows), screen=True, auto_refresh=False) as live:
+        wait_s = _SAMPLE_S
+        while True:
+            await anyio.sleep(wait_s)
+            rows, wait_s = await _measure(client, rows, everybody=everybody), interval_s
+            live.update(_draw(rows), refresh=True)
+
+
+async def _measure(client: AsyncClient, before: list[_Row] | None = None, *, everybody: bool) -> list[_Row]:
+    """Measure every running sandbox, a few at a time; one that ends meanwhile is left out."""
+    import anyio
+
+    from warren.domain.errors import Error
+
+    known = {row.sandbox.id: row for row in before or ()}
+    rows: list[_Row] = []
+    room = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def measure(sandbox: AsyncSandbox) -> None:
+        async with room:
+            try:
+                usage = await sandbox.usage()
+            except Error:
+                return
+        at = time.monotonic()
+        rows.append(_Row(sandbox, usage, at, _share(known.get(sandbox.id), usage, at)))
+
+    async with anyio.create_task_group() as tasks:
+        async for sandbox in client.sandboxes.all(status="running", everybody=everybody):
+            tasks.start_soon(measure, sandbox)
+    return sorted(rows, key=lambda row: (-(row.cpu_percent or 0), -(row.usage.memory_bytes or 0), row.sandbox.id))
+
+
+def _share(before: _Row | None, usage: Usage, at: float) -> float | None:
+    if before is None or usage.cpu_us is None or before.usage.cpu_us is None or at <= before.at:
+        return None
+    return max(0.0, (usage.cpu_us - before.usage.cpu_us) / (at - before.at) / 10_000)
+
+
+def _print_once(rows: list[_Row], *, as_json: bool) -> None:
+    if as_json:
+        print_json([_as_json(row) for row in rows])
+        return
+    from rich.console import Console
+
+    Console().print(_draw(rows))
+
+
+def _as_json(row: _Row) -> dict[str, Any]:
+    from warren.cli.terminal.tables import as_plain
+
+    share = None if row.cpu_percent is None else round(row.cpu_percent, 1)
+    info = row.sandbox.info
+    return {
+        "id": info.id,
+        "image": info.image,
+        "cpu_percent": share,
+        "memory_mb": info.memory_mb,
+        **as_plain(row.usage),
+    }
+
+
+def _draw(rows: list[_Row]) -> Any:
+    from datetime import UTC, datetime
+
+    now = datetime.now(UTC)
+    columns = ("sandbox", "image", "cpu", "memory", "of", "peak", "procs", "disk", "idle")
+    cells = [
+        (
+            shorten_id(row.sandbox.id),
+            row.sandbox.info.image,
+            "" if row.cpu_percent is None else f"{row.cpu_percent:.0f} %",
+            _size(row.usage.memory_bytes),
+            render_size(row.sandbox.info.memory_mb << 20),
+            _size(row.usage.memory_peak_bytes),
+            "" if row.usage.pids is None else str(row.usage.pids),
+            _size(row.usage.disk_bytes),
+            render_age((now - row.sandbox.info.last_activity_at).total_seconds()),
+        )
+        for row in rows
+    ]
+    memory = render_size(sum(row.usage.memory_bytes or 0 for row in rows))
+    shares = sum(row.cpu_percent or 0 for row in rows)
+    return build_table(f"{len(rows)} running, {shares:.0f} % of a processor, {memory}", columns, cells)
+
+
+def _size(value: int | None) -> str:
+    return "" if value is None else render_size(value)

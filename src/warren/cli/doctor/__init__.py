@@ -1,0 +1,1 @@
+"""What `warren doctor` reports."""

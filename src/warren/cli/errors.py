@@ -1,0 +1,41 @@
+"""What goes wrong, as one sentence and an exit code."""
+
+from __future__ import annotations
+
+import sys
+
+from warren.cli.codes import EXIT_FAILED, EXIT_NO_SERVICE, EXIT_REFUSED, EXIT_USAGE
+from warren.domain.errors import ConfigError, Error
+
+_EXIT_CODES = {
+    "invalid_request": EXIT_USAGE,
+    "service_unreachable": EXIT_NO_SERVICE,
+    "unauthenticated": EXIT_REFUSED,
+    "forbidden": EXIT_REFUSED,
+}
+"""By the code of the error, which may have come from a service; others are EXIT_FAILED."""
+
+
+def explain(exc: ConfigError | Error | OSError) -> int:
+    """Print the sentence and return the code; where debugging is on, raise it instead."""
+    if isinstance(exc, ConfigError):
+        return _say(str(exc), EXIT_USAGE)
+    if _is_debug():
+        raise exc
+    if isinstance(exc, OSError):
+        return _say(str(exc) if exc.filename is None else f"{exc.filename}: {exc.strerror}", EXIT_FAILED)
+    return _say(str(exc), _EXIT_CODES.get(exc.code, EXIT_FAILED))
+
+
+def _say(sentence: str, code: int) -> int:
+    from warren.cli.terminal.tables import harmless
+
+    # It may quote the name of a file, or what a service said.
+    print(f"warren: {harmless(sentence)}", file=sys.stderr)
+    return code
+
+
+def _is_debug() -> bool:
+    from warren.settings import Settings
+
+    return Settings.load().debug

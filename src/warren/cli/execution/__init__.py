@@ -1,0 +1,1 @@
+"""Running something and showing its output: embedded or on a service."""

@@ -1,0 +1,131 @@
+"""An execution of a service, as its output appears here: live, with what is shown, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.cli.codes import EXIT_FAILED
+from warren.cli.execution.program import write_patiently
+from warren.cli.terminal import report
+from warren.cli.terminal.tables import render_json
+from warren.cli.terminal.terminal import read_stdin
+from warren.domain.errors import Conflict, NotFound
+
+if TYPE_CHECKING:
+    from warren import AsyncExecution, AsyncStream, Display, Event, Result
+    from warren.cli.terminal.signals import Signals
+
+
+class RemoteExecution:
+    """What Ctrl-C is for: an execution of a service."""
+
+    def __init__(self, execution: AsyncExecution) -> None:
+        self._execution = execution
+
+    async def interrupt(self, _exec_id: str) -> None:
+        """Interrupt it."""
+        with contextlib.suppress(Conflict, NotFound):
+            await self._execution.interrupt()
+
+    async def kill(self, _exec_id: str) -> None:
+        """Kill it."""
+        with contextlib.suppress(Conflict, NotFound):
+            await self._execution.kill()
+
+
+class Follower:
+    """Prints the events of one execution."""
+
+    def __init__(self, *, as_json: bool = False, figures: str | None = None) -> None:
+        self._as_json = as_json
+        self._figures = figures
+        self._unsaved = 0
+        self._printed = 0
+
+    async def run(self, stream: AsyncStream, signals: Signals, *, with_stdin: bool) -> Result:
+        """Print an execution of ours: it gets our standard input, and our signals."""
+        from warren import Started
+
+        async with anyio.create_task_group() as tasks, stream:
+            async for event in stream:
+                if isinstance(event, Started):
+                    signals.target = (RemoteExecution(stream.execution), event.execution_id)
+                    if with_stdin:
+                        tasks.start_soon(_send_stdin, stream.execution)
+                await self.show(event)
+            signals.target = None
+            tasks.cancel_scope.cancel()
+        return await stream.wait()
+
+    async def follow(self, stream: AsyncStream) -> Result:
+        """Print an execution of somebody's, to its end."""
+        await self.show_all(stream)
+        return await stream.wait()
+
+    async def show_all(self, stream: AsyncStream) -> None:
+        """Print all that a stream has."""
+        async with stream:
+            async for event in stream:
+                await self.show(event)
+
+    async def show(self, event: Event) -> None:
+        """Print an event."""
+        from warren import Display, Output
+
+        if isinstance(event, Display):
+            said = self._save(event) or event.text or _describe(event)
+            if not self._as_json:
+                await write_patiently(1, f"{said}\n".encode())
+        elif isinstance(event, Output) and not self._as_json:
+            self._printed += len(event.data)
+            await write_patiently(1 if event.stream == "stdout" else 2, event.data)
+
+    def _save(self, display: Display) -> str | None:
+        """Put a figure where it is wanted, and return its path."""
+        picture = display.picture
+        if picture is None or self._figures is None:
+            self._unsaved += picture is not None
+            return None
+        ending = picture.mime.removeprefix("image/").partition("+")[0]
+        names = (os.path.join(self._figures, f"figure-{number}.{ending}") for number in itertools.count(1))
+        path = next(name for name in names if not os.path.exists(name))
+        picture.save(path)
+        return path
+
+    def finish(self, result: Result) -> int:
+        """Print how it ended, and return the exit code for the shell."""
+        if self._as_json:
+            print(render_json(report.result_as_json(result)))
+            return report.exit_code(result)
+        sys.stdout.flush()
+        for line in (report.explain(result) or "").splitlines():
+            print(f"warren: {line}", file=sys.stderr)
+        if self._unsaved and os.isatty(1):
+            print("warren: it showed an image, which `warren sandbox exec --figures DIR` saves", file=sys.stderr)
+        for note in result.notes:
+            print(f"warren: note: {note}", file=sys.stderr)
+        code = report.exit_code(result)
+        missing = result.stdout_bytes + result.stderr_bytes - self._printed
+        if missing <= 0:
+            return code
+        print(report.explain_gap(missing, "`warren sandbox cp`"), file=sys.stderr)
+        # A person sees the sentence; a program that gets a part of what it waits for must not take it for all.
+        return code if os.isatty(1) else code or EXIT_FAILED
+
+
+async def _send_stdin(execution: AsyncExecution) -> None:
+    with contextlib.suppress(Conflict, NotFound):
+        async for data in read_stdin():
+            await execution.write(data)
+        await execution.close_stdin()
+
+
+def _describe(display: object) -> str:
+    data = getattr(display, "data", {})
+    return " ".join(f"[{mime}]" for mime in data)

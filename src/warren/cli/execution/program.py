@@ -1,0 +1,150 @@
+"""What `warren run` does: files in, the program with live output, files out, and the sandbox gone."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import select
+import stat
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.cli.execution import copying
+from warren.cli.service.embedded import linked_sandbox, prepare
+from warren.cli.terminal import report
+from warren.cli.terminal.signals import run_with_signals
+from warren.cli.terminal.tables import render_json
+from warren.cli.terminal.terminal import read_stdin
+from warren.domain.errors import SandboxLost
+from warren.domain.values import ExecKind, ExecRequest, new_id
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from warren.cli.options import Choice
+    from warren.cli.service.embedded import Prepared
+    from warren.cli.terminal.signals import Signals
+    from warren.domain.values import Event, ExecResult
+
+OUTPUT_MAX_BYTES = 1 << 40
+"""Live output passes through and is not kept, so the bound that protects a service would only be in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program and how to run it."""
+
+    source: str
+    arguments: tuple[str, ...] = ()
+    is_shell: bool = False
+    timeout_s: float | None = None
+    copies: tuple[tuple[str, str], ...] = ()
+    output_dir: str | None = None
+    forward_stdin: bool = True
+    as_json: bool = False
+
+
+def perform(program: Program, choice: Choice) -> int:
+    """Run it in a fresh sandbox and give the exit code for the shell."""
+    copying.check_sources(program.copies)
+    if program.output_dir is not None:
+        copying.check_target(program.output_dir)
+    return anyio.run(run_with_signals, functools.partial(_perform, program, prepare(choice)))
+
+
+async def _perform(program: Program, prepared: Prepared, signals: Signals) -> int:
+    request = _build_request(program, prepared.settings.timeout_s)
+    async with linked_sandbox(prepared) as link:
+        for source, target in program.copies:
+            await copying.copy_in(link, source, target)
+        await link.changes()
+        signals.target = (link, request.id)
+        stdin = read_stdin() if program.forward_stdin else None
+        output = LiveOutput()
+        result = await output.follow(link.stream(request, stdin))
+        signals.target = None
+        if program.output_dir is not None:
+            room = copying.Room(prepared.limits.disk_bytes)
+            await copying.copy_out(link, result, program.output_dir, room)
+    _report(result, program)
+    if not program.as_json:
+        output.report_gap(result)
+    return report.exit_code(result)
+
+
+def _build_request(program: Program, timeout_s: float | None) -> ExecRequest:
+    kind, argv = ExecKind.SCRIPT, program.arguments
+    if program.is_shell:
+        kind, argv = ExecKind.ARGV, ("bash", "-c", program.source, "bash", *program.arguments)
+    return ExecRequest(
+        id=new_id("exe"),
+        kind=kind,
+        code="" if program.is_shell else program.source,
+        argv=argv,
+        timeout_s=timeout_s if program.timeout_s is None else program.timeout_s,
+        stream=not program.as_json,
+        paced=True,
+        output_max_bytes=OUTPUT_MAX_BYTES,
+    )
+
+
+class LiveOutput:
+    """Prints output as it comes, and counts it."""
+
+    def __init__(self) -> None:
+        self._printed = 0
+
+    async def follow(self, events: AsyncGenerator[Event, None]) -> ExecResult:
+        """Write what each event holds to the descriptor it was written to inside; return the result, the last."""
+        async with contextlib.aclosing(events):
+            async for event in events:
+                if event.result is not None:
+                    return event.result
+                if event.kind in {"stdout", "stderr"}:
+                    await write_patiently(1 if event.kind == "stdout" else 2, event.data)
+                    self._printed += len(event.data)
+        raise SandboxLost("the execution ended without a result")
+
+    def report_gap(self, result: ExecResult) -> None:
+        """Say how much of the output was never printed, if any: a program does not wait for a slow reader."""
+        missing = result.stdout_bytes + result.stderr_bytes - self._printed
+        if missing > 0:
+            print(report.explain_gap(missing, "--output"), file=sys.stderr)
+
+
+async def write_patiently(fd: int, data: bytes) -> None:
+    """Write bytes to a descriptor of ours; while a pipe's reader does not read, signals are still heard."""
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        write_all(fd, data)
+        return
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
+    view = memoryview(data)
+    while view:
+        if not poller.poll(0):
+            await anyio.wait_writable(fd)
+        # A pipe that has room has room for so much: more could block.
+        view = view[os.write(fd, view[: select.PIPE_BUF]) :]
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write bytes as they are to a descriptor of ours."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _report(result: ExecResult, program: Program) -> None:
+    if program.as_json:
+        print(render_json(report.as_json(result)))
+        return
+    explanation = report.explain(result)
+    if explanation is not None:
+        for line in explanation.splitlines():
+            print(f"warren: {line}", file=sys.stderr)
+    for note in result.notes:
+        print(f"warren: note: {note}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Reading the configuration of other products."""

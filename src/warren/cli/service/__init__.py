@@ -1,0 +1,1 @@
+"""Finding, starting and stopping the service that a command talks to."""

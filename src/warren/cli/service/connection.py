@@ -1,0 +1,156 @@
+"""Which service a command talks to: the one that was named, the one of this machine, or one inside the command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.cli.service.data_lock import COMMAND, Held, find_holder, only_one
+from warren.cli.service.listening import socket_path
+from warren.cli.terminal.signals import run_with_signals
+from warren.domain.errors import ConfigError
+from warren.engines.unix_sockets import short_path
+from warren.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from warren import AsyncClient
+    from warren.cli.terminal.signals import Signals
+
+_PATIENCE_S = 20.0
+_TICK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a command's sandboxes are."""
+
+    url: str | None = None
+    data_dir: str | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a service was named."""
+        return self.url is not None
+
+
+def prepare_image(target: Target, name: str | None) -> None:
+    """Build an image if sandboxes of it are about to be made in this command and it is not built yet.
+
+    Not a coroutine: a build takes a minute, and Ctrl-C must end it at once.
+    """
+    if target.is_remote:
+        return
+    settings = Settings.load(flags={"data_dir": target.data_dir})
+    if not is_served(settings.data_dir):
+        from warren.cli.service.embedded import ensure_image
+
+        ensure_image(settings, name or settings.image)
+
+
+def run_with_client(target: Target, work: Callable[[AsyncClient, Signals], Awaitable[int]]) -> int:
+    """Do a command's work with a client of its service, and return its exit code; signals end it in order."""
+
+    async def connect_and_work(signals: Signals) -> int:
+        async with connected(target) as client:
+            return await work(client, signals)
+
+    return anyio.run(run_with_signals, connect_and_work)
+
+
+@contextlib.asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[AsyncClient]:
+    """Find the service, or be it, for the length of a block."""
+    # WHY: httpx brings a command of its own, with all that it draws with: 60 ms of every command of ours. Where that
+    # cannot be imported, httpx does without.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # what stands for "cannot be imported"
+    from warren import AsyncClient
+
+    async with reachable(target) as url, AsyncClient(url) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def reachable(target: Target, *, is_waited_for: bool = True) -> AsyncIterator[str]:
+    """Find it, or be it, and say where it is. A command that is it waits for us, unless we can find the next."""
+    if target.url is not None:
+        yield target.url
+        return
+    settings = Settings.load(flags={"data_dir": target.data_dir})
+    async with contextlib.AsyncExitStack() as held:
+        yield f"unix:{await _find_or_serve(settings, held, is_waited_for)}"
+
+
+async def _find_or_serve(settings: Settings, held: contextlib.AsyncExitStack, is_waited_for: bool) -> str:
+    """Return the path of the service's socket once there is one. When it has to be us, it ends with `held`."""
+    until = time.monotonic() + _PATIENCE_S
+    while (path := _join(settings.data_dir, held, is_waited_for)) is None:
+        try:
+            held.enter_context(only_one(settings.data_dir, COMMAND))
+        except Held:
+            # It starts, or stops, or is a command that ends.
+            if time.monotonic() > until:
+                raise _explain_silence(settings.data_dir) from None
+            await anyio.sleep(_TICK_S)
+        else:
+            from warren.cli.service.embedded_service import embedded_service
+
+            await held.enter_async_context(embedded_service(settings))
+            return held.enter_context(short_path(socket_path(settings.data_dir)))
+    return path
+
+
+def _join(data_dir: str, held: contextlib.AsyncExitStack, is_waited_for: bool) -> str | None:
+    """Find the socket of a service that listens; None where none does. One that is a command's is there for `held`."""
+    path = socket_path(data_dir)
+    with contextlib.ExitStack() as joined:
+        try:
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        joined.callback(os.close, place)
+        presence = joined.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        here = f"/proc/self/fd/{place}"
+        if not _connect(presence, here, path):
+            return None
+        holder = find_holder(data_dir)
+        if not is_waited_for or holder is None or holder.kind != COMMAND:
+            # Not by descriptor: a service that is started again has another socket at the same path.
+            return held.enter_context(short_path(path))
+        # WHY: a command that serves takes its socket's name away when it is done, and waits for whoever is connected.
+        # We are from now on, and by descriptor its socket is found without a name.
+        held.push(joined.pop_all())
+        return here
+
+
+def is_served(data_dir: str) -> bool:
+    """Whether a service listens on the socket of a data folder."""
+    path = socket_path(data_dir)
+    with short_path(path) as short, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return _connect(probe, short, path)
+
+
+def _connect(probe: socket.socket, where: str, path: str) -> bool:
+    try:
+        probe.connect(where)
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        return False
+    except PermissionError:
+        raise ConfigError(
+            f"{path} is another user's service: name it with --url and have a key in WARREN_API_KEY"
+        ) from None
+    return True
+
+
+def _explain_silence(data_dir: str) -> ConfigError:
+    holder = find_holder(data_dir)
+    who = "another process" if holder is None else holder.what
+    return ConfigError(f"{who} has {data_dir} but does not answer: it starts or stops, so try again in a moment")

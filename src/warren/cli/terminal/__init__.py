@@ -1,0 +1,1 @@
+"""The terminal in front of a person: tables, progress, signals, raw mode."""

@@ -1,0 +1,62 @@
+"""What a person sees while something takes its time: on a terminal something moves, elsewhere are lines."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warren.core.images.catalog import BuildStep, Catalog
+    from warren.domain.values import Image
+
+
+def build_with_progress(catalog: Catalog, name: str, *, force: bool = False) -> Image:
+    """Build an image, telling on standard error how far it is."""
+    if not sys.stderr.isatty():
+        return catalog.build(name, _lines(name), force=force)
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"building {name}", total=None)
+        began = progress.get_time()
+        phase = ""
+
+        def show(step: BuildStep) -> None:
+            nonlocal task, phase
+            text = f"building {name}: {step.phase} {step.detail}".rstrip()[:80]
+            if step.phase != phase:
+                # WHY: rich stops the clock of a full bar, and never makes it one without an end again.
+                progress.remove_task(task)
+                task, phase = progress.add_task(text, total=None), step.phase
+                progress.tasks[-1].start_time = began
+            progress.update(task, description=text, completed=step.done, total=step.total or None)
+
+        return catalog.build(name, show, force=force)
+
+
+def _lines(name: str) -> Callable[[BuildStep], None]:
+    told: set[str] = set()
+
+    def show(step: BuildStep) -> None:
+        if step.phase not in told:
+            told.add(step.phase)
+            print(f"building {name}: {step.phase}", file=sys.stderr)
+
+    return show
+
+
+@contextlib.contextmanager
+def spinner(text: str) -> Iterator[None]:
+    """Show that something goes on, to somebody who looks."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield

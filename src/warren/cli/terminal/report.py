@@ -1,0 +1,161 @@
+"""What the command line says about a result: the exit code, a short explanation, and the JSON form."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Protocol
+
+from warren.cli.codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_KILLED, EXIT_TIMEOUT
+from warren.cli.units import render_duration, render_size
+from warren.domain.values import Cause
+
+if TYPE_CHECKING:
+    from warren import Result
+    from warren.domain.values import ExecResult
+
+_EXIT_CODES: dict[str, int] = {Cause.TIMEOUT: EXIT_TIMEOUT, Cause.OOM: EXIT_KILLED, Cause.INTERRUPTED: EXIT_INTERRUPTED}
+_WHAT: dict[str, str] = {
+    Cause.TIMEOUT: "it ran out of time",
+    Cause.INTERRUPTED: "it was interrupted",
+    Cause.OOM: "it ran out of memory",
+    Cause.CPU: "it used up its processor time",
+    Cause.PIDS: "it started too many processes",
+    Cause.DISK: "the disk is full",
+    Cause.OUTPUT: "it wrote too much output",
+    Cause.KILLED: "it was killed",
+    Cause.LOST: "the sandbox went away",
+}
+_IN_BYTES = frozenset({Cause.OOM, Cause.DISK, Cause.OUTPUT})
+_IN_MILLISECONDS = frozenset({Cause.TIMEOUT, Cause.CPU})
+
+
+class Ended(Protocol):
+    """How something ended: what an engine says of it, or a service."""
+
+    @property
+    def cause(self) -> str | None:
+        """Why."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """What the program said."""
+
+    @property
+    def limit(self) -> float | None:
+        """The limit that it ran into."""
+
+    @property
+    def peak(self) -> float | None:
+        """The most that it used of what is limited."""
+
+    @property
+    def hint(self) -> str | None:
+        """What to do next."""
+
+
+def exit_code(result: Ended) -> int:
+    """Choose our exit code: the program's own, or the one that shells use for its fate."""
+    if (known := _EXIT_CODES.get(result.cause or "")) is not None:
+        return known
+    code = result.exit_code
+    if code is None:
+        return EXIT_KILLED if result.cause in {Cause.KILLED, Cause.LOST} else EXIT_FAILED
+    if code < 0:
+        return 128 - code
+    return code or (0 if result.cause == Cause.EXITED else EXIT_FAILED)
+
+
+def explain(result: Ended) -> str | None:
+    """Say in a line or two why it ended, unless the program ended by itself and so said it all."""
+    what = _WHAT.get(result.cause or "")
+    if what is None:
+        return None
+    if result.cause == Cause.KILLED and result.exit_code is not None:
+        what = f"it was killed by {_signal_name(-result.exit_code)}" if result.exit_code < 0 else "it ended abruptly"
+    parts = [what]
+    if result.limit is not None:
+        parts.append(f"limit {_amount(result.cause, result.limit)}")
+    if result.peak is not None:
+        parts.append(f"peak {_amount(result.cause, result.peak)}")
+    line = ", ".join(parts)
+    # Whoever pressed Ctrl-C need not hear that it was pressed.
+    return f"{line}\n{result.hint}" if result.hint and result.cause != Cause.INTERRUPTED else line
+
+
+def explain_gap(missing: int, way: str) -> str:
+    """Say how much of its output was never printed, and the way to have all of it."""
+    return (
+        f"warren: {missing:,} bytes of its output are missing above: it wrote faster than they were read; "
+        f"let it write to a file and fetch that with {way}"
+    )
+
+
+def as_json(result: ExecResult) -> dict[str, Any]:
+    """Build plain JSON of a result; bytes that are no text are replaced, and the true sizes stand beside them."""
+    return {
+        "id": result.id,
+        "ok": result.ok,
+        "exit_code": exit_code(result),
+        "program_exit_code": result.exit_code,
+        "cause": result.cause.value,
+        "state": result.state.value,
+        "limit": result.limit,
+        "peak": result.peak,
+        "stdout": result.stdout.decode("utf-8", "replace"),
+        "stderr": result.stderr.decode("utf-8", "replace"),
+        "stdout_bytes": result.stdout_bytes,
+        "stderr_bytes": result.stderr_bytes,
+        "truncated": result.truncated,
+        "displays": [{"data": dict(d.data), "is_result": d.is_result} for d in result.displays],
+        "error": dict(result.error) if result.error else None,
+        "files_changed": [{"path": c.path, "action": c.action, "size": c.size} for c in result.files_changed],
+        "files_changed_complete": result.files_changed_complete,
+        "duration_ms": result.duration_ms,
+        "cpu_ms": result.cpu_ms,
+        "hint": result.hint,
+        "notes": list(result.notes),
+    }
+
+
+def result_as_json(result: Result) -> dict[str, Any]:
+    """Build the same of what a service says."""
+    return {
+        "id": result.execution_id,
+        "sandbox_id": result.sandbox_id,
+        "status": result.status,
+        "ok": result.ok,
+        "exit_code": exit_code(result) if result.status == "finished" else None,
+        "program_exit_code": result.exit_code,
+        "cause": result.cause,
+        "state": result.state,
+        "limit": result.limit,
+        "peak": result.peak,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "stdout_bytes": result.stdout_bytes,
+        "stderr_bytes": result.stderr_bytes,
+        "truncated": result.truncated,
+        "displays": [{"data": dict(each.data), "is_result": each.is_result} for each in result.displays],
+        "error": dataclasses.asdict(result.error) if result.error else None,
+        "files_changed": [{"path": c.path, "action": c.action, "size": c.size_bytes} for c in result.files_changed],
+        "files_changed_complete": result.files_changed_complete,
+        "duration_ms": result.duration_ms,
+        "cpu_ms": result.cpu_ms,
+        "hint": result.hint,
+        "notes": list(result.notes),
+    }
+
+
+def _amount(cause: str | None, value: float) -> str:
+    if cause in _IN_BYTES:
+        return render_size(value)
+    return render_duration(value / 1000) if cause in _IN_MILLISECONDS else f"{value:g}"
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,195 @@
+"""Our end of the wire to one sandbox: run code, follow it, handle kernels, terminals, ports and files."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from warren.core.agent.budget import EVERYBODY, Unread
+from warren.core.agent.byte_stream import ByteStream
+from warren.core.agent.events import Shown, parse_event
+from warren.core.agent.request import render_request
+from warren.core.agent.terminals import Terminal, TerminalLink
+from warren.core.agent.values import Kernel, get_int, get_objects, get_str, parse_kernel
+from warren.guest.wire.frames import CHUNK, WINDOW, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+
+    from warren.core.agent.streams import LinkStream
+    from warren.domain.values import Event, ExecRequest, ExecResult
+    from warren.engines.base import Channel
+    from warren.guest.wire.frames import Header
+
+
+__all__ = ["ByteStream", "Link", "Terminal", "TunnelStream"]
+
+
+class TunnelStream(ByteStream):
+    """A connection that a program inside made to a port we listen on."""
+
+    def __init__(self, stream: LinkStream, listener: str, host: str, port: int) -> None:
+        super().__init__(stream)
+        self.listener = listener
+        self.host = host
+        self.port = port
+
+
+class Link(TerminalLink):
+    """One connection to one sandbox's agent. Use it with `async with`, or `await Link.open(channel, task_group)`."""
+
+    def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
+        super().__init__(channel, unread)
+        self.on_tunnel: dict[str, Callable[[TunnelStream], Awaitable[None]]] = {}
+        """By listener: called, in a task of the link, for each connection from inside; without it they are refused."""
+
+    async def run(
+        self,
+        request: ExecRequest,
+        *,
+        stdin: bytes | AsyncIterable[bytes] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> ExecResult:
+        """Run something and return how it ended. If the caller is cancelled it runs on: `attach` finds it."""
+        stream = await self._start_run(request, stdin)
+        shown, end = Shown(), stream.close
+        try:
+            while (event := await self._next_event(stream, request.id, shown)) is not None:
+                if on_event is not None:
+                    on_event(event)
+                if event.result is not None:
+                    end = stream.release
+                    return event.result
+        finally:
+            end()
+        raise self.break_off(ProtocolError("an execution ended without a result"))
+
+    def stream(
+        self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Run something and yield what it does; the result is the last event. Close it if you leave early."""
+        return self._events(functools.partial(self._start_run, request, stdin), request.id)
+
+    def attach(self, exec_id: str, after: int = 0, *, follow: bool = True) -> AsyncGenerator[Event, None]:
+        """Yield the events of an execution after number `after`, live ones too unless `follow` is False.
+
+        Close it if you leave early.
+        """
+        asked = {"exec": exec_id, "after": after} if follow else {"exec": exec_id, "after": after, "follow": False}
+        return self._events(functools.partial(self.request, "attach", asked), exec_id)
+
+    async def ack(self, exec_id: str) -> None:
+        """Let the agent forget a finished execution."""
+        await self.call("ack", {"exec": exec_id})
+
+    def ack_soon(self, exec_id: str) -> None:
+        """As `ack`, and nobody waits for it or hears whether it was known."""
+        self.tell("ack", {"exec": exec_id})
+
+    async def interrupt(self, exec_id: str) -> None:
+        """Send SIGINT to an execution."""
+        await self.call("interrupt", {"exec": exec_id})
+
+    async def kill(self, exec_id: str) -> None:
+        """Kill an execution; a kernel is rolled back."""
+        await self.call("kill", {"exec": exec_id})
+
+    async def configure(
+        self, *, env: Mapping[str, str] | None = None, limits: Mapping[str, float] | None = None
+    ) -> None:
+        """Change what later kernels and commands get."""
+        await self.call("configure", {"env": dict(env or {}), "limits": dict(limits or {})})
+
+    async def kernels(self) -> tuple[Kernel, ...]:
+        """List the kernels."""
+        header, _ = await self.call("kernels")
+        return self.checked(lambda: tuple(parse_kernel(one) for one in get_objects(header, "kernels")))
+
+    async def create_kernel(self, kernel: str) -> None:
+        """Start one more kernel."""
+        await self.call("kernel.create", {"kernel": kernel})
+
+    async def restart_kernel(self, kernel: str) -> None:
+        """Start a kernel afresh; its variables are gone."""
+        await self.call("kernel.restart", {"kernel": kernel})
+
+    async def fork_kernel(self, kernel: str, to: str) -> None:
+        """Copy a kernel with all its variables."""
+        await self.call("kernel.fork", {"kernel": kernel, "to": to})
+
+    async def rollback_kernel(self, kernel: str, cells: int = 1) -> int:
+        """Undo the last cells of a kernel; return how many were undone."""
+        header, _ = await self.call("kernel.rollback", {"kernel": kernel, "cells": cells})
+        return self.checked(get_int, header, "cells_back")
+
+    async def delete_kernel(self, kernel: str) -> None:
+        """End a kernel."""
+        await self.call("kernel.delete", {"kernel": kernel})
+
+    async def connect_port(self, port: int, host: str = "127.0.0.1", *, window: int = WINDOW) -> ByteStream:
+        """Connect to a port that a program inside listens on. Raises NotFound when nothing does."""
+        stream = await self.request("tunnel.connect", {"port": port, "host": host}, window=window)
+        try:
+            header, _ = await stream.next()
+        except BaseException:
+            stream.close()
+            raise
+        if header["t"] != "event" or header.get("kind") != "connected":
+            raise self.break_off(ProtocolError("a tunnel that is neither connected nor refused"))
+        return ByteStream(stream)
+
+    async def listen_port(self, port: int, listener: str) -> int:
+        """Have connections to a port inside come to `on_tunnel[listener]`; return the port, chosen when it was 0."""
+        header, _ = await self.call("tunnel.listen", {"port": port, "listener": listener})
+        return self.checked(get_int, header, "port")
+
+    def opened(self, stream: LinkStream, header: Header) -> None:
+        """Hand a connection from inside to whoever takes those of its listener. Raises ProtocolError."""
+        if header.get("op") != "tunnel":
+            raise ProtocolError("the agent opened something that is not a tunnel")
+        listener, host, port = get_str(header, "listener"), get_str(header, "host"), get_int(header, "port")
+        handler = self.on_tunnel.get(listener)
+        if handler is None:
+            self.forget(stream)
+        else:
+            window, first = header.get("window"), header.get("first")
+            # An agent that was started by an older version does not say so, and sends more.
+            if type(window) is int and type(first) is int and 0 < first <= window <= WINDOW:
+                stream.narrow(window, first)
+            self.serve(lambda stream: handler(TunnelStream(stream, listener, host, port)), stream)
+
+    async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> LinkStream:
+        code, parameters = request.code.encode("utf-8", "surrogatepass"), render_request(request)
+        if stdin is not None:
+            parameters["stdin"] = True
+        if isinstance(stdin, bytes) and len(stdin) <= WINDOW:
+            pieces = tuple(stdin[at : at + CHUNK] for at in range(0, max(1, len(stdin)), CHUNK))
+            stream = await self.request_with("run", parameters, code, pieces)
+        else:
+            stream = await self.request("run", parameters, code)
+            if stdin is not None:
+                self.feed(stream, stdin)
+        stream.is_paced = request.paced
+        return stream
+
+    async def _events(self, start: Callable[[], Awaitable[LinkStream]], exec_id: str) -> AsyncGenerator[Event, None]:
+        stream = await start()
+        shown, end = Shown(), stream.close
+        try:
+            while (event := await self._next_event(stream, exec_id, shown)) is not None:
+                if event.result is not None:
+                    end = stream.release
+                yield event
+                if event.result is not None:
+                    return
+        finally:
+            end()
+
+    async def _next_event(self, stream: LinkStream, exec_id: str, shown: Shown) -> Event | None:
+        """Wait for what an execution does next, which has displayed `shown`; None when that is nothing more."""
+        while True:
+            header, payload = await stream.next()
+            if header["t"] == "ok" and header.get("kind") != "result":
+                return None
+            if header["t"] in {"event", "ok"}:
+                return self.checked(parse_event, header, payload, exec_id, shown)

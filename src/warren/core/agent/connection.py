@@ -1,0 +1,410 @@
+"""Our end of a connection to an agent: streams multiplexed over one Channel. Every byte that arrives is hostile.
+
+1. The reader never waits for a consumer. What it queues is bounded: data by the credit we granted, output by dropping
+   it (and saying how much), anything else by calling it a protocol error.
+2. A protocol error ends the connection; every call that waits raises SandboxLost.
+3. A request goes out in one write by the task that makes it; everything else is written by the writer task.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from warren.core.agent.budget import EVERYBODY, Unread, room_for
+from warren.core.agent.streams import LinkStream
+from warren.core.agent.values import Hello, parse_hello
+from warren.domain.errors import Conflict, SandboxLost
+from warren.guest.wire.frames import WINDOW, Decoder, Header, ProtocolError, encode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Awaitable, Callable
+    from types import TracebackType
+
+    from anyio.abc import TaskGroup
+
+    from warren.engines.base import Channel
+
+HELLO_TIMEOUT_S = 10.0
+MAX_OPENED = 256
+"""Streams that an agent may have open towards us; further ones are refused."""
+MAX_LINK_OUTPUT_QUEUED = 32 << 20
+MAX_LINK_QUEUED = 128 << 20
+"""Unread on all streams together: of output, which is dropped beyond it, and of all; past that, the slowest is."""
+_CLOSED_HERE = "the connection to the sandbox was closed on this side"
+_MAX_UNSENT = 4 << 20
+_BATCH = 1 << 20
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Connection:
+    """One connection: a reader and a writer task, and the streams they serve.
+
+    Either `async with` it, or `await Connection.open(channel, task_group)` to have its tasks run in that group.
+    """
+
+    hello: Hello
+    """What the agent said first."""
+
+    def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
+        self._channel = channel
+        self._everybody = unread
+        self._streams: dict[int, LinkStream] = {}
+        self._next_id = 1
+        self._last_opened = 0
+        self._out: deque[bytes | bytearray | memoryview] = deque()
+        self._unsent = 0
+        self._sending = False
+        self._posted: anyio.Event | None = None
+        self._greeted = anyio.Event()
+        self._ended = anyio.Event()
+        self._pongs: deque[anyio.Event] = deque()
+        self._scopes: list[anyio.CancelScope] = []
+        self._tasks: TaskGroup | None = None
+        self._own_tasks: TaskGroup | None = None
+        self.queued = 0
+        """Bytes of events that have arrived and not been read, on all streams."""
+        self.unread: set[LinkStream] = set()
+        """Streams with events that have not been read; also answered ones."""
+        self.waiting: set[LinkStream] = set()
+        """Streams that wait for the writer to have less to do."""
+        self.lost: SandboxLost | None = None
+        """Why there is no connection any more."""
+        self.broke_protocol = False
+        """True when the agent sent what no correct agent sends; its sandbox should be stopped."""
+
+    @classmethod
+    async def open(cls, channel: Channel, tasks: TaskGroup) -> Self:
+        """Start a connection whose tasks run in `tasks`, and wait for the hello. Raises SandboxLost."""
+        link = cls(channel)
+        await link._start(tasks)
+        return link
+
+    async def __aenter__(self) -> Self:
+        self._own_tasks = anyio.create_task_group()
+        await self._own_tasks.__aenter__()
+        try:
+            await self._start(self._own_tasks)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+        if self._own_tasks is not None:
+            self._own_tasks.cancel_scope.cancel()
+            # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
+            await self._own_tasks.__aexit__(None, None, None)
+
+    async def aclose(self) -> None:
+        """Close the connection; the sandbox lives on. Safe to call twice."""
+        self._lose(SandboxLost(_CLOSED_HERE))
+        with anyio.CancelScope(shield=True):
+            await self._channel.aclose()
+
+    async def wait_lost(self) -> SandboxLost:
+        """Wait until the connection is gone, and say why."""
+        await self._ended.wait()
+        assert self.lost is not None
+        return self.lost
+
+    async def ping(self) -> None:
+        """Wait for the agent to answer. Raises SandboxLost; put your own deadline around it."""
+        pong = anyio.Event()
+        self._pongs.append(pong)
+        self.post({"t": "ping"})
+        await pong.wait()
+        if self.lost is not None:
+            raise self._gone(self.lost)
+
+    async def request(
+        self, op: str, parameters: Header | None = None, payload: bytes = b"", *, window: int = WINDOW
+    ) -> LinkStream:
+        """Send a request and return its stream, which the caller must read to its end or close.
+
+        `window` is how much data the agent may send that has not been read: what a slow reader costs us.
+        """
+        asked = parameters or {}
+        return await self.request_with(
+            op, asked if window == WINDOW else {**asked, "window": window}, payload, (), window=window
+        )
+
+    async def request_with(
+        self,
+        op: str,
+        parameters: Header,
+        payload: bytes,
+        pieces: tuple[bytes | memoryview, ...],
+        *,
+        window: int = WINDOW,
+    ) -> LinkStream:
+        """Send a request, and in the same write data that fits the first credit, and its end."""
+        if self.lost is not None:
+            # Whoever is cancelled together with the connection hears that, and not that a sandbox is gone.
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            raise self._gone(self.lost)
+        if len(self._streams) >= room_for(op):
+            raise Conflict(f"{len(self._streams)} requests are under way in this sandbox, or followed: end some first")
+        stream = LinkStream(self, self._next_id, window)
+        self._next_id += 2
+        parts = encode({"t": "req", "id": stream.id, "op": op, **parameters}, payload)
+        for piece in pieces:
+            stream.credit -= len(piece)
+            parts += encode({"t": "data", "id": stream.id}, piece)
+        if pieces:
+            parts += encode({"t": "eof", "id": stream.id})
+        self._streams[stream.id] = stream
+        if self._out or self._sending:
+            self._queue(parts)
+        else:
+            await self._write_now(b"".join(parts), stream)
+        return stream
+
+    async def call(self, op: str, parameters: Header | None = None, payload: bytes = b"") -> tuple[Header, bytes]:
+        """Send a request and return its answer."""
+        stream = await self.request(op, parameters, payload)
+        try:
+            return await stream.answer()
+        finally:
+            stream.close()
+
+    def tell(self, op: str, parameters: Header) -> None:
+        """Queue a request whose answer nobody wants; it is thrown away when it comes."""
+        self.post({"t": "req", "id": self._next_id, "op": op, **parameters})
+        self._next_id += 2
+
+    def post(self, header: Header, payload: bytes | memoryview = b"") -> None:
+        """Queue a frame for the writer."""
+        if self.lost is None:
+            self._queue(encode(header, payload))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so much is unsent that data should wait."""
+        return self._unsent >= _MAX_UNSENT
+
+    def checked(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Parse something the agent sent; what cannot be parsed ends the connection."""
+        try:
+            return parse(*args, **kwargs)
+        except ProtocolError as error:
+            raise self.break_off(error) from error
+
+    def break_off(self, error: ProtocolError) -> SandboxLost:
+        """End the connection because of what the agent sent; return what to raise."""
+        self.broke_protocol = True
+        self._lose(SandboxLost(f"the sandbox broke its protocol: {error}"))
+        assert self.lost is not None
+        return self._gone(self.lost)
+
+    def forget(self, stream: LinkStream) -> None:
+        """Take a stream off the table, and cancel it at the agent if that has not answered."""
+        if self._streams.pop(stream.id, None) is not None and not stream.answered:
+            self.post({"t": "cancel", "id": stream.id})
+        stream.answered = True
+        self.waiting.discard(stream)
+        stream.wake()
+
+    def count(self, stream: LinkStream, size: int) -> None:
+        """Count events of a stream that arrived, or were read."""
+        before, self.queued = self.queued, self.queued + size
+        if self.lost is None:
+            self._everybody.change(before, self.queued)
+        if stream.buffered:
+            self.unread.add(stream)
+        else:
+            self.unread.discard(stream)
+
+    def is_full(self, *, is_output: bool) -> bool:
+        """Whether so much is unread that no more can be kept of what comes."""
+        most = MAX_LINK_OUTPUT_QUEUED if is_output else MAX_LINK_QUEUED
+        return self.queued > most or self._everybody.is_full_for(self.queued, is_output=is_output)
+
+    def drop_slowest(self) -> None:
+        """Make room: no agent is to blame for readers of ours that do not read."""
+        max(self.unread, key=lambda stream: stream.buffered).drop()
+
+    def feed(self, stream: LinkStream, source: bytes | AsyncIterable[bytes]) -> None:
+        """Send a source on a stream from a task of the connection's own; it ends with the stream."""
+        assert self._tasks is not None
+        stream.feeding = anyio.CancelScope()
+        self._tasks.start_soon(self._feed, stream, stream.feeding, source)
+
+    def serve(self, handler: Callable[[LinkStream], Awaitable[None]], stream: LinkStream) -> None:
+        """Run `handler` for a stream that the agent opened."""
+        assert self._tasks is not None
+        self._tasks.start_soon(self._serve, handler, stream)
+
+    def opened(self, stream: LinkStream, _header: Header) -> None:
+        """Take a stream that the agent opened. A plain connection wants none."""
+        self.forget(stream)
+
+    async def _start(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        tasks.start_soon(self._read)
+        tasks.start_soon(self._write)
+        try:
+            with anyio.move_on_after(HELLO_TIMEOUT_S):
+                await self._greeted.wait()
+        except BaseException:
+            await self.aclose()
+            raise
+        if not hasattr(self, "hello"):
+            self._lose(SandboxLost(f"the agent did not say hello within {HELLO_TIMEOUT_S:g} seconds"))
+            await self.aclose()
+            assert self.lost is not None
+            raise self._gone(self.lost)
+
+    async def _read(self) -> None:
+        decoder = Decoder()
+        why = "the sandbox is gone: its agent closed the connection"
+        try:
+            with anyio.CancelScope() as scope:
+                self._scopes.append(scope)
+                while self.lost is None and (data := await self._channel.receive()):
+                    for header, payload in decoder.feed(data):
+                        self._handle(header, payload)
+        except ProtocolError as error:
+            self.break_off(error)
+        except (SandboxLost, OSError) as error:
+            why = str(error)
+        except anyio.get_cancelled_exc_class():
+            why = _CLOSED_HERE
+            raise
+        finally:
+            self._lose(SandboxLost(why))
+            with anyio.CancelScope(shield=True):
+                await self._channel.aclose()
+
+    def _handle(self, header: Header, payload: bytes) -> None:
+        kind, stream_id = header["t"], header.get("id", 0)
+        if not self._greeted.is_set():
+            self.hello = parse_hello(header)
+            self._greeted.set()
+        elif kind in {"data", "eof", "event", "ok", "err", "credit"}:
+            self._handle_stream(kind, stream_id, header, payload)
+        elif kind == "open":
+            self._handle_open(stream_id, header)
+        elif kind == "ping":
+            # Not to one that asks without reading: what it is owed would pile up here.
+            if not self.is_busy:
+                self.post({"t": "pong"})
+        elif kind == "pong":
+            if self._pongs:
+                self._pongs.popleft().set()
+        else:
+            raise ProtocolError("a frame of an unknown type")
+
+    def _handle_stream(self, kind: str, stream_id: int, header: Header, payload: bytes) -> None:
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            # Of a stream that we have cancelled, frames may still be on their way.
+            if stream_id >= self._next_id if stream_id % 2 else stream_id > self._last_opened:
+                raise ProtocolError("a frame for a stream that was never opened")
+        elif kind == "credit":
+            stream.grant(header.get("n"))
+        else:
+            stream.push(header, payload)
+            if stream.answered:
+                # It may be gone already: what it pushed may have been too much, and itself the one to drop.
+                self._streams.pop(stream_id, None)
+
+    def _handle_open(self, stream_id: int, header: Header) -> None:
+        if stream_id % 2 or stream_id <= self._last_opened:
+            raise ProtocolError("the agent opened a stream under a number that is not its own, or not new")
+        self._last_opened = stream_id
+        stream = LinkStream(self, stream_id)
+        self._streams[stream_id] = stream
+        if sum(1 for one in self._streams if one % 2 == 0) > MAX_OPENED:
+            if self.is_busy:
+                raise ProtocolError("more streams than it may open, and it does not read that they are refused")
+            self.forget(stream)
+        else:
+            self.opened(stream, header)
+
+    async def _write(self) -> None:
+        with anyio.CancelScope() as scope:
+            self._scopes.append(scope)
+            while self.lost is None:
+                if not self._out or self._sending:
+                    self._posted = anyio.Event()
+                    await self._posted.wait()
+                    continue
+                batch: list[bytes | bytearray | memoryview] = []
+                size = 0
+                while self._out and size < _BATCH:
+                    batch.append(self._out.popleft())
+                    size += len(batch[-1])
+                await self._transmit(b"".join(batch))
+                self._unsent -= size
+                if self.waiting and not self.is_busy:
+                    waiting, self.waiting = self.waiting, set()
+                    for stream in waiting:
+                        stream.wake()
+
+    async def _transmit(self, data: bytes) -> None:
+        self._sending = True
+        try:
+            await self._channel.send(data)
+        except (SandboxLost, OSError) as error:
+            self._lose(SandboxLost(str(error)))
+        finally:
+            self._sending = False
+            if self._out and self._posted is not None:
+                self._posted.set()
+
+    async def _write_now(self, data: bytes, stream: LinkStream) -> None:
+        await self._transmit(data)
+        if self.lost is not None:
+            self.forget(stream)
+            raise self._gone(self.lost)
+
+    def _queue(self, parts: list[bytes | bytearray | memoryview]) -> None:
+        for part in parts:
+            self._out.append(part)
+            self._unsent += len(part)
+        if self._posted is not None and not self._sending:
+            self._posted.set()
+
+    async def _feed(self, stream: LinkStream, scope: anyio.CancelScope, source: bytes | AsyncIterable[bytes]) -> None:
+        with scope:
+            try:
+                await stream.send_all(source)
+            except Exception as error:  # noqa: BLE001 - the caller's source; whoever reads the stream raises it
+                stream.fail(error)
+
+    async def _serve(self, handler: Callable[[LinkStream], Awaitable[None]], stream: LinkStream) -> None:
+        try:
+            await handler(stream)
+        except SandboxLost:
+            pass
+        finally:
+            stream.close()
+
+    def _lose(self, error: SandboxLost) -> None:
+        if self.lost is not None:
+            return
+        self.lost = error
+        self._everybody.change(self.queued, 0)
+        for stream in list(self._streams.values()):
+            if stream.feeding is not None:
+                stream.feeding.cancel()
+            stream.fail(self._gone(error))
+        self._streams.clear()
+        self._out.clear()
+        for event in (self._greeted, self._ended, *self._pongs):
+            event.set()
+        for scope in self._scopes:
+            scope.cancel()
+
+    def _gone(self, error: SandboxLost) -> SandboxLost:
+        """Make a fresh exception for each caller: one that is raised twice drags the first one's traceback along."""
+        return SandboxLost(str(error))

@@ -1,0 +1,224 @@
+"""Our end of one stream to an agent: what has arrived and not been read, and the credit of both directions."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.agent.values import parse_error
+from warren.domain.errors import Conflict
+from warren.guest.wire.frames import CHUNK, EVENT_COST, WINDOW, Header, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable
+
+    from warren.core.agent.connection import Connection
+
+MAX_OUTPUT_QUEUED = 8 << 20
+"""Output that nobody reads is dropped beyond this; the result still has its head and tail."""
+MAX_QUEUED = 48 << 20
+_OUTPUTS = ("stdout", "stderr")
+
+
+class LinkStream:
+    """One request and its answer, or one tunnel that the agent opened. One task reads it."""
+
+    __slots__ = (
+        "_arrived",
+        "_buffered",
+        "_connection",
+        "_failure",
+        "_grain",
+        "_granted",
+        "_items",
+        "_skipped",
+        "_unacknowledged",
+        "answered",
+        "credit",
+        "feeding",
+        "id",
+        "is_paced",
+        "window",
+    )
+
+    def __init__(self, connection: Connection, stream_id: int, window: int = WINDOW) -> None:
+        self._connection = connection
+        self.id = stream_id
+        self.credit = WINDOW
+        """Bytes of data we may send now."""
+        self.window = window
+        """Bytes of data the agent may still send."""
+        self._grain = window // 4
+        """Bytes that have been read before the agent is told that it may send as many more."""
+        self.answered = False
+        self.is_paced = False
+        """Whether output uses up the window as data does, so that the program waits and none is dropped."""
+        self.feeding: anyio.CancelScope | None = None
+        self._items: deque[tuple[Header, bytes]] = deque()
+        self._buffered = 0
+        self._skipped = 0
+        self._unacknowledged = 0
+        self._failure: Exception | None = None
+        self._arrived: anyio.Event | None = None
+        self._granted: anyio.Event | None = None
+
+    def narrow(self, window: int, first: int) -> None:
+        """Have less of a stream under way that has just been opened: the agent was told so before."""
+        self.credit, self.window = window, first
+        self._grain = max(first // 4, 1)
+
+    def widen(self, window: int) -> None:
+        """Let the agent send this much, where it began with less."""
+        more = window - self.window - self._unacknowledged
+        if more > 0 and not self.answered:
+            self.window += more
+            self._grain = window // 4
+            self._connection.post({"t": "credit", "id": self.id, "n": more})
+
+    async def next(self) -> tuple[Header, bytes]:
+        """Return the next frame of the stream; `ok` is the last. Raises what an `err` says, or SandboxLost."""
+        while not self._items:
+            if self._failure is not None:
+                raise self._failure
+            if self._arrived is None or self._arrived.is_set():
+                self._arrived = anyio.Event()
+            await self._arrived.wait()
+        header, payload = self._items.popleft()
+        kind = header["t"]
+        if kind == "data":
+            self._consume(len(payload))
+        elif kind == "event":
+            self._count(-len(payload) - EVENT_COST)
+            if self.is_paced and header.get("kind") in _OUTPUTS:
+                self._consume(len(payload) + EVENT_COST)
+        elif kind == "err":
+            raise self._connection.checked(parse_error, header)
+        return header, payload
+
+    async def answer(self) -> tuple[Header, bytes]:
+        """Return the `ok` frame, passing over whatever comes before it."""
+        while True:
+            header, payload = await self.next()
+            if header["t"] == "ok":
+                return header, payload
+
+    async def send(self, data: bytes | memoryview) -> None:
+        """Send data against credit; once the agent has answered or is gone, the rest is dropped: read to learn why."""
+        view = memoryview(data)
+        while view:
+            while self.credit <= 0 or self._connection.is_busy:
+                if self._failure is not None or self.answered:
+                    return
+                if self._granted is None or self._granted.is_set():
+                    self._granted = anyio.Event()
+                self._connection.waiting.add(self)
+                await self._granted.wait()
+            if self.answered:
+                return
+            piece = view[: min(CHUNK, self.credit)]
+            self.credit -= len(piece)
+            self._connection.post({"t": "data", "id": self.id}, piece)
+            view = view[len(piece) :]
+
+    async def send_all(self, source: bytes | AsyncIterable[bytes]) -> None:
+        """Send a whole source and then its end."""
+        if isinstance(source, bytes | bytearray | memoryview):
+            await self.send(source)
+        else:
+            async for piece in source:
+                if self.answered or self._failure is not None:
+                    return
+                await self.send(piece)
+        self.send_eof()
+
+    def send_eof(self) -> None:
+        """Say that no more data follows from us."""
+        if not self.answered:
+            self._connection.post({"t": "eof", "id": self.id})
+
+    def close(self) -> None:
+        """Lose interest: unless it has been answered, the agent is told to cancel it."""
+        self.release()
+        self._connection.forget(self)
+
+    def release(self) -> None:
+        """Wait for nothing more: the last event has been read, and the `ok` after it says nothing."""
+        if self.feeding is not None:
+            self.feeding.cancel()
+        self._count(-self._buffered)
+        self._items.clear()
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of events that have arrived and not been read."""
+        return self._buffered
+
+    def drop(self) -> None:
+        """Give up on whoever should read this: what has arrived is thrown away."""
+        self.close()
+        self.fail(Conflict("what happened was not read for so long that it could not be kept: follow it again"))
+
+    def fail(self, error: Exception) -> None:
+        """Make whoever reads it, after what has arrived, raise `error`."""
+        self._failure = error
+        self.wake()
+
+    def push(self, header: Header, payload: bytes) -> None:
+        """Take in a frame. Raises ProtocolError when there is more than any correct agent sends."""
+        kind = header["t"]
+        if kind == "data":
+            self.window -= len(payload)
+            if self.window < 0 or len(payload) > CHUNK:
+                raise ProtocolError("data without credit")
+        elif kind == "event":
+            is_output = header.get("kind") in _OUTPUTS
+            busy = self._buffered > MAX_OUTPUT_QUEUED or (
+                not self.is_paced and self._connection.is_full(is_output=True)
+            )
+            if is_output and busy:
+                self._skipped += len(payload)
+                return
+            if self._skipped and is_output:
+                header["dropped"], self._skipped = self._skipped, 0
+            self._count(len(payload) + EVENT_COST)
+            if self.is_paced and is_output:
+                self.window -= len(payload) + EVENT_COST
+            if self._buffered > MAX_QUEUED:
+                raise ProtocolError("more events than an execution may have")
+            if self._connection.is_full(is_output=False):
+                self._connection.drop_slowest()
+                if self._failure is not None:
+                    return
+        self._items.append((header, payload))
+        if kind in {"ok", "err"}:
+            self.answered = True
+            self.wake()
+        elif self._arrived is not None:
+            self._arrived.set()
+
+    def grant(self, amount: object) -> None:
+        """Take in a credit frame's number."""
+        if not isinstance(amount, int) or isinstance(amount, bool) or not 0 < amount <= 1 << 30:
+            raise ProtocolError("credit is not a number")
+        self.credit += amount
+        if self._granted is not None:
+            self._granted.set()
+
+    def wake(self) -> None:
+        """Let whoever waits on this stream look again."""
+        for event in (self._arrived, self._granted):
+            if event is not None:
+                event.set()
+
+    def _count(self, size: int) -> None:
+        self._buffered += size
+        self._connection.count(self, size)
+
+    def _consume(self, size: int) -> None:
+        self._unacknowledged += size
+        if self._unacknowledged >= self._grain and not self.answered:
+            self.window += self._unacknowledged
+            self._connection.post({"t": "credit", "id": self.id, "n": self._unacknowledged})
+            self._unacknowledged = 0

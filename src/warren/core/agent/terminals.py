@@ -1,0 +1,126 @@
+"""The terminals of a sandbox, over its link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warren.core.agent.byte_stream import ByteStream
+from warren.core.agent.editor import EditorLink
+from warren.core.agent.values import get_bool, get_int, get_objects, get_signed, get_str
+from warren.guest.wire.frames import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warren.core.agent.streams import LinkStream
+    from warren.guest.wire.frames import Header
+
+WINDOW = 128 << 10
+"""Of what a program writes and nobody has read yet; more would only make what is read old."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalState:
+    """A terminal that is there."""
+
+    name: str
+    program: str
+    cols: int
+    rows: int
+    viewers: int
+    """How many are attached now."""
+    age_s: float
+
+
+class Terminal(ByteStream):
+    """A program on a terminal inside the sandbox. Closing this leaves it running: attach again, or close it by name."""
+
+    def __init__(self, link: TerminalLink, name: str, stream: LinkStream, *, created: bool, scrollback: int) -> None:
+        super().__init__(stream)
+        self._link = link
+        self.name = name
+        self.created = created
+        """Whether it was opened just now, or was there already."""
+        self.scrollback = scrollback
+        """So many of the bytes that come first were written before."""
+
+    async def resize(self, cols: int, rows: int) -> None:
+        """Tell the program its new size."""
+        await self._link.call("terminal.resize", {"terminal": self.name, "cols": cols, "rows": rows})
+
+    async def hang_up(self) -> None:
+        """End the program as a closed window would."""
+        await self._link.close_terminal(self.name)
+
+    async def exit_code(self) -> int:
+        """Wait for the program to end."""
+        return self._link.checked(get_signed, await self.wait(), "exit_code")
+
+
+class TerminalLink(EditorLink):
+    """A connection that handles terminals."""
+
+    async def terminal(
+        self,
+        name: str,
+        *,
+        argv: tuple[str, ...] = (),
+        cols: int | None = None,
+        rows: int | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        attach: bool = False,
+    ) -> Terminal:
+        """Start a program, bash by default, on a new terminal; with `attach`, join one of that name if it is there."""
+        asked: Header = {"terminal": name, "env": dict(env or {}), "attach": attach, **_size(cols, rows)}
+        if argv:
+            asked["argv"] = list(argv)
+        if cwd is not None:
+            asked["cwd"] = cwd
+        return await self._join("terminal.open", name, asked)
+
+    async def attach_terminal(self, name: str, *, cols: int | None = None, rows: int | None = None) -> Terminal:
+        """Join a terminal that is there: its scroll-back, then what comes."""
+        return await self._join("terminal.attach", name, {"terminal": name, **_size(cols, rows)})
+
+    async def terminals(self) -> tuple[TerminalState, ...]:
+        """List the terminals."""
+        header, _ = await self.call("terminals")
+        return self.checked(lambda: tuple(_parse_state(one) for one in get_objects(header, "terminals")))
+
+    async def close_terminal(self, name: str) -> None:
+        """End the program on a terminal."""
+        await self.call("terminal.close", {"terminal": name})
+
+    async def _join(self, op: str, name: str, asked: Header) -> Terminal:
+        stream = await self.request(op, asked, window=WINDOW)
+        try:
+            header, _ = await stream.next()
+            created, scrollback = self.checked(_parse_attached, header)
+        except BaseException:
+            stream.close()
+            raise
+        return Terminal(self, name, stream, created=created, scrollback=scrollback)
+
+
+def _size(cols: int | None, rows: int | None) -> Header:
+    asked = {"cols": cols, "rows": rows}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _parse_attached(header: Header) -> tuple[bool, int]:
+    if header["t"] != "event" or header.get("kind") != "attached":
+        raise ProtocolError("a terminal that is neither attached nor refused")
+    return get_bool(header, "created"), get_int(header, "scrollback")
+
+
+def _parse_state(value: dict[str, Any]) -> TerminalState:
+    return TerminalState(
+        name=get_str(value, "name"),
+        program=get_str(value, "program"),
+        cols=get_int(value, "cols"),
+        rows=get_int(value, "rows"),
+        viewers=get_int(value, "viewers"),
+        age_s=get_int(value, "age_ms") / 1000,
+    )

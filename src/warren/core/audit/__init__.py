@@ -1,0 +1,1 @@
+"""The audit log: append-only, hash-chained, written in batches."""

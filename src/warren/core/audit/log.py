@@ -1,0 +1,258 @@
+"""The audit record: what happened, in order, written behind in batches and never given up."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from warren.core.audit.details import bound_details
+from warren.core.audit.login_failures import WINDOW_S, Refusals
+from warren.domain.errors import Error, Forbidden, StoreError
+from warren.domain.records import AuditEntry, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from warren.core.policy.policy import Policy
+    from warren.domain.records import AuditQuery, AuditRow, Caller, Page, Principal
+    from warren.stores.base import Store
+
+_log = logging.getLogger(__name__)
+_BATCH = 128
+BACKLOG = 20_000
+BACKLOG_BYTES = 64 << 20
+"""So much may wait to be written; then nothing more is done."""
+_RETRY_S = (0.05, 0.2, 1.0, 5.0)
+
+
+class Audit:
+    """Takes entries at once and writes them soon. `run` is a task of the service; `flush` also works without it."""
+
+    def __init__(self, store: Store, policy: Policy) -> None:
+        self.policy = policy
+        self.before_look: list[Callable[[], None]] = []
+        """Called before the record is read, to note what has happened and was not noted yet."""
+        self._store = store
+        self._backlog: deque[tuple[AuditEntry, int]] = deque()
+        self._backlog_bytes = 0
+        self._noted = 0
+        self._written = 0
+        self._writing = anyio.Lock(fast_acquire=True)
+        self._wake = anyio.Event()
+        self._refusals = Refusals()
+        self._failure: StoreError | None = None
+        """Why the last attempt to write failed."""
+
+    def note(
+        self,
+        caller: Caller | None,
+        action: str,
+        *,
+        outcome: str = "ok",
+        sandbox_id: str = "",
+        execution_id: str = "",
+        **details: object,
+    ) -> None:
+        """Put an entry in line. Without a caller the service itself did it."""
+        if caller is not None and caller.link_id:
+            details |= {"via": "link", "link": caller.link_id}
+        bounded, size = bound_details(details)
+        entry = AuditEntry(
+            at=time.time(),
+            action=action,
+            outcome=outcome,
+            sandbox_id=sandbox_id,
+            execution_id=execution_id,
+            details=bounded,
+            **_who(caller),
+        )
+        self._put(entry, size)
+
+    async def record(
+        self,
+        caller: Caller | None,
+        action: str,
+        *,
+        outcome: str = "ok",
+        sandbox_id: str = "",
+        execution_id: str = "",
+        **details: object,
+    ) -> None:
+        """Note, and wait until it is on disk. Raises StoreError when it cannot be yet; it stays in line."""
+        self.note(caller, action, outcome=outcome, sandbox_id=sandbox_id, execution_id=execution_id, **details)
+        await self.flush()
+
+    @contextlib.asynccontextmanager
+    async def operation(
+        self, caller: Caller, action: str, *, unfinished: str = "cancelled", with_message: bool = False, **details: Any
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Write down what becomes of an operation, before anybody is told; the body may add details.
+
+        `unfinished` is its outcome when neither it nor an Error ends it, and `with_message` adds what an Error says.
+        """
+        outcome = unfinished
+        try:
+            yield details
+            outcome = "ok"
+        except Error as error:
+            outcome = error.code
+            if with_message:
+                details["error"] = str(error)
+            raise
+        finally:
+            self.note(caller, action, outcome=outcome, **details)
+            await self.settle()
+
+    def refuse(self, reason: str, *, address: str = "", request_id: str = "", who: Principal | None = None) -> None:
+        """Note a failed login. Many in a minute become one entry with their count."""
+        self._collect_refusals()
+        if not self._refusals.count(address):
+            return
+        entry = AuditEntry(
+            at=time.time(), action="auth.refuse", outcome="unauthenticated", address=address, request_id=request_id
+        )
+        if who is not None:
+            entry = dataclasses.replace(entry, tenant=who.tenant, subject=who.subject, key_id=who.key_id or "")
+        self._put(dataclasses.replace(entry, details={"reason": reason}), len(reason))
+
+    def check_writable(self) -> None:
+        """Raise StoreError when what is done now could not be recorded: the last attempt to write failed."""
+        if self._failure is not None:
+            raise StoreError(f"nothing is done that cannot be recorded: {self._failure}")
+        self.check_room()
+
+    def check_room(self) -> None:
+        """Raise StoreError when so much waits to be written that nobody may even look at anything."""
+        if len(self._backlog) >= BACKLOG or self._backlog_bytes >= BACKLOG_BYTES:
+            raise StoreError(
+                f"the audit record cannot be written and {len(self._backlog)} entries wait: "
+                "nothing is done that cannot be recorded"
+            )
+
+    @property
+    def noted(self) -> int:
+        """The number of the last entry that was put in line."""
+        return self._noted
+
+    @property
+    def written(self) -> int:
+        """The number of the last entry that is on disk."""
+        return self._written
+
+    @property
+    def backlog(self) -> int:
+        """How many entries are not on disk yet."""
+        return len(self._backlog)
+
+    async def run(self) -> None:
+        """Write what is noted, for as long as the service lives. What the store refuses is tried again."""
+        failures = 0
+        while True:
+            timeout_s = WINDOW_S if not failures else _RETRY_S[min(failures, len(_RETRY_S)) - 1]
+            with anyio.move_on_after(timeout_s):
+                if failures:
+                    await anyio.sleep_forever()
+                await self._wake.wait()
+            self._collect_refusals()
+            try:
+                await self.flush()
+                failures = 0
+            except StoreError as exc:
+                failures += 1
+                _log.warning("audit.unwritten", extra={"backlog": len(self._backlog), "reason": str(exc)})
+
+    async def flush(self) -> None:
+        """Write everything noted so far. Raises StoreError; what is not written stays in line."""
+        wanted = self._noted
+        while self._written < wanted:
+            async with self._writing:
+                if self._written < wanted:
+                    await self._write_batch()
+
+    async def settle(self) -> None:
+        """Have on disk what was noted so far, before anybody is told; what cannot be written now stays in line."""
+        if self._written < self._noted:
+            with contextlib.suppress(StoreError):
+                await self.flush()
+
+    async def close(self) -> None:
+        """Write the last of it. Raises StoreError when something is lost."""
+        self._collect_refusals(now=True)
+        await self.flush()
+
+    async def list(self, caller: Caller, query: AuditQuery) -> Page[AuditRow]:
+        """Return a page of the record, newest first; without the admin scope only of what the caller did."""
+        principal = caller.principal
+        if not principal.may(Scope.ADMIN):
+            asked = (query.tenant or principal.tenant, query.subject or principal.subject)
+            if asked != principal.owner:
+                raise Forbidden("only a key with the admin scope can read what others did")
+            query = dataclasses.replace(query, tenant=principal.tenant, subject=principal.subject)
+        await self._complete()
+        return await self._store.audit(query)
+
+    async def verify(self) -> tuple[int, str]:
+        """Check the whole chain and return its last number and hash. Raises Conflict, which names the row."""
+        await self.flush()
+        return await self._store.verify()
+
+    async def export(self, *, since: float | None = None, until: float | None = None) -> AsyncIterator[AuditRow]:
+        """Yield the rows of a time, oldest first."""
+        await self._complete()
+        async for row in self._store.chain():
+            if (since is None or row.entry.at >= since) and (until is None or row.entry.at < until):
+                yield row
+
+    async def _complete(self) -> None:
+        """Have what was done in the record by the time that anybody looks, also what was answered just now."""
+        for note in self.before_look:
+            note()
+        with contextlib.suppress(StoreError):
+            await self.flush()
+
+    def _put(self, entry: AuditEntry, size: int) -> None:
+        self._backlog.append((entry, size))
+        self._backlog_bytes += size
+        self._noted += 1
+        self._wake.set()
+
+    def _collect_refusals(self, *, now: bool = False) -> None:
+        rest = self._refusals.collect(now=now)
+        if rest is not None:
+            self.note(None, "auth.refuse_many", outcome="unauthenticated", **rest)
+
+    async def _write_batch(self) -> None:
+        batch = [self._backlog[i] for i in range(min(_BATCH, len(self._backlog)))]
+        # Done or not, never unknown: a write that was cancelled half-way would be written twice.
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._store.append(*(entry for entry, _ in batch))
+        except StoreError as error:
+            self._failure = error
+            raise
+        self._failure = None
+        for _, size in batch:
+            self._backlog.popleft()
+            self._backlog_bytes -= size
+        self._written += len(batch)
+        if not self._backlog:
+            self._wake = anyio.Event()
+
+
+def _who(caller: Caller | None) -> dict[str, str]:
+    if caller is None:
+        return {}
+    who = caller.principal
+    return {
+        "tenant": who.tenant,
+        "subject": who.subject,
+        "key_id": who.key_id or "",
+        "request_id": caller.request_id,
+        "address": caller.address,
+    }

@@ -1,0 +1,1 @@
+"""Tools outside that programs inside a sandbox may call."""

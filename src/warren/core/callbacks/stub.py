@@ -1,0 +1,138 @@
+"""The module that programs import to call tools outside, and how they find it. There is nothing secret in it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from warren.domain.errors import SandboxLost
+from warren.domain.values import Echo, ExecKind, ExecRequest, new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warren.core.agent.client import Link
+
+MODULE = "_platform_tools.py"
+FOLDER = ".platform"
+"""In the workspace, and on Python's path."""
+_INSIDE_S = 30.0
+_SOURCE = '''"""Tools of the platform, for code to call. Written by the service, again whenever they change."""
+
+import json as _json
+
+
+class ToolError(Exception):
+    """A tool says that it failed, or could not be reached."""
+
+
+def _build(port, timeout, error):
+    import json
+    import socket
+    import uuid
+
+    def ask(name, request):
+        try:
+            with socket.create_connection(("127.0.0.1", port), 10) as connection:
+                connection.settimeout(timeout)
+                connection.sendall(request.encode("utf-8", "surrogatepass") + b"\\n")
+                reply = b"".join(iter(lambda: connection.recv(65536), b""))
+        except ConnectionError as exc:
+            raise error(f"tool {name!r} unreachable: {exc}") from None
+        except OSError as exc:
+            raise error(f"tool {name!r} transport error: {exc}") from None
+        head, found, body = reply.partition(b"\\n")
+        if not found:
+            raise error(f"tool {name!r} unreachable: the service does not answer now")
+        return json.loads(head), body
+
+    def call(name, given):
+        request = json.dumps({"call_id": uuid.uuid4().hex, "name": name, "input": given})
+        head, body = ask(name, request)
+        if "unreachable" in head:
+            raise error(f"tool {name!r} unreachable: {head['unreachable']}")
+        if not 200 <= head["status"] < 300:
+            raise error(f"tool {name!r} failed: HTTP {head['status']}")
+        try:
+            reply = json.loads(body)
+        except ValueError:
+            raise error(f"tool {name!r} transport error: its answer is no JSON") from None
+        if not isinstance(reply, dict):
+            raise error(f"tool {name!r} transport error: its answer is no object")
+        if reply.get("is_error"):
+            raise error(reply.get("content"))
+        return reply.get("content")
+
+    def make(name, doc):
+        def tool(**kwargs):
+            return call(name, kwargs)
+
+        tool.__name__ = tool.__qualname__ = name
+        tool.__doc__ = doc or f"Programmatic tool {name}."
+        return tool
+
+    def find(name):
+        """Find a tool that was registered after this module was imported."""
+        head, _ = ask(name, json.dumps({"list": True}))
+        tools = head.get("tools", {})
+        if name not in tools:
+            raise AttributeError(f"there is no tool {name!r}")
+        return make(name, tools[name])
+
+    return make, find
+
+
+_make, _find = _build(@PORT@, @TIMEOUT@, ToolError)
+
+
+def __getattr__(name, _find=_find):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _find(name)
+
+
+_tools = _json.loads(@TOOLS@)
+globals().update({name: _make(name, doc) for name, doc in _tools.items()})
+'''
+
+
+def render_stub(tools: Mapping[str, str], port: int, timeout_s: float) -> bytes:
+    """Write the module."""
+    # What the operator's side waits for, and some more: it is the one that says that it took too long.
+    values = {"@PORT@": str(port), "@TIMEOUT@": repr(timeout_s + 10), "@TOOLS@": ascii(json.dumps(dict(tools)))}
+    source = _SOURCE
+    for mark, value in values.items():
+        source = source.replace(mark, value)
+    return source.encode()
+
+
+async def find_folder(link: Link) -> str:
+    """Ask where the workspace is, as programs see it. Raises SandboxLost where no answer makes sense."""
+    done = await link.run(_build_inside(ExecKind.SHELL, "pwd"))
+    link.ack_soon(done.id)
+    folder = done.stdout.decode("utf-8", "replace").removesuffix("\n")
+    if not folder.startswith("/") or "\n" in folder or ":" in folder:
+        raise SandboxLost("the sandbox does not say where its workspace is")
+    return f"{folder}/{FOLDER}"
+
+
+async def extend_path(link: Link, folder: str) -> None:
+    """Have the kernels that are there find the module; those that come later do by their environment."""
+    code = f"__import__('sys').path.insert(0, {json.dumps(folder)})"
+    for kernel in await link.kernels():
+        done = await link.run(_build_inside(ExecKind.CELL, code, kernel.name))
+        link.ack_soon(done.id)
+
+
+def _build_inside(kind: ExecKind, code: str, kernel: str = "main") -> ExecRequest:
+    return ExecRequest(
+        id=new_id("exe"),
+        kind=kind,
+        code=code,
+        kernel=kernel,
+        timeout_s=_INSIDE_S,
+        echo=Echo.NONE,
+        stream=False,
+        scan_changes=False,
+        output_bytes=8192,
+    )

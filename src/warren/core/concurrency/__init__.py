@@ -1,0 +1,1 @@
+"""Locks, queues and limits."""

@@ -1,0 +1,161 @@
+"""A bounded number of places, and a bounded, fair line in front of them: owners who wait are served in turn."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.domain.errors import Overloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+_WEIGHT = 0.1
+"""Of the newest stay in the moving estimate of how long one takes."""
+_LONGEST_ADVICE_S = 60.0
+SHARE = 2
+
+
+class _Waiter:
+    __slots__ = ("entered", "event", "turned_away")
+
+    def __init__(self) -> None:
+        self.event = anyio.Event()
+        self.entered = False
+        self.turned_away = False
+
+
+class Gate:
+    """Lets `places` in at once, 0 being no limit; up to `waiting` more wait, each for up to `wait_s`.
+
+    1. Whoever waits and may enter is let in when somebody leaves: none who may ever waits beside a free place.
+    2. Where places are `shared`, whoever holds as many as `SHARE` times those that are free gets no more. However long
+       a few owners keep what they have, something is left for the next: of 256 places one owner gets 170, four get 56
+       each, and 28 stay free.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        places: int,
+        waiting: int,
+        wait_s: float,
+        on_refused: Callable[[str], None],
+        shared: bool = False,
+    ) -> None:
+        self.what = what
+        self.inside = 0
+        self.waiting = 0
+        self._places = places
+        self._most_waiting = waiting
+        self._wait_s = wait_s
+        self._on_refused = on_refused
+        self._lines: OrderedDict[Hashable, deque[_Waiter]] = OrderedDict()
+        self._stay_s = 1.0
+        self._held: dict[Hashable, int] | None = {} if shared and places else None
+        """How many places each owner has, where that matters."""
+
+    def try_enter(self, owner: Hashable) -> bool:
+        """Enter if there is room for this owner, at once."""
+        if not self._has_room(owner):
+            return False
+        self._take(owner)
+        return True
+
+    async def enter(self, owner: Hashable) -> None:
+        """Enter, waiting in line for a place. Raises Overloaded when the line is full or the wait too long."""
+        if self.try_enter(owner):
+            return
+        waiter = self._join(owner)
+        try:
+            with anyio.move_on_after(self._wait_s):
+                await waiter.event.wait()
+        except BaseException:
+            if waiter.entered:
+                self.leave(owner)
+            raise
+        finally:
+            if not waiter.entered and not waiter.turned_away:
+                self._take_out(owner, waiter)
+        if not waiter.entered:
+            if waiter.turned_away:
+                raise self._refuse(owner, "queue_full", "gave way to others")
+            raise self._refuse(owner, "waited_too_long", f"waited {self._wait_s:g} s")
+
+    def leave(self, owner: Hashable, stay_s: float | None = None) -> None:
+        """Free the place, and let in whoever may have it. `stay_s` is how long it was held."""
+        if stay_s is not None:
+            self._stay_s += _WEIGHT * (stay_s - self._stay_s)
+        self.inside -= 1
+        if self._held is not None:
+            self._held[owner] -= 1
+            if not self._held[owner]:
+                del self._held[owner]
+        while (following := next(filter(self._has_room, self._lines), None)) is not None:
+            self._let_in(following)
+
+    def _let_in(self, owner: Hashable) -> None:
+        line = self._lines[owner]
+        waiter = line.popleft()
+        self.waiting -= 1
+        if line:
+            self._lines.move_to_end(owner)
+        else:
+            del self._lines[owner]
+        self._take(owner)
+        waiter.entered = True
+        waiter.event.set()
+
+    def _has_room(self, owner: Hashable) -> bool:
+        if not self._places:
+            return True
+        free = self._places - self.inside
+        return free > 0 and (self._held is None or self._held.get(owner, 0) < SHARE * free)
+
+    def _take(self, owner: Hashable) -> None:
+        self.inside += 1
+        if self._held is not None:
+            self._held[owner] = self._held.get(owner, 0) + 1
+
+    def advice_s(self, ahead: int, places: int) -> float:
+        """Estimate when one of `places` is free for somebody with that many ahead."""
+        return min(max(self._stay_s * (ahead + 1) / max(places, 1), 0.1), _LONGEST_ADVICE_S)
+
+    def _join(self, owner: Hashable) -> _Waiter:
+        if self.waiting >= self._most_waiting:
+            self._make_room_for(owner)
+        waiter = _Waiter()
+        self._lines.setdefault(owner, deque()).append(waiter)
+        self.waiting += 1
+        return waiter
+
+    def _make_room_for(self, owner: Hashable) -> None:
+        """Turn away the last of the longest line, so that one owner alone cannot keep the others out."""
+        longest = max(self._lines, key=lambda each: len(self._lines[each]), default=None)
+        if longest is None or len(self._lines[longest]) <= len(self._lines.get(owner, ())) + 1:
+            raise self._refuse(owner, "queue_full", f"found {self.waiting} waiting already")
+        waiter = self._lines[longest][-1]
+        self._take_out(longest, waiter)
+        waiter.turned_away = True
+        waiter.event.set()
+
+    def _take_out(self, owner: Hashable, waiter: _Waiter) -> None:
+        line = self._lines[owner]
+        line.remove(waiter)
+        self.waiting -= 1
+        if not line:
+            del self._lines[owner]
+
+    def _refuse(self, owner: Hashable, reason: str, why: str) -> Overloaded:
+        self._on_refused(reason)
+        retry_after_s = self.advice_s(self.waiting, self._places)
+        free = self._places - self.inside
+        taken = f"all {self._places} places for {self.what} are taken"
+        if free > 0 and self._held is not None:
+            taken = (
+                f"you hold {self._held.get(owner, 0)} places for {self.what}, and the last {free} are kept for others"
+            )
+        return Overloaded(f"{taken}, and the request {why}: try again in a moment", retry_after_s=retry_after_s)

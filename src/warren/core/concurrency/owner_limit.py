@@ -1,0 +1,79 @@
+"""How much passes through the service at once: each transfer that a slow client reads holds a window of memory here."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from warren.core.concurrency.fair_queue import Gate
+from warren.domain.errors import Overloaded, QuotaExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warren.core.telemetry.counters import Observer
+    from warren.domain.records import Owner
+
+OWN = 32
+"""Transfers of one owner at once; whoever reads slowly keeps only themselves waiting."""
+EVERYBODY = 128
+"""Of all owners. At about 2 MiB each, this is what files can cost the service."""
+WAITING = 512
+WAIT_S = 30.0
+
+
+class Transfers:
+    """Places for transfers: a few for each owner, more for all together, and a line in front of both."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        what: str = "transfers",
+        *,
+        what_own: str = "transfers of yours",
+        own: int = OWN,
+        everybody: int = EVERYBODY,
+        waiting: int = WAITING,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._observer = observer
+        self._what_own = what_own
+        self._most_own = own
+        self._waiting = waiting
+        self._wait_s = wait_s
+        self._own: dict[tuple[Owner, str], Gate] = {}
+        self.everybody = self._build(what, everybody, shared=True)
+
+    @contextlib.asynccontextmanager
+    async def one(self, owner: Owner, part: str = "") -> AsyncIterator[None]:
+        """Hold a place for a transfer, waiting for one. Raises QuotaExceeded or Overloaded.
+
+        With a part, a sandbox for instance, the owner has as many places for each.
+        """
+        key = (owner, part)
+        gate = self._own.setdefault(key, self._build(self._what_own, self._most_own))
+        try:
+            await gate.enter(owner)
+        except Overloaded as error:
+            raise QuotaExceeded(str(error), retry_after_s=error.retry_after_s) from error
+        try:
+            await self.everybody.enter(owner)
+            try:
+                yield
+            finally:
+                self.everybody.leave(owner)
+        finally:
+            gate.leave(owner)
+            # SAFE BECAUSE: whoever waits is let in when one leaves, so an empty gate has no line.
+            if not gate.inside and self._own.get(key) is gate:
+                del self._own[key]
+
+    def _build(self, what: str, places: int, *, shared: bool = False) -> Gate:
+        return Gate(
+            what,
+            places=places,
+            waiting=self._waiting,
+            wait_s=self._wait_s,
+            on_refused=self._observer.rejected,
+            shared=shared,
+        )

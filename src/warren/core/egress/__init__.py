@@ -1,0 +1,1 @@
+"""Egress: the proxy, its policies, and the record of connections."""

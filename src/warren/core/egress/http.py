@@ -1,0 +1,304 @@
+"""Plain HTTP on the way out: one request after the other, each decided by itself, each side framed by itself.
+
+A connection to the outside is kept for the next request to the same host. One that a program sends before it has the
+answer to the last waits its turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+import h11
+
+from warren.core.egress.dialer import Unreached
+from warren.core.egress.exchange import Broken, Exchange
+from warren.core.egress.internal_hosts import InnerFailed, InnerRequest
+from warren.core.egress.message import MAX_HEAD, BadRequest, read_authority, read_target, reason, wants_upgrade
+from warren.core.egress.secret_broker import Broker
+from warren.core.egress.session import Limited, Refused
+from warren.core.egress.traffic import Asked
+from warren.core.egress.tunnel import run_switched, run_tunnel
+from warren.domain.errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from warren.core.egress.internal_hosts import InnerAnswer
+    from warren.core.egress.message import Target
+    from warren.core.egress.session import Opened, Session
+
+HEAD_S = 60.0
+"""For the head of a request, and between two of them."""
+_INNER_BODY = 1 << 20
+_KEPT_S = 4.0
+"""For the next request; servers close what is idle for longer, often without a word."""
+_log = logging.getLogger(__name__)
+_REPEATED = (b"GET", b"HEAD", b"OPTIONS")
+"""Asking for these once more does no harm, and they have no body that would be lost."""
+
+
+class HttpSession:
+    """Serves what one program says in HTTP, until it says something else, or goes."""
+
+    def __init__(self, session: Session, within: tuple[str, int] | None = None) -> None:
+        self._session = session
+        self._within = within
+        """The host and port of a tunnel that this is spoken in; None: it is spoken to us."""
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._kept: tuple[tuple[str, int], Opened] | None = None
+
+    async def run(self) -> None:
+        """Serve requests until the program leaves."""
+        try:
+            while (request := await self._next_request()) is not None:
+                if self._session.inside.is_over:
+                    # What it asked for in advance is for nobody.
+                    return
+                if request.method == b"CONNECT" and self._within is None:
+                    await self._connect(request)
+                    return
+                if not await self._serve(request):
+                    return
+                self._http.start_next_cycle()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._let_go()
+
+    async def _next_request(self) -> h11.Request | None:
+        try:
+            with anyio.fail_after(HEAD_S):
+                event = await self._next_event()
+        except h11.RemoteProtocolError as error:
+            await self._answer(
+                error.error_status_hint, f"this is not HTTP that can be passed on: {error}.", "bad request"
+            )
+            await self._session.inside.finish()
+            return None
+        except TimeoutError:
+            return None
+        return event if isinstance(event, h11.Request) else None
+
+    async def _next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(await self._session.inside.receive())
+        return event
+
+    async def _serve(self, request: h11.Request) -> bool:
+        """Answer one request; False when the connection cannot go on."""
+        try:
+            target = read_target(request, self._within)
+            if target.host in self._session.around.inner:
+                return await self._serve_inner(request, target)
+            return await self._pass_on(request, target)
+        except (BadRequest, h11.RemoteProtocolError) as error:
+            # What follows may be part of it, in somebody's reading.
+            await self._answer(400, f"{error}.", "bad request", is_last=True)
+        except Refused as refused:
+            await self._answer(403, refused.verdict.why, "refused")
+        except Limited as limited:
+            # Not another at once, for as good as nothing: to ask again takes a connection.
+            await self._answer(429, str(limited), "limited", is_last=True)
+        except Unreached as error:
+            await self._answer(504 if error.is_late else 502, str(error), "unreachable")
+        except Broken as error:
+            self._session.around.policies.note_failed(self._session.sandbox_id, str(error))
+            await self._let_go()
+            await self._answer(error.status, str(error), "unreachable")
+        if self._can_go_on():
+            return True
+        await self._session.inside.finish()
+        return False
+
+    async def _pass_on(self, request: h11.Request, target: Target) -> bool:
+        broker = Broker(self._session.around.policies.secrets_for(self._session.sandbox_id, target.host))
+        asked = Asked(target.host, broker.port(target.port), "http", request.method.decode("ascii", "replace"))
+        opened, is_new = await self._reach(asked, broker)
+        try:
+            exchange = await self._exchange(request, target, opened, broker)
+        except Broken as error:
+            if is_new or not error.is_unanswered or request.method not in _REPEATED:
+                raise
+            # The server had closed the connection that was kept, in the very moment that it was used again.
+            await self._let_go()
+            opened, _ = await self._reach(asked, broker)
+            exchange = await self._exchange(request, target, opened, broker)
+        if exchange.is_switched:
+            await run_switched(self._session.inside, opened)
+        if not exchange.is_kept:
+            await self._let_go()
+        if self._can_go_on():
+            return True
+        await self._session.inside.finish()
+        return False
+
+    async def _exchange(self, request: h11.Request, target: Target, opened: Opened, broker: Broker) -> Exchange:
+        answer_s = self._session.around.traffic.limits.answer_s
+        exchange = Exchange(self._session.inside, self._http, opened, broker, answer_s=answer_s)
+        await exchange.run(request, target, upgrade=wants_upgrade(request))
+        return exchange
+
+    async def _reach(self, asked: Asked, broker: Broker) -> tuple[Opened, bool]:
+        """Return a connection for a request: the one that is kept, if it may be used for it, or a new one."""
+        if self._kept is not None:
+            (host, port), opened = self._kept
+            is_same = (host, port) == (asked.host, asked.port) and opened.passage.secrets == broker.names
+            is_fresh = time.monotonic() - opened.passage.moved_at < _KEPT_S
+            if is_same and is_fresh and not opened.outside.has_news and self._session.may_still(asked, opened.passage):
+                return opened, False
+            await self._let_go()
+        context = await broker.trust(self._session.around) if broker else None
+        opened = await self._session.open(asked, tls=context)
+        opened.passage.secrets = broker.names
+        self._kept = ((asked.host, asked.port), opened)
+        return opened, True
+
+    async def _let_go(self) -> None:
+        if self._kept is not None:
+            (_, opened), self._kept = self._kept, None
+            await opened.aclose(self._session.around.traffic)
+
+    async def _serve_inner(self, request: h11.Request, target: Target) -> bool:
+        """Answer for a host that is ours."""
+        session, method = self._session, request.method.decode("ascii", "replace")
+        opened = await self._reach_inner(Asked(target.host, target.port, "http", method))
+        opened.passage.requests += 1
+        asked = InnerRequest(
+            sandbox_id=session.sandbox_id,
+            owner=session.owner,
+            method=method,
+            target=target.path.decode("ascii"),
+            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers},
+        )
+        await self._skip_body()
+        answer = await session.around.inner[target.host](asked)
+        try:
+            await self._send_inner(answer, opened)
+        except InnerFailed as failed:
+            # The answer has no end, and so the program knows that it is not all.
+            opened.passage.fail(failed.outcome)
+            session.around.policies.note_failed(session.sandbox_id, f"{failed}.")
+            fields = {"sandbox_id": session.sandbox_id, "host": target.host, "outcome": failed.outcome}
+            _log.warning("egress.unfinished", extra={**fields, "reason": str(failed)})
+        if self._can_go_on():
+            return True
+        await session.inside.finish()
+        return False
+
+    async def _reach_inner(self, asked: Asked) -> Opened:
+        """Return what requests to a host of ours are counted on: one for all that follow each other."""
+        if self._kept is not None and self._kept[0] == (asked.host, asked.port):
+            self._session.decide(asked)
+            return self._kept[1]
+        await self._let_go()
+        opened = await self._session.open(asked)
+        self._kept = ((asked.host, asked.port), opened)
+        return opened
+
+    async def _skip_body(self) -> None:
+        size = 0
+        while isinstance(event := await self._next_event(), h11.Data):
+            size += len(event.data)
+            if size > _INNER_BODY:
+                raise BadRequest("the body of this request is too large")
+
+    async def _send_inner(self, answer: InnerAnswer, opened: Opened) -> None:
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
+        if isinstance(answer.body, bytes) and not any(name.lower() == b"content-length" for name, _ in headers):
+            headers.append((b"content-length", str(len(answer.body)).encode()))
+        phrase = b""
+        if answer.status >= 400 and isinstance(answer.body, bytes):
+            sentence = answer.body.decode().strip()
+            phrase = reason(sentence)
+            if answer.status >= 500:
+                self._session.around.policies.note_failed(self._session.sandbox_id, sentence)
+        try:
+            await self._send(h11.Response(status_code=answer.status, headers=headers, reason=phrase))
+            async for piece in _pieces(answer.body):
+                opened.passage.count(received=len(piece))
+                await self._send(h11.Data(data=piece))
+            await self._send(h11.EndOfMessage())
+        finally:
+            # Also when not a byte of it was asked for: it holds files.
+            close = getattr(answer.body, "aclose", None)
+            if close is not None:
+                with anyio.CancelScope(shield=True):
+                    await close()
+
+    async def _connect(self, request: h11.Request) -> None:
+        session = self._session
+        try:
+            host, port = read_authority(request.target.decode("ascii"), None)
+            asked = Asked(host, port, "connect")
+            is_within = session.is_plain(asked)
+            if not is_within:
+                opened = await session.open(asked)
+        except (BadRequest, UnicodeDecodeError) as error:
+            await self._refuse_connect(400, f"{error}.", "bad request")
+        except Refused as refused:
+            await self._refuse_connect(403, refused.verdict.why, "refused")
+        except Limited as limited:
+            await self._refuse_connect(429, str(limited), "limited")
+        except Unreached as error:
+            await self._refuse_connect(504 if error.is_late else 502, str(error), "unreachable")
+        else:
+            session.inside.put_back(bytes(self._http.trailing_data[0]))
+            if is_within:
+                await self._greet()
+                await HttpSession(session, (host, port)).run()
+            else:
+                await run_tunnel(session, opened, self._greet)
+
+    async def _greet(self) -> None:
+        await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
+
+    async def _refuse_connect(self, status: int, sentence: str, word: str) -> None:
+        await self._answer(status, sentence, word)
+        await self._session.inside.finish()
+
+    async def _answer(self, status: int, sentence: str, word: str, *, is_last: bool = False) -> None:
+        """Answer by ourselves, unless an answer has begun."""
+        if self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            return
+        self._skip_arrived()
+        body = f"{sentence}\n".encode()
+        headers = [
+            ("Content-Type", "text/plain; charset=utf-8"),
+            ("Content-Length", str(len(body))),
+            ("X-Warren-Egress", word),
+        ]
+        if is_last:
+            headers.append(("Connection", "close"))
+        if word == "limited":
+            # Installers wait and try again only if they are told for how long.
+            headers.append(("Retry-After", "1"))
+        await self._send(h11.Response(status_code=status, headers=headers, reason=reason(sentence)))
+        await self._send(h11.Data(data=body))
+        await self._send(h11.EndOfMessage())
+
+    def _skip_arrived(self) -> None:
+        """Read to the end of a request without a body, so that the next one can follow."""
+        with contextlib.suppress(h11.RemoteProtocolError):
+            while self._http.their_state is h11.SEND_BODY and self._http.next_event() is not h11.NEED_DATA:
+                """Nobody wants it."""
+
+    async def _send(self, event: h11.Event) -> None:
+        with contextlib.suppress(h11.LocalProtocolError):
+            await self._session.inside.send(self._http.send(event) or b"")
+
+    def _can_go_on(self) -> bool:
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+
+async def _pieces(body: bytes | AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    if isinstance(body, bytes):
+        yield body
+        return
+    try:
+        async for piece in body:
+            yield piece
+    except Error as error:
+        raise InnerFailed(str(error)) from error

@@ -1,0 +1,166 @@
+"""The way out: the only one that a sandbox has. What its programs say on their loopback's port 3128 comes here.
+
+1. A sandbox has no network; the service alone looks names up and connects, and only what a policy allows.
+2. HTTP, CONNECT and SOCKS come on the same port and are told apart by their first byte. All of it is hostile.
+3. What is open is looked at again when a policy changes, and every few seconds: a grant ends by itself.
+4. Whatever happens to one connection ends that connection: it runs beside everything else of the link.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.concurrency.owner_limit import Transfers
+from warren.core.egress.dialer import SystemResolver
+from warren.core.egress.http import HEAD_S, HttpSession
+from warren.core.egress.journal import EgressJournal
+from warren.core.egress.record import EgressRecord
+from warren.core.egress.session import Session, Surroundings
+from warren.core.egress.socks_session import run_socks
+from warren.core.egress.traffic import Traffic
+from warren.core.egress.upstream import LOOK_S, parse_upstream
+from warren.domain.egress import PROXY_PORT
+from warren.domain.errors import Error, Overloaded, QuotaExceeded
+
+if TYPE_CHECKING:
+    from warren.core.agent.client import Link, TunnelStream
+    from warren.core.audit.log import Audit
+    from warren.core.egress.internal_hosts import InnerHost
+    from warren.core.egress.policy_table import EgressPolicies
+    from warren.core.policy.policy import Policy
+    from warren.core.telemetry.counters import Observer
+    from warren.engines.base import Engine
+    from warren.stores.base import Store
+
+LISTENER = "egress"
+WINDOW = 1 << 20
+"""Of what somebody outside says and a program has not taken yet: in its own sandbox's memory."""
+HELD = 256 << 10
+"""Of what a program says and nobody outside has taken yet: what a connection may cost us."""
+FIRST = 16 << 10
+"""Of what a program says while it waits for a place."""
+TICK_S = 2.0
+_WAITING, _WAIT_S = 1024, 15.0
+
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nX-Warren-Egress: limited\r\n"
+    b"Retry-After: 1\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n"
+)
+
+_log = logging.getLogger(__name__)
+
+
+class EgressProxy:
+    """Serves the way out of every sandbox. `run` is a task of the service; `attach` is called for each link."""
+
+    def __init__(
+        self,
+        policies: EgressPolicies,
+        audit: Audit,
+        observer: Observer,
+        policy: Policy,
+        engine: Engine,
+        *,
+        journal_path: str,
+    ) -> None:
+        self.inner: dict[str, InnerHost] = {}
+        """Hosts that are answered here, by name."""
+        self._policies = policies
+        self._engine = engine
+        limits = policy.egress_limits
+        self._record = EgressRecord(audit, EgressJournal(journal_path))
+        self._traffic = Traffic(self._record, observer, limits)
+        upstream = parse_upstream(policy.egress_upstream)
+        resolve = SystemResolver(observer) if upstream is None else SystemResolver(observer, LOOK_S)
+        self.around = Surroundings(
+            policies=policies, traffic=self._traffic, audit=audit, resolve=resolve, inner=self.inner
+        )
+        self.around.ca_file = policy.egress_ca_file
+        self.around.upstream = upstream
+        # WHY its own: names of sandboxes may take all threads, and all the time there is for them.
+        self.around.find_upstream = SystemResolver(observer)
+        policies.has_upstream = upstream is not None
+        self._places = Transfers(
+            observer,
+            "connections to the outside",
+            what_own="connections of this sandbox to the outside",
+            own=limits.connections,
+            everybody=limits.everybody,
+            waiting=_WAITING,
+            wait_s=_WAIT_S,
+        )
+        policies.on_change.append(self.look_again)
+
+    async def load(self, store: Store) -> None:
+        """Write down what was under way when the service before this was killed. Raises StoreError."""
+        await self._record.recover(store)
+
+    async def attach(self, sandbox_id: str, link: Link) -> None:
+        """Serve what programs say on a connection that was just opened; nobody waits for it."""
+        if not self._engine.has_own_network:
+            # Its programs have the network of this host: nothing would go this way, or could be held to anything.
+            return
+
+        async def serve(tunnel: TunnelStream) -> None:
+            await self._serve(sandbox_id, tunnel)
+
+        link.on_tunnel[LISTENER] = serve
+        link.tell("tunnel.listen", {"port": PROXY_PORT, "listener": LISTENER, "window": WINDOW, "first": FIRST})
+
+    async def run(self) -> None:
+        """Write down what passes and end what may not go on, for as long as the service lives."""
+        try:
+            while True:
+                await anyio.sleep(TICK_S)
+                for sandbox_id in list(self._traffic.live):
+                    self.look_again(sandbox_id)
+                self._traffic.collect()
+        finally:
+            self._traffic.collect(now=True)
+
+    def look_again(self, sandbox_id: str) -> None:
+        """End what a sandbox has open and may not have any more."""
+        for passage in list(self._traffic.live.get(sandbox_id, ())):
+            asked = passage.asked
+            if passage.addresses is None and asked.host not in self.inner:
+                continue  # It is not made yet, and will be decided by what holds then.
+            verdict = self._policies.decide(
+                sandbox_id, asked.host, asked.port, method=asked.method, addresses=passage.addresses
+            )
+            if not verdict.allowed:
+                passage.cut("cut", verdict.why)
+
+    async def _serve(self, sandbox_id: str, tunnel: TunnelStream) -> None:
+        """Serve one connection from inside. Must not raise."""
+        _, owner = self._policies.current(sandbox_id)
+        if not owner.tenant:
+            return
+        session = Session(self.around, sandbox_id, owner, tunnel)
+        try:
+            with session.scope:
+                try:
+                    async with self._places.one(owner, sandbox_id):
+                        tunnel.widen(HELD)
+                        await _converse(session)
+                except (Overloaded, QuotaExceeded) as error:
+                    self._policies.note_failed(sandbox_id, f"{error}.")
+                    sentence = str(error).encode()
+                    await session.inside.send(_BUSY % (len(sentence) + 1, sentence))
+                    await session.inside.finish()
+        except Error:
+            pass  # The sandbox is gone, or its connection.
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.error("egress.failed", extra={"sandbox_id": sandbox_id, "error": type(error).__name__}, exc_info=True)
+
+
+async def _converse(session: Session) -> None:
+    start = b""
+    with anyio.move_on_after(HEAD_S):
+        start = await session.inside.receive()
+        session.inside.put_back(start)
+    is_socks = start[:1] in {b"\x04", b"\x05"}
+    if start:
+        await (run_socks(session) if is_socks else HttpSession(session).run())

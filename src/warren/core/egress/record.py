@@ -1,0 +1,139 @@
+"""What is written down of connections to the outside: in the journal while they pass, in the audit record for good."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from warren.domain.errors import StoreError
+from warren.domain.records import AuditQuery, Caller, Owner, Principal
+
+if TYPE_CHECKING:
+    from warren.core.audit.log import Audit
+    from warren.core.egress.journal import EgressJournal
+    from warren.core.egress.traffic import Passage
+    from warren.stores.base import Store
+
+_BEFORE_S = 10.0
+"""How much earlier than the journal was last written the audit record may have something: clocks are set."""
+_PAGE = 500
+_KEPT = (
+    *("host", "port", "kind", "verdict", "rule", "address", "bytes_out", "bytes_in", "duration_ms", "requests"),
+    *("secrets", "server_name", "via"),
+)
+
+_log = logging.getLogger(__name__)
+
+
+class EgressRecord:
+    """Writes it down, and finds what a service that was killed had not written yet."""
+
+    def __init__(self, audit: Audit, journal: EgressJournal) -> None:
+        self._audit = audit
+        self._journal = journal
+        self._settling: deque[tuple[int, int]] = deque()
+        """Slots of the journal, with the number of the audit entry that stands for them."""
+
+    def hold(self, passage: Passage, *, allowed: bool = True, count: int = 0) -> None:
+        """Have something in the journal as it is now. Raises StoreError."""
+        self.settle()
+        details = _describe(passage, allowed=allowed)
+        entry: dict[str, Any] = {
+            "id": passage.id,
+            "sandbox_id": passage.sandbox_id,
+            "tenant": passage.owner.tenant,
+            "subject": passage.owner.subject,
+            "seen": time.time(),
+            "count": count,
+            **details,
+            "secrets": ",".join(passage.secrets),
+        }
+        passage.slot = self._journal.put(passage.slot, entry)
+
+    def renew(self, passage: Passage, *, allowed: bool = True, count: int = 0) -> None:
+        """Have what changed in the journal too, if that is possible."""
+        with contextlib.suppress(StoreError):
+            self.hold(passage, allowed=allowed, count=count)
+
+    def note(self, passage: Passage, action: str, *, allowed: bool, **more: Any) -> None:
+        """Have it in the audit record."""
+        details = _describe(passage, allowed=allowed)
+        outcome = "open" if action == "egress.open" else passage.outcome
+        self._note(passage.owner, action, outcome, passage.sandbox_id, connection=passage.id, **details, **more)
+
+    def let_go(self, passage: Passage) -> None:
+        """Have it in the journal no longer than until the audit record has what was noted so far."""
+        if passage.slot is not None:
+            self._settling.append((self._audit.noted, passage.slot))
+            passage.slot = None
+
+    def settle(self) -> None:
+        """Empty the slots of what is in the audit record."""
+        while self._settling and self._settling[0][0] <= self._audit.written:
+            self._journal.clear(self._settling.popleft()[1])
+
+    async def recover(self, store: Store) -> None:
+        """Write down what was under way when the service before this was killed. Raises StoreError."""
+        found = self._journal.read()
+        for slot, entry in found:
+            try:
+                await self._recover(store, entry)
+            except (KeyError, TypeError, ValueError):
+                _log.warning("egress.journal_unreadable", extra={"slot": slot})
+            self._settling.append((self._audit.noted, slot))
+
+    async def _recover(self, store: Store, entry: dict[str, Any]) -> None:
+        connection, sandbox_id, count = str(entry["id"]), str(entry["sandbox_id"]), int(entry["count"])
+        details = {name: entry[name] for name in _KEPT if entry.get(name) not in {None, ""}}
+        if "secrets" in details:
+            details["secrets"] = details["secrets"].split(",")
+        who = Owner(str(entry["tenant"]), str(entry["subject"]))
+        known = await _find(store, sandbox_id, connection, float(entry["seen"]) - _BEFORE_S)
+        outcome = "refused" if entry["verdict"] == "refused" else "lost"
+        if not known:
+            self._note(who, "egress.connect", outcome, sandbox_id, connection=connection, **details)
+        if count and not any("count" in row for row in known):
+            self._note(who, "egress.connect", outcome, sandbox_id, connection=connection, **details, count=count)
+
+    def _note(self, owner: Owner, action: str, outcome: str, sandbox_id: str, **details: Any) -> None:
+        caller = Caller(principal=Principal(subject=owner.subject, tenant=owner.tenant), request_id="")
+        self._audit.note(caller, action, outcome=outcome, sandbox_id=sandbox_id, **details)
+
+
+def _describe(passage: Passage, *, allowed: bool) -> dict[str, Any]:
+    asked = passage.asked
+    details: dict[str, Any] = {
+        "host": asked.host[:255],
+        "port": asked.port,
+        "kind": asked.kind,
+        "verdict": "allowed" if allowed else "refused",
+        "rule": passage.rule,
+    }
+    if allowed:
+        details |= {"address": passage.address, "bytes_out": passage.sent, "bytes_in": passage.received}
+        details["duration_ms"] = round((time.monotonic() - passage.began) * 1000)
+    if passage.via:
+        details["via"] = passage.via
+    if passage.requests:
+        details["requests"] = passage.requests
+    if passage.secrets:
+        details["secrets"] = list(passage.secrets)
+    if passage.server_name is not None:
+        details["server_name"] = passage.server_name[:255]
+    return details
+
+
+async def _find(store: Store, sandbox_id: str, connection: str, since: float) -> list[dict[str, Any]]:
+    """Find what the audit record has of a connection."""
+    found: list[dict[str, Any]] = []
+    query = AuditQuery(sandbox_id=sandbox_id, action="egress.connect", since=since, limit=_PAGE)
+    while True:
+        page = await store.audit(query)
+        found += [dict(row.entry.details) for row in page.items if row.entry.details.get("connection") == connection]
+        if len(page.items) < _PAGE:
+            return found
+        query = replace(query, offset=query.offset + _PAGE)

@@ -1,0 +1,133 @@
+"""Secrets that a sandbox uses and never has: placeholders become values on the way out, and back on the way in.
+
+1. A value goes to the hosts it is for, over TLS, in a header. Never into a tunnel: nobody sees what is said there.
+2. What comes back is looked through, headers and body, for the value as servers write it (`secret_echo.py`). We
+   ask that it be neither compressed nor only a part: a program could have the value told to it piece by piece.
+3. A server that writes a value in another way (backwards, encrypted) can give it away; it is trusted with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from warren.core.egress.secret_echo import Cleaner, spell
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Sequence
+
+    from warren.core.egress.message import Headers, Target
+    from warren.core.egress.session import Surroundings
+    from warren.domain.egress import Brokered
+
+_BASIC = b"basic "
+_TLS_PORT = 443
+_PLAIN_PORT = 80
+_MOST = 64 << 10
+"""Bytes of values in one request: a placeholder is short, and a value need not be."""
+_MOST_ENCODED = 4
+_ASKS_FOR_A_PART = frozenset({b"range", b"if-range", b"accept-charset"})
+
+
+class TooMuch(ValueError):
+    """A request would be far longer with the values in it."""
+
+
+class Broker:
+    """The secrets for one host; without any it changes nothing."""
+
+    def __init__(self, secrets: Sequence[Brokered]) -> None:
+        self.names = tuple(sorted(secret.name for secret in secrets))
+        # WHY the longest first: another may be a part of it.
+        ordered = sorted(secrets, key=lambda secret: -len(secret.value))
+        self._pairs = [(secret.placeholder.encode(), secret.value.encode()) for secret in ordered]
+        self._sent: list[tuple[bytes, bytes]] = []
+        """What was sent encoded, with what the program has in its place."""
+        self._room = _MOST
+        self._whole: Cleaner | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._pairs)
+
+    def port(self, asked: int) -> int:
+        """Return the port to connect to: what is plain inside is TLS outside."""
+        return _TLS_PORT if self and asked == _PLAIN_PORT else asked
+
+    async def trust(self, around: Surroundings) -> ssl.SSLContext:
+        """Return whom to believe over TLS: whom this host does, and whom the operator named."""
+        if around.trust is None:
+            around.trust = await to_thread.run_sync(_build_trust, around.ca_file)
+        return around.trust
+
+    def fill(self, headers: Headers) -> Headers:
+        """Put the values where the placeholders are. Raises TooMuch."""
+        if not self:
+            return headers
+        self._sent, self._room, self._whole = [], _MOST, None
+        kept = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
+        filled = [(name, self._fill(value)) for name, value in kept]
+        if self._room < _MOST:
+            filled = [(name, value) for name, value in filled if name.lower() not in _ASKS_FOR_A_PART]
+        return [*filled, (b"Accept-Encoding", b"identity")]
+
+    def clean(self, text: bytes) -> bytes:
+        """Put the placeholders where values are."""
+        self._whole = self._whole or self.cleaner()
+        return self._whole.clean(text) if self._whole else text
+
+    def clean_headers(self, headers: Headers, target: Target) -> Headers:
+        """Put the placeholders where values are, and lead back to us what leads to the host over TLS."""
+        if not self:
+            return headers
+        secure = b"https://" + target.host.encode()
+        cleaned: Headers = []
+        for name, value in headers:
+            clean = self.clean(value)
+            if name.lower() == b"location" and clean.startswith((secure + b"/", secure + b":443/")):
+                clean = b"http://" + target.authority + b"/" + clean.removeprefix(b"https://").partition(b"/")[2]
+            # What is replaced may have another length.
+            if name.lower() != b"content-length":
+                cleaned.append((name, clean))
+        return cleaned
+
+    def cleaner(self) -> Cleaner | None:
+        """Return what looks through a body, whatever its server says of how it is encoded; None without secrets."""
+        words = [(way, told) for told, value in self._pairs if value for way in spell(value)]
+        return Cleaner([*words, *self._sent]) if self else None
+
+    def _fill(self, value: bytes) -> bytes:
+        if value[: len(_BASIC)].lower() == _BASIC:
+            try:
+                said = base64.b64decode(value[len(_BASIC) :].strip(), validate=True)
+            except (binascii.Error, ValueError):
+                said = b""
+            if any(placeholder in said for placeholder, _ in self._pairs):
+                filled = base64.b64encode(self._replace(said))
+                # Whoever repeats it gives back what the program sent.
+                self._sent.append((filled, value[len(_BASIC) :].strip()))
+                if len(self._sent) > _MOST_ENCODED:
+                    raise TooMuch(f"it has secrets in more than {_MOST_ENCODED} headers that are encoded")
+                return value[: len(_BASIC)] + filled
+        return self._replace(value)
+
+    def _replace(self, text: bytes) -> bytes:
+        for placeholder, secret in self._pairs:
+            self._room -= text.count(placeholder) * len(secret)
+            if self._room < 0:
+                raise TooMuch(f"there would be more than {_MOST} bytes of secrets in it")
+            text = text.replace(placeholder, secret)
+        return text
+
+
+def _build_trust(ca_file: str) -> ssl.SSLContext:
+    import ssl
+
+    context = ssl.create_default_context()
+    if ca_file:
+        context.load_verify_locations(ca_file)
+    context.set_alpn_protocols(["http/1.1"])
+    return context

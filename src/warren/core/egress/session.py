@@ -1,0 +1,279 @@
+"""One connection that a program inside made to the way out: what it says, and what is opened outside on its word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.egress.dialer import Crowded, Unreached, connect
+from warren.core.egress.upstream import connect_through
+from warren.core.policy.egress_hosts import parse_host
+from warren.domain.egress import PACKAGES_HOST, Verdict
+from warren.domain.errors import Error, StoreError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+    from warren.core.agent.client import TunnelStream
+    from warren.core.audit.log import Audit
+    from warren.core.egress.dialer import Outside, Resolve
+    from warren.core.egress.internal_hosts import InnerHost
+    from warren.core.egress.policy_table import EgressPolicies
+    from warren.core.egress.traffic import Asked, Passage, Traffic
+    from warren.core.egress.upstream import Upstream
+    from warren.domain.records import Owner
+
+PLAIN_PORT = 80
+LINGER_S = 10.0
+_LINGER_BYTES = 1 << 20
+
+
+class Refused(Exception):
+    """The policy does not allow it."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.why)
+        self.verdict = verdict
+
+
+class Limited(Exception):
+    """It may be allowed, but not now; the sentence is for the program."""
+
+
+class Surroundings:
+    """What every session of the way out stands on."""
+
+    def __init__(
+        self,
+        *,
+        policies: EgressPolicies,
+        traffic: Traffic,
+        audit: Audit,
+        resolve: Resolve,
+        inner: Mapping[str, InnerHost],
+    ) -> None:
+        self.policies = policies
+        self.traffic = traffic
+        self.audit = audit
+        self.resolve = resolve
+        self.inner = inner
+        """Hosts that are answered here, by name."""
+        self.trust: ssl.SSLContext | None = None
+        """Whom we believe over TLS, where we speak it; made when it is first wanted."""
+        self.ca_file = ""
+        self.upstream: Upstream | None = None
+        self.find_upstream = resolve
+        """Looks up where that is."""
+
+
+class Inside:
+    """The program's end: bytes that were read too early can be put back."""
+
+    def __init__(self, tunnel: TunnelStream, scope: anyio.CancelScope) -> None:
+        self._tunnel = tunnel
+        self._scope = scope
+        self._early = b""
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" when no more follow; when it broke, all that was opened for it ends."""
+        if self._early:
+            data, self._early = self._early, b""
+            return data
+        try:
+            return await self._tunnel.receive()
+        except Error:
+            self._scope.cancel()
+            return b""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the program is gone: whatever we send is for nobody."""
+        return self._tunnel.is_over
+
+    def put_back(self, data: bytes) -> None:
+        """Have `receive` return these first."""
+        self._early = data + self._early
+
+    async def send(self, data: bytes | bytearray) -> None:
+        """Send all of it; what the program no longer takes is dropped."""
+        await self._tunnel.send(bytes(data) if isinstance(data, bytearray) else data)
+
+    def send_eof(self) -> None:
+        """Say that no more follows."""
+        self._tunnel.send_eof()
+
+    async def finish(self) -> None:
+        """Say that no more follows, and let the program read what it was told: to close at once would drop it."""
+        self._tunnel.send_eof()
+        left = _LINGER_BYTES
+        with anyio.move_on_after(LINGER_S):
+            while left > 0 and (data := await self.receive()):
+                left -= len(data)
+
+
+class Opened:
+    """Something that a program reached: the connection, unless we answer ourselves, and what is written down of it."""
+
+    def __init__(self, passage: Passage, verdict: Verdict, outside: Outside | None) -> None:
+        self.passage = passage
+        self.verdict = verdict
+        self._outside = outside
+
+    @property
+    def outside(self) -> Outside:
+        """The connection."""
+        assert self._outside is not None
+        return self._outside
+
+    async def aclose(self, traffic: Traffic) -> None:
+        """Close it and write down what passed."""
+        if self._outside is not None:
+            await self._outside.aclose()
+        traffic.end(self.passage)
+
+
+class Session:
+    """Opens what one program asks for, if its sandbox may."""
+
+    def __init__(self, around: Surroundings, sandbox_id: str, owner: Owner, tunnel: TunnelStream) -> None:
+        self.around = around
+        self.sandbox_id = sandbox_id
+        self.owner = owner
+        self.scope = anyio.CancelScope()
+        """All of it: when something is cut that it opened, it ends."""
+        self.inside = Inside(tunnel, self.scope)
+
+    async def open(self, asked: Asked, *, tls: ssl.SSLContext | None = None) -> Opened:
+        """Connect to what was asked for. Raises Refused, Limited and Unreached; whatever happens is written down."""
+        traffic = self.around.traffic
+        self._check_bounds()
+        passage = traffic.begin(self.sandbox_id, self.owner, asked, self.scope)
+        try:
+            verdict = self.decide(asked)
+            passage.rule = verdict.rule
+            if asked.host in self.around.inner:
+                self._check_plain(asked)
+                traffic.record.hold(passage)
+                return Opened(passage, verdict, None)
+            addresses = await self._look_up(asked)
+            verdict = self.decide(asked, addresses)
+            passage.rule = verdict.rule
+            if self.around.upstream is not None:
+                passage.via, passage.address = "upstream_proxy", (*verdict.addresses, "")[0]
+            traffic.record.hold(passage)
+            outside = await self._reach(asked, addresses, verdict, tls)
+        except Refused as refused:
+            self.around.policies.note_refused(self.sandbox_id, refused.verdict)
+            traffic.refuse(passage, refused.verdict)
+            raise
+        except Unreached as error:
+            self.around.policies.note_failed(self.sandbox_id, str(error))
+            passage.fail("timeout" if error.is_late else "unreachable")
+            traffic.end(passage)
+            raise
+        except StoreError as error:
+            passage.fail("unrecorded")
+            traffic.end(passage)
+            raise self._limit(str(error)) from error
+        except BaseException:
+            passage.fail("abandoned")
+            traffic.end(passage)
+            raise
+        passage.address = outside.address or passage.address
+        traffic.record.renew(passage)
+        return Opened(passage, verdict, outside)
+
+    def is_plain(self, asked: Asked) -> bool:
+        """Whether what is said in a tunnel is HTTP that is looked at, request by request."""
+        if asked.port != PLAIN_PORT:
+            return False
+        if asked.host in self.around.inner or self.around.policies.secrets_for(self.sandbox_id, asked.host):
+            return True
+        verdict = self.around.policies.decide(self.sandbox_id, asked.host, asked.port)
+        return verdict.allowed and verdict.is_by_name
+
+    def refuse_late(self, opened: Opened, verdict: Verdict, server_name: str | None) -> None:
+        """Write down that an open connection was refused by what was said over it, before any of it was passed on."""
+        opened.passage.server_name = server_name
+        self.around.policies.note_refused(self.sandbox_id, verdict)
+        self.around.traffic.refuse(opened.passage, verdict)
+
+    def _check_bounds(self) -> None:
+        try:
+            self.around.audit.check_writable()
+        except StoreError as error:
+            raise self._limit(str(error)) from error
+        if not self.around.traffic.may_begin(self.sandbox_id):
+            most = self.around.traffic.limits.per_minute
+            raise self._limit(
+                f"this sandbox makes more than {most} connections a minute: wait a moment (egress.per_minute)."
+            )
+
+    def _limit(self, why: str) -> Limited:
+        self.around.policies.note_failed(self.sandbox_id, why)
+        return Limited(why)
+
+    def decide(self, asked: Asked, addresses: tuple[str, ...] | None = None) -> Verdict:
+        """Ask whether something may be reached, before its name is looked up or after. Raises Refused."""
+        verdict = self.around.policies.decide(
+            self.sandbox_id, asked.host, asked.port, method=asked.method, addresses=addresses
+        )
+        if not verdict.allowed:
+            raise Refused(verdict)
+        if asked.host == PACKAGES_HOST and asked.host not in self.around.inner:
+            raise Refused(Verdict(allowed=False, rule="no index", why="this service has no package index."))
+        return verdict
+
+    def _check_plain(self, asked: Asked) -> None:
+        if asked.kind != "http":
+            why = f"{asked.host} is answered by the service itself: call it with http://, on port 80."
+            raise Refused(Verdict(allowed=False, rule="inner host", why=why))
+
+    async def _look_up(self, asked: Asked) -> tuple[str, ...]:
+        host = parse_host(asked.host)
+        if host.address is not None:
+            return (str(host.address),)
+        if self.around.upstream is None:
+            return await self.around.resolve(self.owner, host.text)
+        # What is known here counts, and else what its name says.
+        try:
+            return await self.around.resolve(self.owner, host.text)
+        except Crowded:
+            raise
+        except Unreached:
+            return ()
+
+    async def _reach(
+        self, asked: Asked, addresses: tuple[str, ...], verdict: Verdict, tls: ssl.SSLContext | None
+    ) -> Outside:
+        """Connect, and ask once more: it may have been taken back meanwhile. Raises Refused and Unreached."""
+        outside = await self._connect(asked, verdict, tls)
+        try:
+            self.decide(asked, addresses)
+        except Refused:
+            await outside.aclose()
+            raise
+        return outside
+
+    async def _connect(self, asked: Asked, verdict: Verdict, tls: ssl.SSLContext | None) -> Outside:
+        upstream = self.around.upstream
+        if upstream is None:
+            return await connect(asked.host, verdict.addresses, asked.port, tls)
+        literal = parse_host(upstream.host).address
+        try:
+            where = (str(literal),) if literal else await self.around.find_upstream(self.owner, upstream.host)
+        except Unreached as error:
+            # Not as it is said there: what the proxy is called is no program's business.
+            why = "the operator's proxy (egress.upstream_proxy) cannot be looked up"
+            raise Unreached(f"{asked.host}:{asked.port} cannot be reached: {why}.", is_late=error.is_late) from None
+        return await connect_through(upstream, where, asked.host, asked.port, tls)
+
+    def may_still(self, asked: Asked, passage: Passage) -> bool:
+        """Ask again for a connection that is kept: the next request is a decision of its own."""
+        verdict = self.around.policies.decide(
+            self.sandbox_id, asked.host, asked.port, method=asked.method, addresses=passage.addresses
+        )
+        passage.asked = asked
+        return verdict.allowed

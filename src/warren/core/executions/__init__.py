@@ -1,0 +1,1 @@
+"""Executions: run, follow, cancel, record, recover."""

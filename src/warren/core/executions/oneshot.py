@@ -1,0 +1,218 @@
+"""One-shots: a fresh sandbox, files in, one execution, the changed files out, and the sandbox is gone.
+
+Of a one-shot the audit record stays, and nothing else: its sandbox's record goes, and its execution's with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import anyio
+
+from warren.core.executions.executions import NewExecution
+from warren.core.files.archives import pack_files
+from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.errors import Error, InvalidRequest, NotFound, TooLarge
+from warren.domain.values import MIB, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from types import TracebackType
+
+    from warren.core.agent.client import Link
+    from warren.core.executions.executions import Executions
+    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.sandboxes import Sandboxes
+    from warren.domain.egress import Egress
+    from warren.domain.gpus import GpuRequest
+    from warren.domain.records import Caller, Execution
+    from warren.domain.values import ExecResult, Limits
+
+MAX_FILES_IN = 1000
+ORPHAN_S = 60.0
+"""After so long without use the reaper removes the sandbox of a one-shot that a crash interrupted."""
+_REMOVERS = 4
+_MAX_REMOVALS = 32
+"""Sandboxes that wait to be removed; the next one-shot waits with its answer."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneShot:
+    """What to run, in what, with which files, and how much to give back."""
+
+    request: NewExecution = field(default_factory=NewExecution)
+    image: str | None = None
+    limits: Limits | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    egress: Egress | None = None
+    gpus: GpuRequest | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """By path, relative to the workspace."""
+    outputs: tuple[str, ...] = ()
+    """The files to give back, whatever else there is; all that changed unless there are any."""
+    max_files: int = 100
+    """Changed files to give back."""
+    max_bytes: int = 16 * MIB
+    """Of all of them together."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A file that the execution created or modified."""
+
+    path: str
+    action: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OneShotResult:
+    """The execution with its result, and what it left in files."""
+
+    execution: Execution
+    files: tuple[OutputFile, ...]
+    files_complete: bool
+    """Whether every created or modified file is among them."""
+
+
+class OneShots:
+    """Runs one-shots. Removes their sandboxes behind the answer, between `async with`; leaving waits for that."""
+
+    def __init__(self, sandboxes: Sandboxes, executions: Executions) -> None:
+        self._sandboxes = sandboxes
+        self._executions = executions
+
+    async def __aenter__(self) -> Self:
+        self._send, self._receive = anyio.create_memory_object_stream[tuple["Caller", str]](_MAX_REMOVALS)
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        for _ in range(_REMOVERS):
+            self._tasks.start_soon(self._remove)
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._send.close()
+        self._tasks.cancel_scope.shield = True
+        await self._tasks.__aexit__(None, None, None)
+        self._receive.close()
+
+    async def run(self, caller: Caller, shot: OneShot) -> OneShotResult:
+        """Run something in a sandbox of its own. If the caller is cancelled it is ended, and audited."""
+        if shot.request.background or shot.request.idempotency_key is not None:
+            raise InvalidRequest("a one-shot keeps nothing: it has neither a background nor an idempotency key")
+        if len(shot.files) > MAX_FILES_IN:
+            raise TooLarge(f"a one-shot takes at most {MAX_FILES_IN} files: pack them into an archive")
+        fresh = self.fresh(
+            caller,
+            image=shot.image,
+            limits=shot.limits,
+            env=shot.env,
+            egress=shot.egress,
+            gpus=shot.gpus,
+            single_use=True,
+        )
+        async with fresh as place:
+            await _put_files(place.link, shot.files)
+            # Nothing runs after it, so there is nothing to save its variables for.
+            request = dataclasses.replace(shot.request, checkpoint=False)
+            execution = await self._executions.run(caller, place.id, request, is_kept=False)
+            assert execution.result is not None
+            if shot.outputs:
+                files, complete = await _get_outputs(place.link, shot)
+            else:
+                files, complete = await _get_files(place.link, execution.result, shot)
+        return OneShotResult(execution, files, complete)
+
+    @contextlib.asynccontextmanager
+    async def fresh(
+        self,
+        caller: Caller,
+        *,
+        image: str | None,
+        limits: Limits | None,
+        env: Mapping[str, str] | None = None,
+        egress: Egress | None = None,
+        gpus: GpuRequest | None = None,
+        single_use: bool = False,
+    ) -> AsyncIterator[Place]:
+        """Have a sandbox that is there for the body alone, and in use all that time."""
+        new = NewSandbox(
+            image=image,
+            limits=limits,
+            storage=Storage.EPHEMERAL,
+            env=env or {},
+            egress=egress,
+            gpus=gpus,
+            idle_timeout_s=ORPHAN_S,
+            single_use=single_use,
+        )
+        sandbox, _ = await self._sandboxes.create(caller, new)
+        try:
+            async with self._sandboxes.use(caller, sandbox.id) as place:
+                yield place
+        finally:
+            self._sandboxes.lives.leaving.add(sandbox.id, sandbox.owner)
+            # Where nobody removes sandboxes any more, the next service's reaper does.
+            with anyio.CancelScope(shield=True), contextlib.suppress(anyio.ClosedResourceError):
+                await self._send.send((caller, sandbox.id))
+
+    async def _remove(self) -> None:
+        async for caller, sandbox_id in self._receive:
+            with self._sandboxes.lives.leaving.removing(sandbox_id):
+                try:
+                    await self._sandboxes.delete(caller, sandbox_id)
+                except NotFound:
+                    pass  # It was lost, and is gone already.
+                except Error as error:
+                    _log.warning("oneshot.unremoved", extra={"sandbox_id": sandbox_id, "reason": error.code})
+
+
+async def _put_files(link: Link, files: Mapping[str, bytes]) -> None:
+    if len(files) <= 1:
+        for path, content in files.items():
+            await link.write(path, content)
+        return
+    await link.unpack(".", pack_files(files))
+
+
+async def _get_outputs(link: Link, shot: OneShot) -> tuple[tuple[OutputFile, ...], bool]:
+    found: list[OutputFile] = []
+    complete, room = True, shot.max_bytes
+    for path in shot.outputs:
+        try:
+            content = await link.read_bytes(path, room)
+        except TooLarge:
+            complete = False
+            continue
+        except Error:
+            continue  # It was not made, or is no file.
+        room -= len(content)
+        found.append(OutputFile(path, "created", content))
+    return tuple(found), complete
+
+
+async def _get_files(link: Link, result: ExecResult, shot: OneShot) -> tuple[tuple[OutputFile, ...], bool]:
+    found: list[OutputFile] = []
+    complete, room = result.files_changed_complete, shot.max_bytes
+    for change in result.files_changed:
+        if change.action == "deleted":
+            continue
+        content: bytes | None = None
+        # Left out: what does not fit, what is no file, and what a process it left behind has removed meanwhile.
+        if len(found) < shot.max_files and change.size <= room:
+            with contextlib.suppress(Error):
+                content = await link.read_bytes(change.path, room)
+        if content is None:
+            complete = False
+            continue
+        room -= len(content)
+        found.append(OutputFile(change.path, change.action, content))
+    return tuple(found), complete

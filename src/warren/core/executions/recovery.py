@@ -1,0 +1,105 @@
+"""After a restart: what a sandbox was running is followed, recorded, or reported lost."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.executions.cancel import find_result
+from warren.core.executions.records import build_adopted, build_caller, build_lost
+from warren.core.executions.running import Running
+from warren.domain.records import AuditQuery
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from warren.core.agent.values import KnownExecution
+    from warren.core.executions.supervisor import Conductor
+    from warren.core.sandboxes.sandboxes import Place
+    from warren.domain.records import Execution
+    from warren.domain.values import ExecResult
+    from warren.stores.base import Store
+
+_ANSWER_S = 10.0
+_ID = re.compile(r"exe_[a-z0-9]{8,40}")
+
+
+class Adoption:
+    """Compares what the agent of a sandbox knows with what the store has as running."""
+
+    def __init__(self, store: Store, conductor: Conductor) -> None:
+        self._store = store
+        self._conductor = conductor
+        self._is_over = False
+
+    async def adopt(self, place: Place, tasks: TaskGroup) -> None:
+        """Take over one sandbox. What its agent has finished is settled when this returns; the rest is followed."""
+        # Checked: what an agent says is a claim, and an id of its own making could not be stored.
+        known = {one.id: one for one in place.link.hello.executions if _ID.fullmatch(one.id)}
+        recorded = {one.id: one for one in await self._store.running(place.sandbox.id)}
+        for execution_id, execution in recorded.items():
+            if execution_id not in known:
+                await self._lose(execution, "its sandbox no longer knew it when the service came back")
+        for one in known.values():
+            if one.id not in self._conductor.running:
+                running = await self._take(place, one, recorded.get(one.id) or await self._store.execution(one.id))
+                if running is not None and one.running:
+                    tasks.start_soon(self._follow, place, running)
+                elif running is not None:
+                    # An agent that said it has the result, and does not give it, is not waited for for ever.
+                    with anyio.move_on_after(_ANSWER_S):
+                        await self._follow(place, running)
+
+    async def lose_rest(self) -> None:
+        """Report as lost whatever is recorded as running and belongs to no sandbox that was adopted."""
+        for execution in await self._store.running():
+            await self._lose(execution, "its sandbox was gone when the service came back")
+        self._is_over = True
+
+    async def lose(self, sandbox_id: str) -> None:
+        """Report what is left of a sandbox that is about to be stopped or destroyed before it was adopted."""
+        if not self._is_over:
+            for execution in await self._store.running(sandbox_id):
+                await self._lose(execution, "its sandbox could not be reached when the service came back")
+
+    async def _take(self, place: Place, known: KnownExecution, execution: Execution | None) -> Running | None:
+        """Take one over; None when there is nothing to wait for."""
+        if execution is None:
+            execution = build_adopted(place.sandbox, known.id)
+            await self._store.record(execution)
+        elif execution.sandbox_id != place.sandbox.id:
+            return None
+        elif execution.result is not None:
+            # Written, and so audited, before the crash; only the agent was not told.
+            if not execution.background:
+                place.link.ack_soon(known.id)
+            return None
+        running = Running(execution, build_caller(execution), place)
+        running.is_audited = await self._is_audited(execution.id)
+        self._conductor.admit(running, is_recorded=True)
+        return running
+
+    async def _follow(self, place: Place, running: Running) -> None:
+        async def wait() -> ExecResult:
+            return await find_result(place.link, running.execution.id)
+
+        with place.busy():
+            await self._conductor.conduct_apart(running, wait)
+
+    async def _lose(self, execution: Execution, why: str) -> None:
+        if execution.id in self._conductor.running or self._conductor.writer.get(execution.id) is not None:
+            return
+        # WHY in this order: what is in neither may have ended, and been written down, since the store was read.
+        current = await self._store.execution(execution.id)
+        if current is None or current.result is not None:
+            return
+        running = Running(execution, build_caller(execution), None)
+        running.is_audited = await self._is_audited(execution.id)
+        self._conductor.settle(running, build_lost(execution, why))
+
+    async def _is_audited(self, execution_id: str) -> bool:
+        """Look whether a crash came between the audit entry and the record."""
+        query = AuditQuery(execution_id=execution_id, action="execution.finish", limit=1)
+        return (await self._store.audit(query)).total > 0

@@ -1,0 +1,179 @@
+"""The terminals of a sandbox: list, open, attach to and end them. Who used one, and for how long, is audited.
+
+An attached terminal is a use of its sandbox, whether or not anybody types, and keeps the reaper from it. A program that
+runs on a terminal to which nobody is attached does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from warren.core.executions.request import check_name
+from warren.domain.errors import Conflict, Error, InvalidRequest, NotFound, SandboxLost
+from warren.domain.lifecycle import Status
+from warren.domain.records import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from warren.core.agent.terminals import Terminal, TerminalState
+    from warren.core.audit.log import Audit
+    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.sandboxes import Sandboxes
+    from warren.domain.records import Caller
+
+MAX_SIZE = 1000
+MAX_COMMAND = 4096
+
+
+class Session:
+    """Somebody at a terminal: what they type, and what they see."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self.typed = 0
+        self.shown = 0
+        self.exit_code: int | None = None
+        """How the program ended, once it has."""
+
+    @property
+    def name(self) -> str:
+        """The terminal's name."""
+        return self._terminal.name
+
+    @property
+    def created(self) -> bool:
+        """Whether the terminal is new."""
+        return self._terminal.created
+
+    @property
+    def scrollback(self) -> int:
+        """How many of the first bytes were written before."""
+        return self._terminal.scrollback
+
+    async def type(self, data: bytes) -> None:
+        """Type; waits while the program does not read."""
+        self.typed += len(data)
+        await self._terminal.send(data)
+
+    async def see(self) -> bytes:
+        """Return what is shown next, or nothing once the program has ended."""
+        data = await self._terminal.receive()
+        self.shown += len(data)
+        if not data:
+            self.exit_code = await self._terminal.exit_code()
+        return data
+
+    async def resize(self, cols: int, rows: int) -> None:
+        """Tell the program its new size. Raises InvalidRequest."""
+        check_size(cols, rows)
+        await self._terminal.resize(cols, rows)
+
+    async def hang_up(self) -> None:
+        """End the program as a closed window would; its end is then to be seen."""
+        await self._terminal.hang_up()
+
+
+class Terminals:
+    """The use cases of terminals."""
+
+    def __init__(self, sandboxes: Sandboxes, audit: Audit) -> None:
+        self._sandboxes = sandboxes
+        self._audit = audit
+
+    async def list(self, caller: Caller, sandbox_id: str) -> tuple[TerminalState, ...]:
+        """Return the terminals. A sandbox that is stopped has none, and is not started for that."""
+        if (await self._sandboxes.get(caller, sandbox_id)).status is Status.STOPPED:
+            return ()
+        async with self._sandboxes.use(caller, sandbox_id, Scope.READ) as place:
+            return await place.link.terminals()
+
+    @contextlib.asynccontextmanager
+    async def attach(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        name: str,
+        *,
+        command: str | None = None,
+        cols: int | None = None,
+        rows: int | None = None,
+    ) -> AsyncIterator[Session]:
+        """Open a terminal, or join the one of that name; whoever leaves lets its program run on.
+
+        Resumes a stopped sandbox. What raises SandboxLost inside, because the sandbox ends, leaves as NotFound or
+        Conflict with the reason.
+        """
+        check_name("terminal", name)
+        if cols is not None and rows is not None:
+            check_size(cols, rows)
+        argv = _build_argv(command)
+        self._audit.check_writable()
+        async with contextlib.AsyncExitStack() as held:
+            async with self._noted(caller, "open", sandbox_id, name, command=command) as details:
+                place = await held.enter_async_context(self._sandboxes.use(caller, sandbox_id))
+                terminal = await place.link.terminal(name, argv=argv, cols=cols, rows=rows, attach=True)
+                held.push_async_callback(terminal.aclose)
+                details["created"] = terminal.created
+            async with self._attached(caller, place, Session(terminal)) as session:
+                yield session
+
+    async def hang_up(self, caller: Caller, sandbox_id: str, name: str) -> None:
+        """End the program on a terminal as a closed window would, or kill it if that is not enough. Raises NotFound."""
+        check_name("terminal", name)
+        self._audit.check_writable()
+        async with (
+            self._noted(caller, "hang_up", sandbox_id, name),
+            self._sandboxes.use(caller, sandbox_id) as place,
+        ):
+            await place.link.close_terminal(name)
+
+    @contextlib.asynccontextmanager
+    async def _attached(self, caller: Caller, place: Place, session: Session) -> AsyncIterator[Session]:
+        """Write down how long somebody was there, and say why when it was the sandbox that ended."""
+        begun = time.monotonic()
+        async with self._noted(caller, "close", place.id, session.name) as details:
+            try:
+                yield session
+            except SandboxLost as error:
+                raise _explain(place, error) from error
+            finally:
+                details.update(
+                    duration_ms=round((time.monotonic() - begun) * 1000),
+                    typed_bytes=session.typed,
+                    shown_bytes=session.shown,
+                    exit_code=session.exit_code,
+                )
+
+    def _noted(
+        self, caller: Caller, verb: str, sandbox_id: str, name: str, **details: Any
+    ) -> AbstractAsyncContextManager[dict[str, Any]]:
+        return self._audit.operation(caller, f"terminal.{verb}", sandbox_id=sandbox_id, terminal=name, **details)
+
+
+def check_size(cols: int, rows: int) -> None:
+    """Raise InvalidRequest for a size that no terminal has."""
+    if not (1 <= cols <= MAX_SIZE and 1 <= rows <= MAX_SIZE):
+        raise InvalidRequest(f"cols and rows must be between 1 and {MAX_SIZE}")
+
+
+def _build_argv(command: str | None) -> tuple[str, ...]:
+    if command is None:
+        return ()
+    if "\0" in command or not 1 <= len(command) <= MAX_COMMAND:
+        raise InvalidRequest(f"command must be 1 to {MAX_COMMAND} characters, none of them NUL")
+    return ("bash", "-c", command)
+
+
+def _explain(place: Place, error: SandboxLost) -> Error:
+    """Say what became of a sandbox whose link is gone."""
+    status = place.sandbox.status
+    if place.is_gone or status is Status.DESTROYING:
+        return NotFound(f"sandbox {place.id} was deleted")
+    if status in {Status.STOPPING, Status.STOPPED}:
+        why = f": {place.sandbox.reason}" if place.sandbox.reason else ""
+        return Conflict(f"sandbox {place.id} was stopped{why}; connecting again starts it")
+    return error

@@ -1,0 +1,1 @@
+"""Files of workspaces, and files that the service stores by id."""

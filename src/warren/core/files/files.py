@@ -1,0 +1,303 @@
+"""The use cases of files: each finds the caller's sandbox, has its agent do the work, and writes down that it was done.
+
+Contents are streamed both ways and never held. A path is the workspace's: relative, or absolute under `/workspace`; the
+agent resolves it, inside the sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from warren.core.concurrency.keyed_lock import Turns
+from warren.core.concurrency.owner_limit import Transfers
+from warren.core.telemetry.counters import Observer
+from warren.domain.errors import Error, NotFound
+from warren.domain.records import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
+
+    from warren.core.agent.client import Link
+    from warren.core.agent.files import Content
+    from warren.core.agent.values import Match
+    from warren.core.audit.log import Audit
+    from warren.core.sandboxes.sandboxes import Sandboxes
+    from warren.domain.records import Caller
+    from warren.domain.values import Entry
+
+    Check = Callable[[Entry | None], None]
+    """Looks at what is there, None for nothing, and raises where that may not be changed."""
+
+T = TypeVar("T")
+
+WORKSPACE = "/workspace"
+_MAX_NOTED = 1024
+_TRANSFERS = frozenset({"read", "write", "pack", "unpack"})
+
+
+class Files:
+    """The files of every sandbox. All may raise NotFound, Conflict, InvalidRequest, TooLarge, and SandboxLost."""
+
+    def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Observer | None = None) -> None:
+        self._sandboxes = sandboxes
+        self._audit = audit
+        self._observer = observer or Observer()
+        self.transfers = Transfers(self._observer)
+        self._turns = Turns()
+
+    async def stat(self, caller: Caller, sandbox_id: str, path: str, *, follow: bool = True) -> Entry:
+        """Describe a file or folder, or with `follow=False` a link itself."""
+        async with self._doing("stat", caller, sandbox_id, Scope.READ, path=path) as (link, _):
+            return await link.stat(_inside(path), follow=follow)
+
+    async def list(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        path: str = ".",
+        *,
+        recursive: bool = False,
+        limit: int = 10_000,
+        hidden: bool = True,
+    ) -> tuple[tuple[Entry, ...], bool]:
+        """List a folder, sorted by path, and say whether that is all of it."""
+        async with self._doing("list", caller, sandbox_id, Scope.READ, path=path) as (link, noted):
+            entries, complete = await link.list(_inside(path), recursive=recursive, limit=limit, hidden=hidden)
+            noted["entries"] = len(entries)
+        return entries, complete
+
+    @contextlib.asynccontextmanager
+    async def read(
+        self, caller: Caller, sandbox_id: str, path: str, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[Content]:
+        """Open a file for reading; the sandbox stays in use until it is closed."""
+        async with self._doing("read", caller, sandbox_id, Scope.READ, path=path) as (link, noted):
+            content = await link.open_file(_inside(path), offset, length)
+            try:
+                yield content
+            finally:
+                content.close()
+                noted["bytes"] = content.sent
+                self._observer.moved("out", content.sent)
+
+    async def read_scratch(self, caller: Caller, sandbox_id: str, folder: str, path: str, limit: int) -> bytes:
+        """Return a file that a program left below a folder of /tmp, and that its result lists."""
+        where = f"{folder}/{path}"
+        async with self._doing("read", caller, sandbox_id, Scope.READ, path=where) as (link, noted):
+            content = await link.read_scratch(folder, path, limit)
+            noted["bytes"] = len(content)
+            self._observer.moved("out", len(content))
+        return content
+
+    async def empty_scratch(self, caller: Caller, sandbox_id: str, folders: Iterable[str]) -> None:
+        """Have folders of /tmp emptied, before whatever is run there next."""
+        async with self._sandboxes.use(caller, sandbox_id) as place:
+            place.link.empty_scratch(folders)
+
+    async def write(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        path: str,
+        content: bytes | AsyncIterable[bytes],
+        *,
+        mode: int = 0o644,
+        create: str = "replace",
+        parents: bool = True,
+        check: Check | None = None,
+    ) -> Entry:
+        """Write a file: whole, or not at all. `create` is replace, exclusive or append.
+
+        `check` is asked when all of the content has come: no other write of this service comes between.
+        """
+        async with (
+            self._doing("write", caller, sandbox_id, Scope.RUN, path=path, create=create) as (link, noted),
+            contextlib.AsyncExitStack() as turn,
+        ):
+
+            async def take_turn() -> None:
+                await turn.enter_async_context(self._turn(sandbox_id, path))
+                await _ask(check, link, path)
+
+            # WHY not before: who sends slowly would keep all others from the file.
+            counted = _Counted(content, take_turn)
+            try:
+                entry = await link.write(_inside(path), counted, mode=mode, create=create, parents=parents)
+            finally:
+                noted["bytes"] = counted.size
+                self._observer.moved("in", counted.size)
+        return entry
+
+    async def mkdir(self, caller: Caller, sandbox_id: str, path: str, *, parents: bool = True) -> Entry:
+        """Make a folder."""
+        async with self._doing("mkdir", caller, sandbox_id, Scope.RUN, path=path) as (link, _):
+            return await link.mkdir(_inside(path), parents=parents)
+
+    async def move(
+        self, caller: Caller, sandbox_id: str, path: str, to: str, *, overwrite: bool = False, parents: bool = False
+    ) -> Entry:
+        """Rename a file or folder; with `parents`, make the folders above its new place first."""
+        async with self._doing("move", caller, sandbox_id, Scope.RUN, path=path, to=to) as (link, _):
+            target = _inside(to)
+            folder = target.rstrip("/").rpartition("/")[0]
+            if parents and folder:
+                await link.stat(_inside(path), follow=False)
+                await link.mkdir(folder)
+            return await link.move(_inside(path), target, overwrite=overwrite)
+
+    async def delete(
+        self, caller: Caller, sandbox_id: str, path: str, *, recursive: bool = False, check: Check | None = None
+    ) -> int:
+        """Delete a file or folder; return how many things that were. `check` is asked as for a write."""
+        async with (
+            self._doing("delete", caller, sandbox_id, Scope.RUN, path=path) as (link, noted),
+            self._turn(sandbox_id, path),
+        ):
+            await _ask(check, link, path)
+            noted["deleted"] = deleted = await link.delete(_inside(path), recursive=recursive)
+        return deleted
+
+    async def search(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        path: str = ".",
+        *,
+        name: str | None = None,
+        text: str | None = None,
+        regex: str | None = None,
+        limit: int = 1000,
+    ) -> tuple[tuple[Match, ...], bool]:
+        """Find files by a glob and lines by a text or a regular expression, and say whether that is all."""
+        async with self._doing("search", caller, sandbox_id, Scope.READ, path=path) as (link, noted):
+            matches, complete = await link.search(_inside(path), name=name, text=text, regex=regex, limit=limit)
+            noted["matches"] = len(matches)
+        return matches, complete
+
+    async def edit(
+        self, caller: Caller, sandbox_id: str, path: str, command: str, do: Callable[[Link, str], Awaitable[T]]
+    ) -> T:
+        """Have a text file seen or edited: `do` gets the link, and the path as the agent knows it.
+
+        `command` is for the record; whoever only views needs only to read.
+        """
+        scope = Scope.READ if command == "view" else Scope.RUN
+        async with (
+            self._doing("edit", caller, sandbox_id, scope, path=path, command=command) as (link, _),
+            self._turn(sandbox_id, path),
+        ):
+            return await do(link, _inside(path))
+
+    @contextlib.asynccontextmanager
+    async def pack(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        path: str = ".",
+        format: str = "tar",  # noqa: A002 - the wire's word
+    ) -> AsyncIterator[AsyncIterable[bytes]]:
+        """Have a folder packed as tar, tar.gz or zip; the sandbox stays in use until the archive is closed."""
+        async with (
+            self._doing("pack", caller, sandbox_id, Scope.READ, path=path, format=format) as (link, noted),
+            contextlib.aclosing(link.pack(_inside(path), format)) as pieces,
+        ):
+            counted = _Counted(pieces)
+            try:
+                yield counted
+            finally:
+                noted["bytes"] = counted.size
+                self._observer.moved("out", counted.size)
+
+    async def unpack(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        path: str,
+        source: bytes | AsyncIterable[bytes],
+        format: str = "tar",  # noqa: A002 - the wire's word
+    ) -> int:
+        """Unpack an archive into a folder: all of it, or nothing; return how many members it had."""
+        async with self._doing("unpack", caller, sandbox_id, Scope.RUN, path=path, format=format) as (link, noted):
+            counted = _Counted(source)
+            try:
+                noted["entries"] = entries = await link.unpack(_inside(path), counted, format)
+            finally:
+                noted["bytes"] = counted.size
+                self._observer.moved("in", counted.size)
+        return entries
+
+    def _turn(self, sandbox_id: str, path: str) -> AbstractAsyncContextManager[None]:
+        """Hold the turn at changing a file."""
+        return self._turns.one((sandbox_id, posixpath.normpath(_inside(path))))
+
+    @contextlib.asynccontextmanager
+    async def _doing(
+        self, verb: str, caller: Caller, sandbox_id: str, scope: Scope, **noted: Any
+    ) -> AsyncIterator[tuple[Link, dict[str, Any]]]:
+        """Hold the sandbox while something is done in it, and write down how that went, before anybody is told."""
+        if scope is Scope.READ:
+            self._audit.check_room()
+        else:
+            self._audit.check_writable()
+        outcome = "abandoned"
+        try:
+            async with contextlib.AsyncExitStack() as held:
+                if verb in _TRANSFERS:
+                    await held.enter_async_context(self.transfers.one(caller.principal.owner))
+                place = await held.enter_async_context(self._sandboxes.use(caller, sandbox_id, scope))
+                yield place.link, noted
+            outcome = "ok"
+        except Error as error:
+            outcome = error.code
+            raise
+        finally:
+            details = {key: _printable(value) if isinstance(value, str) else value for key, value in noted.items()}
+            self._audit.note(caller, f"file.{verb}", outcome=outcome, sandbox_id=sandbox_id, **details)
+            await self._audit.settle()
+
+
+class _Counted:
+    """Content on its way, and how much of it has passed."""
+
+    def __init__(
+        self, source: bytes | AsyncIterable[bytes], before_end: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._source = source
+        self._before_end = before_end
+        self.size = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if isinstance(self._source, bytes):
+            self.size = len(self._source)
+            yield self._source
+        else:
+            async for piece in self._source:
+                self.size += len(piece)
+                yield piece
+        if self._before_end is not None:
+            await self._before_end()
+
+
+async def _ask(check: Check | None, link: Link, path: str) -> None:
+    """Have somebody look at what is there now. Raises what they say."""
+    if check is None:
+        return
+    try:
+        entry = await link.stat(_inside(path))
+    except NotFound:
+        check(None)
+    else:
+        check(entry)
+
+
+def _inside(path: str) -> str:
+    """Make a path under `/workspace` relative: on some engines the workspace has another name on the inside."""
+    return path[len(WORKSPACE) :].lstrip("/") or "." if f"{path}/".startswith(f"{WORKSPACE}/") else path or "."
+
+
+def _printable(text: str) -> str:
+    """Make a name fit for a record, whatever bytes it has."""
+    return text[:_MAX_NOTED].encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,1 @@
+"""Images: specs, the catalog, and building one."""

@@ -1,0 +1,1 @@
+"""Package installs, and the package index that sandboxes see."""

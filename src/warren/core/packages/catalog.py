@@ -1,0 +1,150 @@
+"""What all indexes together say of one project, and which of them said it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import anyio
+from anyio import to_thread
+
+from warren.core.packages import npm as package_npm
+from warren.core.packages import python as package_python
+from warren.core.packages.fetch import MAX_PAGE, Unfetched
+from warren.core.packages.negative_cache import Missing
+
+if TYPE_CHECKING:
+    from warren.core.packages.pages import Page, Pages, Turn
+    from warren.core.packages.python import File
+    from warren.core.packages.sources import PackageSources, Source
+    from warren.core.packages.store import PackageStore
+
+    _Said = tuple[list[File], str, bool]
+    """Files, what changes with them, and whether the index could not be asked whether it still says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What the indexes have of a project, the first of them first."""
+
+    pages: list[tuple[Source, list[File]]]
+    stamp: str
+    is_stale: bool
+
+    def merge(self) -> list[File]:
+        """Return the files of all. A project may have thousands: this is work for a thread."""
+        merged: dict[str, File] = {}
+        for _, files in self.pages:
+            for file in files:
+                # As pip does: of two files with one name, that of the earlier index.
+                merged.setdefault(file["name"], file)
+        return list(merged.values())
+
+    def find(self, name: str) -> tuple[File, Source] | None:
+        """Find the file that is meant by a name, and the index that has it."""
+        for source, files in self.pages:
+            for file in files:
+                if file["name"] == name:
+                    return file, source
+        return None
+
+
+class Catalog:
+    """Asks the indexes."""
+
+    def __init__(self, sources: PackageSources, pages: Pages, store: PackageStore) -> None:
+        self._sources = sources
+        self._pages = pages
+        self._missing = Missing(store, sources.page_s)
+
+    async def python(self, project: str, turn: Turn) -> Project:
+        """Put together what the Python indexes have. Raises Unfetched and Overloaded."""
+        said: list[_Said | None] = [None] * len(self._sources.python)
+        failures: list[Unfetched] = []
+        missing: list[Source] = []
+
+        async def ask(at: int, source: Source) -> bool:
+            """Say whether it has the project, or may have it and cannot be asked."""
+            if self._missing.is_fresh(source, project):
+                return False
+            try:
+                said[at] = await self._ask(source, project, turn)
+            except Unfetched as error:
+                if error.is_missing:
+                    missing.append(source)
+                    return False
+                if error.is_down and await self._missing.was(source, project):
+                    return False
+                failures.append(error)
+            return True
+
+        async with anyio.create_task_group() as tasks:
+            is_found = False
+            for at, source in enumerate(self._sources.python):
+                if self._sources.is_merged or source.is_links:
+                    tasks.start_soon(ask, at, source)
+                elif not is_found:
+                    # One after the other: those behind the one that counts are not even told the name.
+                    is_found = await ask(at, source)
+        pages = [(source, page[0]) for source, page in zip(self._sources.python, said, strict=True) if page and page[0]]
+        if not pages:
+            raise failures[0] if failures else Unfetched(f"no package index has {project}", is_missing=True)
+        for source in missing:
+            if source.path is None:
+                await self._missing.remember(source, project)
+        stamp = hashlib.sha256("\n".join(page[1] if page else "" for page in said).encode()).hexdigest()[:32]
+        return Project(pages, stamp, bool(failures) or any(page[2] for page in said if page))
+
+    async def npm(self, name: str, turn: Turn) -> tuple[Page, Source]:
+        """Return what the registry says of a package. Raises Unfetched and Overloaded."""
+        source = self._sources.npm_scopes.get(name.partition("/")[0], self._sources.npm)
+        if source is None or source.path is not None:
+            raise Unfetched("there is no npm registry here: the operator names one in packages.npm_registry")
+        url = source.url + quote(name, safe="@")
+        headers = {"Accept": package_npm.ACCEPT}
+        return await self._pages.get(url, source, headers, package_npm.parse_page, turn), source
+
+    async def _ask(self, source: Source, project: str, turn: Turn) -> _Said:
+        if source.path is not None:
+            files = await to_thread.run_sync(_read_local, source, project)
+            if not files:
+                raise Unfetched("the local package index has no such project", is_missing=True)
+            return files, "\n".join(sorted(f"{file['name']}{file['sha256']}" for file in files)), False
+        headers = {"Accept": package_python.ACCEPT}
+        if source.is_links:
+            page = await self._pages.get(source.url, source, headers, package_python.parse_page, turn)
+            return package_python.choose(page.content, project), page.stamp, page.is_stale
+
+        def parse(url: str, kind: str, body: bytes) -> list[File]:
+            # Here, and not each time: a project may have thousands.
+            return package_python.choose(package_python.parse_page(url, kind, body), project)
+
+        page = await self._pages.get(f"{source.url}{project}/", source, headers, parse, turn)
+        return page.content, page.stamp, page.is_stale
+
+
+def _read_local(source: Source, project: str) -> list[File]:
+    path = source.path
+    assert path is not None
+    if os.path.isfile(path):
+        return package_python.choose(_read_page(path), project)
+    if source.is_links:
+        return package_python.choose(package_python.list_folder(path), project)
+    page = os.path.join(path, project, "index.html")
+    if os.path.isfile(page):
+        return package_python.choose(_read_page(page), project)
+    return package_python.choose(package_python.list_folder(os.path.join(path, project)), project)
+
+
+def _read_page(path: str) -> list[File]:
+    try:
+        with open(path, "rb") as file:
+            body = file.read(MAX_PAGE + 1)
+    except OSError as exc:
+        raise Unfetched("a page of the local package index cannot be read") from exc
+    if len(body) > MAX_PAGE:
+        raise Unfetched(f"a page of the local package index has more than {MAX_PAGE >> 20} MiB")
+    return package_python.parse_page(f"file://{quote(path)}", "text/html", body)

@@ -1,0 +1,250 @@
+"""Installing packages in a sandbox: names are checked, no shell is asked, and what came of it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from warren.core.executions.request import NewExecution
+from warren.core.packages.names import check_names
+from warren.domain.egress import PACKAGES_HOST
+from warren.domain.errors import Forbidden, Unsupported
+from warren.domain.values import Cause, ExecKind, Keep
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+
+    from warren.core.egress.policy_table import EgressPolicies
+    from warren.core.executions.executions import Executions
+    from warren.core.executions.running import Running
+    from warren.core.sandboxes.sandboxes import Sandboxes
+    from warren.domain.records import Caller, Execution
+    from warren.domain.values import Event, ExecResult
+    from warren.engines.base import Engine
+
+_CODE = (
+    "import sys; sys.path.insert(0, '/opt/warren'); from warren.guest.packages import install; "
+    "sys.exit(install.main({arguments!r}))"
+)
+_MARK = b"\x1ewarren-installed "
+_NAME = re.compile(r"[A-Za-z0-9@/._~-]{1,214}")
+_VERSION = re.compile(r"[A-Za-z0-9.!+_-]{1,100}")
+_OUTPUT_BYTES = 256 << 10
+_MAX_REPORTED = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewInstall:
+    """What is to be installed."""
+
+    ecosystem: str = "python"
+    """`python` or `npm`."""
+    names: tuple[str, ...]
+    upgrade: bool = False
+    """Whether what is there already is replaced by the newest that fits."""
+    timeout_s: float | None = None
+    """None: the operator's default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """What came of it."""
+
+    ok: bool
+    packages: tuple[tuple[str, str], ...]
+    """Name and version: of what was asked for and is there, and of all that came with it."""
+    output: str
+    """What the installer said."""
+    execution_id: str
+    hint: str | None = None
+    """One sentence on what to do, where there is something."""
+    duration_ms: float = 0.0
+    timed_out: bool = False
+
+
+class Installing:
+    """An installation under way."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self.execution_id = running.execution.id
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """Yield what the installer says, as it says it. Nothing of what it tells the service is among it."""
+        held = b""
+        async with contextlib.aclosing(self._running.events()) as events:
+            async for event in events:
+                if event.kind == "stdout":
+                    text, held = _before_mark(held + event.data)
+                    if text:
+                        yield replace(event, data=text)
+                elif event.kind == "stderr":
+                    yield event
+
+    async def finish(self) -> Installed:
+        """Wait for its end."""
+        execution = await self._running.wait()
+        assert execution.result is not None
+        return build_installed(execution.result)
+
+
+class Packages:
+    """The use case."""
+
+    def __init__(
+        self,
+        sandboxes: Sandboxes,
+        executions: Executions,
+        policies: EgressPolicies,
+        engine: Engine,
+        timeout_s: float = 300.0,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._executions = executions
+        self._policies = policies
+        self._engine = engine
+        self._timeout_s = timeout_s
+
+    async def install(
+        self,
+        caller: Caller,
+        sandbox_id: str,
+        new: NewInstall,
+        on_event: Callable[[Event], Awaitable[None]] | None = None,
+        *,
+        is_kept: bool = True,
+    ) -> Installed:
+        """Install packages, and tell `on_event` what the installer says meanwhile.
+
+        Of an installation that is not kept there are only audit entries, and nobody is told anything meanwhile.
+        What an installer cannot do is a result. Raises InvalidRequest for names that are none, Forbidden where the
+        sandbox may not reach the package index, and all that an execution raises.
+        """
+        if not is_kept:
+            async with self._prepared(caller, sandbox_id, new) as (request, noted):
+                execution = await self._executions.run(caller, sandbox_id, request, is_kept=False)
+                _note(noted, execution)
+            assert execution.result is not None
+            return build_installed(execution.result)
+        async with self.begin(caller, sandbox_id, new) as installing:
+            async with contextlib.aclosing(installing.events()) as events:
+                async for event in events:
+                    if on_event is not None:
+                        await on_event(event)
+            return await installing.finish()
+
+    @contextlib.asynccontextmanager
+    async def begin(self, caller: Caller, sandbox_id: str, new: NewInstall) -> AsyncIterator[Installing]:
+        """Begin to install; whoever leaves the body ends it. Raises as `install`."""
+        async with (
+            self._prepared(caller, sandbox_id, new) as (request, noted),
+            await self._executions.begin(caller, sandbox_id, request) as running,
+        ):
+            yield Installing(running)
+            _note(noted, running.execution)
+
+    @contextlib.asynccontextmanager
+    async def _prepared(
+        self, caller: Caller, sandbox_id: str, new: NewInstall
+    ) -> AsyncIterator[tuple[NewExecution, dict[str, Any]]]:
+        """Check what is asked for, and write down what becomes of it."""
+        names = check_names(new.ecosystem, new.names)
+        asked = {"ecosystem": new.ecosystem, "packages": list(names)}
+        async with self._sandboxes.audited(caller, "packages.install", sandbox_id=sandbox_id, **asked) as noted:
+            await self._check_reach(caller, sandbox_id)
+            yield _build_execution(new, names, self._timeout_s), noted
+
+    async def _check_reach(self, caller: Caller, sandbox_id: str) -> None:
+        await self._sandboxes.get(caller, sandbox_id)
+        if not self._engine.has_own_network:
+            raise Unsupported(
+                f"the {self._engine.name} engine has no package index: its programs use this host's network, so run "
+                "pip there yourself"
+            )
+        verdict = self._policies.decide(sandbox_id, PACKAGES_HOST, 80, method="GET")
+        if not verdict.allowed:
+            raise Forbidden(
+                "this sandbox may not reach the package index: set its egress to packages, with "
+                '{"egress": "packages"} when it is made or later, or ask whoever set the limit for its tenant'
+            )
+
+
+def _note(noted: dict[str, Any], execution: Execution) -> None:
+    noted["execution_id"] = execution.id
+    if execution.result is not None:
+        installed = build_installed(execution.result)
+        noted["installed"] = [f"{name}=={version}" for name, version in installed.packages[:100]]
+        noted["exit_code"] = execution.result.exit_code
+
+
+def _build_execution(new: NewInstall, names: tuple[str, ...], timeout_s: float) -> NewExecution:
+    return NewExecution(
+        # Forked from a Python that has begun, which a program of its own would have to do first.
+        kind=ExecKind.SCRIPT,
+        code=_CODE.format(arguments=[new.ecosystem, "1" if new.upgrade else "0", *names]),
+        timeout_s=timeout_s if new.timeout_s is None else new.timeout_s,
+        output_bytes=_OUTPUT_BYTES,
+        output_keep=Keep.ENDS,
+        kill_leftovers=True,
+        scan_changes=False,
+    )
+
+
+def build_installed(result: ExecResult) -> Installed:
+    """Read what an installation came to. What the program reported is a claim, and is read as one."""
+    said, report = _split_mark(result.stdout)
+    output = "\n".join(filter(None, (_text(said), _text(result.stderr))))
+    timed_out = result.cause is Cause.TIMEOUT
+    packages, replaced = _read_report(report)
+    hint = result.hint
+    if timed_out:
+        hint = "The installation was ended because it took too long: install fewer packages, or allow it more time."
+    elif replaced and hint is None:
+        names = ", ".join(replaced[:5])
+        hint = f"There was another version of {names}: a kernel that has imported it keeps that until it is restarted."
+    return Installed(
+        ok=result.ok,
+        packages=packages,
+        output=output,
+        execution_id=result.id,
+        hint=hint,
+        duration_ms=result.duration_ms,
+        timed_out=timed_out,
+    )
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace").strip()
+
+
+def _before_mark(data: bytes) -> tuple[bytes, bytes]:
+    """Return what may be shown, and what has to wait until it is known whether the report begins in it."""
+    at = data.find(_MARK[:1])
+    return (data, b"") if at < 0 else (data[:at], data[at:])
+
+
+def _split_mark(data: bytes) -> tuple[bytes, bytes]:
+    said, mark, rest = data.rpartition(_MARK)
+    return (said, rest.partition(b"\n")[0]) if mark else (data, b"")
+
+
+def _read_report(report: bytes) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    try:
+        said: Any = orjson.loads(report) if report else {}
+    except orjson.JSONDecodeError:
+        said = {}
+    found: list[tuple[str, str]] = []
+    replaced: list[str] = []
+    match said:
+        case {"packages": [*entries], "replaced": [*names]}:
+            for entry in entries[:_MAX_REPORTED]:
+                match entry:
+                    case [str(name), str(version)] if _NAME.fullmatch(name) and _VERSION.fullmatch(version):
+                        found.append((name, version))
+            known = {name for name, _ in found}
+            replaced = [name for name in names if isinstance(name, str) and name in known]
+    return tuple(found), replaced

@@ -1,0 +1,204 @@
+"""The Python indexes, as one: pages of PEP 503 and 691 read, put together, and written with addresses of ours."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
+
+import orjson
+
+from warren.core.packages.fetch import Unfetched
+from warren.core.packages.sources import build_digest, normalise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+JSON = "application/vnd.pypi.simple.v1+json"
+HTML = "application/vnd.pypi.simple.v1+html"
+ACCEPT = f"{JSON}, {HTML};q=0.2, text/html;q=0.1"
+UNHASHED = "unhashed"
+"""Stands in our addresses for the hash of a file of which the index names none."""
+MAX_FILES = 200_000
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,250}")
+_ENDINGS = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".egg", ".tgz")
+
+File = dict[str, Any]
+"""`name`, `url`, `sha256` or "", and what the index says of it besides: `requires`, `yanked`, `metadata` (its hash),
+`size`, `time`."""
+
+
+def parse_page(url: str, kind: str, body: bytes) -> list[File]:
+    """Read a page of one project, or of links. Raises Unfetched."""
+    if "json" in kind.partition(";")[0]:
+        return _parse_json(url, body)
+    return _parse_html(url, body)
+
+
+def list_folder(path: str) -> list[File]:
+    """List the files of a folder of this machine, as if it were a page."""
+    try:
+        names = sorted(os.listdir(path))
+    except OSError:
+        return []
+    here = f"file://{quote(os.path.abspath(path))}"
+    return [_file(name, f"{here}/{quote(name)}") for name in names if _is_package(name)]
+
+
+def choose(files: Iterable[File], project: str) -> list[File]:
+    """Keep those of one project: a page of links has all."""
+    return [file for file in files if find_project(file["name"]) == project]
+
+
+def render_json(project: str, files: list[File], base: str) -> bytes:
+    """Write the page of a project as PEP 691 has it."""
+    shown = []
+    for file in files:
+        entry: dict[str, Any] = {"filename": file["name"], "url": _address(base, project, file)}
+        entry["hashes"] = {"sha256": file["sha256"]} if file["sha256"] else {}
+        if file.get("requires"):
+            entry["requires-python"] = file["requires"]
+        if file.get("yanked"):
+            entry["yanked"] = file["yanked"]
+        if file.get("metadata"):
+            entry["core-metadata"] = entry["data-dist-info-metadata"] = {"sha256": file["metadata"]}
+        if file.get("size") is not None:
+            entry["size"] = file["size"]
+        if file.get("time"):
+            entry["upload-time"] = file["time"]
+        shown.append(entry)
+    meta = {"api-version": "1.1" if all("size" in each for each in shown) else "1.0"}
+    versions = sorted({found for file in files if (found := find_version(file["name"], project))})
+    return orjson.dumps({"meta": meta, "name": project, "files": shown, "versions": versions})
+
+
+def render_html(project: str, files: list[File], base: str) -> bytes:
+    """Write the page of a project as PEP 503 has it."""
+    lines = ["<!DOCTYPE html><html><head><meta name='pypi:repository-version' content='1.0'></head><body>"]
+    for file in files:
+        attributes = ""
+        if file.get("requires"):
+            attributes += f' data-requires-python="{html.escape(file["requires"])}"'
+        if file.get("yanked"):
+            why = file["yanked"] if isinstance(file["yanked"], str) else ""
+            attributes += f' data-yanked="{html.escape(why)}"'
+        if file.get("metadata"):
+            attributes += f' data-core-metadata="sha256={file["metadata"]}"'
+        fragment = f"#sha256={file['sha256']}" if file["sha256"] else ""
+        url = html.escape(_address(base, project, file) + fragment)
+        lines.append(f'<a href="{url}"{attributes}>{html.escape(file["name"])}</a><br>')
+    return "\n".join([*lines, "</body></html>"]).encode()
+
+
+def find_project(filename: str) -> str | None:
+    """Return the project that a file is of."""
+    for ending in _ENDINGS:
+        if filename.endswith(ending):
+            stem = filename.removesuffix(ending)
+            name = stem.partition("-")[0] if ending in {".whl", ".egg"} else stem.rpartition("-")[0]
+            return normalise(name)
+    return None
+
+
+def find_version(filename: str, project: str) -> str | None:
+    """Return the version that a file of a project is."""
+    for ending in _ENDINGS:
+        if filename.endswith(ending):
+            parts = filename.removesuffix(ending).split("-")
+            if ending in {".whl", ".egg"}:
+                return parts[1] if len(parts) > 1 else None
+            name, _, version = filename.removesuffix(ending).rpartition("-")
+            return version if normalise(name) == project else None
+    return None
+
+
+def _address(base: str, project: str, file: File) -> str:
+    return f"{base}/{project}/{file['sha256'] or UNHASHED}/{quote(file['name'])}"
+
+
+def _is_package(name: str) -> bool:
+    return _FILE.fullmatch(name) is not None and name.endswith(_ENDINGS)
+
+
+def _file(name: str, url: str, sha256: str = "", **more: Any) -> File:
+    digest = build_digest("sha256", sha256)
+    return {"name": name, "url": url, "sha256": digest.value if digest else "", **more}
+
+
+def _parse_json(url: str, body: bytes) -> list[File]:
+    try:
+        entries = orjson.loads(body)["files"]
+        found = list(_read_entries(url, entries[:MAX_FILES]))
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as exc:
+        raise Unfetched("the package index gave a page that cannot be read") from exc
+    return found
+
+
+def _read_entries(url: str, entries: list[dict[str, Any]]) -> Iterator[File]:
+    for entry in entries:
+        name = entry["filename"]
+        if not isinstance(name, str) or not _is_package(name):
+            continue
+        metadata = entry.get("core-metadata", entry.get("data-dist-info-metadata"))
+        yanked, size, requires = entry.get("yanked"), entry.get("size"), entry.get("requires-python")
+        yield _file(
+            name,
+            urljoin(url, urldefrag(str(entry["url"])).url),
+            str(entry.get("hashes", {}).get("sha256", "")),
+            requires=requires if isinstance(requires, str) else "",
+            yanked=yanked if isinstance(yanked, str | bool) else False,
+            metadata=_read_hash(str(metadata.get("sha256", "")) if isinstance(metadata, dict) else ""),
+            **({"size": size} if isinstance(size, int) and size >= 0 else {}),
+            time=str(entry.get("upload-time") or "")[:40],
+        )
+
+
+def _read_hash(text: str) -> str:
+    digest = build_digest("sha256", text)
+    return digest.value if digest else ""
+
+
+def _parse_html(url: str, body: bytes) -> list[File]:
+    anchors = _Anchors(url)
+    try:
+        anchors.feed(body.decode("utf-8", "replace"))
+        anchors.close()
+    except (ValueError, AssertionError) as exc:
+        raise Unfetched("the package index gave a page that cannot be read") from exc
+    return anchors.files
+
+
+class _Anchors(HTMLParser):
+    """The links of a page that lead to packages."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self._base = url
+        self.files: list[File] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        href = given.get("href")
+        if tag == "base" and href:
+            self._base = urljoin(self._base, href)
+        if tag != "a" or not href or len(self.files) >= MAX_FILES:
+            return
+        where, fragment = urldefrag(urljoin(self._base, href.strip()))
+        name = unquote(urlsplit(where).path.rpartition("/")[2])
+        if not _is_package(name):
+            return
+        algorithm, _, value = fragment.partition("=")
+        metadata = given.get("data-core-metadata") or given.get("data-dist-info-metadata") or ""
+        self.files.append(
+            _file(
+                name,
+                where,
+                value if algorithm == "sha256" else "",
+                requires=given.get("data-requires-python") or "",
+                yanked=(given.get("data-yanked") or True) if "data-yanked" in given else False,
+                metadata=_read_hash(metadata.removeprefix("sha256=")),
+            )
+        )

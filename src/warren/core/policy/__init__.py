@@ -1,0 +1,1 @@
+"""What the operator and the rules allow. Pure: values in, decisions out."""

@@ -1,0 +1,145 @@
+"""What the operator decided, as plain values: `app.py` builds it from the settings, so that the core reads none."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warren.core.policy.egress_limits import EgressLimits
+from warren.core.policy.egress_rules import check_egress, check_within, lower_to
+from warren.domain.egress import Egress, EgressMode
+from warren.domain.errors import InvalidRequest
+from warren.domain.records import Holding
+from warren.domain.values import GIB, KIB, MIB, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warren.domain.egress import EgressRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """What all principals of a tenant may have together; 0 is no limit."""
+
+    holding: Holding = field(default_factory=Holding)
+    executions: int = 0
+    requests_per_minute: int = 0
+    creates_per_minute: int = 0
+    largest: Mapping[str, float] = field(default_factory=dict)
+    """The most that one sandbox may have of what `Limits` names."""
+    egress: Egress = field(default_factory=lambda: Egress(mode=EgressMode.OPEN))
+    """The most that one sandbox may reach."""
+    allow_gpus: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Everything the use cases need to know of the operator's choices."""
+
+    image: str = "data"
+    limits: Limits = field(default_factory=Limits)
+    timeout_s: float | None = None
+    idle_timeout_s: float | None = 1800
+    max_lifetime_s: float | None = None
+    stopped_lifetime_s: float | None = 7 * 86_400
+    pool_size: int = 0
+    pool_images: tuple[str, ...] = ()
+    own: Holding = field(default_factory=Holding)
+    """What one principal may hold; 0 is no limit."""
+    tenant: Ceiling = field(default_factory=Ceiling)
+    tenants: Mapping[str, Ceiling] = field(default_factory=dict)
+    """Those for which the operator decided something else."""
+    everybody: Holding = field(default_factory=Holding)
+    own_executions: int = 64
+    executions: int = 256
+    requests_per_minute: int = 0
+    creates_per_minute: int = 0
+    creates: int = 8
+    """Sandboxes being made at once."""
+    waiting: int = 512
+    wait_s: float = 30.0
+    output_bytes: int = 64 * KIB
+    """Kept of the code, stdout and stderr of an execution, each."""
+    audit_output_bytes: int = 4 * KIB
+    audit_days: int | None = None
+    """How long rows of the audit record are kept; None is for ever."""
+    kept_executions: int = 1000
+    link_max_s: float = 7 * 86_400
+    egress: Egress = field(default_factory=Egress)
+    """What a sandbox may reach when the caller does not say, within what its tenant may."""
+    egress_limits: EgressLimits = field(default_factory=EgressLimits)
+    """What may pass on the way out."""
+    egress_ca_file: str = ""
+    """Whom to believe over TLS, besides whom this host does."""
+    egress_upstream: str = field(default="", repr=False)
+    """The proxy that all of it goes through, with credentials."""
+    callback_hosts: tuple[str, ...] = ()
+    """Where programs' calls may go besides public addresses."""
+    own_skills: int = 200
+    """Skills that one principal may keep; 0 is no limit."""
+    own_skill_bytes: int = 256 * MIB
+    """What their packages may weigh; 0 is no limit."""
+    own_file_bytes: int = GIB
+    """What the stored files of one principal may weigh; 0 is no limit. Those of everybody: `file_bytes`."""
+    file_bytes: int = 16 * GIB
+
+    def ceiling_of(self, tenant: str) -> Ceiling:
+        """Return what a tenant may have."""
+        return self.tenants.get(tenant, self.tenant)
+
+    def ceilings_of(self, tenant: str) -> dict[str, Holding]:
+        """Return what may be held, as the store is told it: by an owner of this tenant, by the tenant, by everybody."""
+        return {"own": self.own, "tenant": self.ceiling_of(tenant).holding, "everybody": self.everybody}
+
+    def limits_of(self, tenant: str) -> Limits:
+        """Return the limits of a tenant's sandbox when the caller does not say. Raises InvalidRequest, at start-up."""
+        largest = self.ceiling_of(tenant).largest
+        if not largest:
+            return self.limits
+        less = {name: type(own)(most) for name, most in largest.items() if most < (own := getattr(self.limits, name))}
+        return dataclasses.replace(self.limits, **less)
+
+    def limits_with_memory(self, tenant: str, memory_bytes: int) -> Limits:
+        """Return them with that much memory, or as much of it as the tenant may have; 0 is what everybody gets."""
+        usual = self.limits_of(tenant)
+        if not memory_bytes:
+            return usual
+        most = self.ceiling_of(tenant).largest.get("memory_bytes", memory_bytes)
+        return dataclasses.replace(usual, memory_bytes=min(memory_bytes, int(most)))
+
+    def choose_egress(self, tenant: str, asked: Egress | None) -> Egress:
+        """Return what a tenant's sandbox may reach: as was asked for, in its one spelling, or as the operator decided.
+
+        Raises InvalidRequest for what makes no sense, and Forbidden for more than the tenant may have.
+        """
+        if asked is None:
+            return self.lower_egress(tenant, self.egress)
+        checked = check_egress(asked)
+        check_within(checked, self.ceiling_of(tenant).egress, tenant)
+        return checked
+
+    def lower_egress(self, tenant: str, egress: Egress) -> Egress:
+        """Return what the operator, and no caller, chose for a sandbox, within what its tenant may have."""
+        return lower_to(egress, self.ceiling_of(tenant).egress)
+
+    def check_rules(self, tenant: str, rules: tuple[EgressRule, ...]) -> None:
+        """Raise Forbidden for rules that no sandbox of this tenant may have."""
+        check_within(Egress(mode=EgressMode.RULES, rules=rules), self.ceiling_of(tenant).egress, tenant)
+
+    def check_limits(self, tenant: str, limits: Limits, before: Limits | None = None) -> None:
+        """Raise InvalidRequest for limits that no sandbox of this tenant may have; what one has already, it keeps."""
+        for name, most in self.ceiling_of(tenant).largest.items():
+            asked = getattr(limits, name)
+            if asked > most and (before is None or asked > getattr(before, name)):
+                raise InvalidRequest(
+                    f"{name} may be at most {_show(name, most)} in a sandbox of tenant {tenant!r}, "
+                    f"and {_show(name, asked)} was asked for"
+                )
+
+
+def _show(name: str, value: float) -> str:
+    if not name.endswith("_bytes"):
+        return f"{value:g}"
+    return f"{value / GIB:g}G" if value >= GIB else f"{value / MIB:g}M"

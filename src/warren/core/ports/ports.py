@@ -1,0 +1,154 @@
+"""Connections to servers inside sandboxes: who may make one, how many at once, and what is written down of them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.concurrency.owner_limit import Transfers
+from warren.core.ports.traffic import PortTraffic
+from warren.domain.errors import Conflict, Error, NotFound, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warren.core.agent.client import ByteStream
+    from warren.core.audit.log import Audit
+    from warren.core.ports.traffic import Window
+    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.sandboxes import Sandboxes
+    from warren.core.telemetry.counters import Observer
+    from warren.domain.records import Caller
+
+WINDOW = 256 << 10
+"""Of what a server says and a slow client has not read yet: what a connection may cost us."""
+OWN = 64
+"""Connections to one sandbox at once."""
+EVERYBODY = 1024
+WAITING = 256
+WAIT_S = 10.0
+_TICK_S = 5.0
+_TOUCH_S = 1.0
+_HOSTS = ("127.0.0.1", "::1")
+"""Where a server that listens on `localhost` may be."""
+
+
+class PortConnection:
+    """One connection to a server inside. What passes counts as use of the sandbox; being open does not.
+
+    Until `answered`, the sandbox is in use: a server may take its time over an answer.
+    """
+
+    def __init__(self, stream: ByteStream, place: Place, window: Window) -> None:
+        self._stream = stream
+        self._place = place
+        self._window = window
+        self._touched = 0.0
+        self._hold = contextlib.ExitStack()
+        self._hold.enter_context(place.busy())
+        self.status = "none"
+        """What became of it, for the record."""
+
+    async def send(self, data: bytes) -> None:
+        """Send all of `data`; what the server no longer takes is dropped: `receive` then says why."""
+        self._window.bytes_in += len(data)
+        self._touch()
+        await self._stream.send(data)
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" at their end. Raises Unreachable when it broke, and SandboxLost."""
+        try:
+            data = await self._stream.receive()
+        except Conflict as error:
+            raise Unreachable("the server inside broke off the connection") from error
+        self._window.bytes_out += len(data)
+        self._touch()
+        return data
+
+    def answered(self, status: str) -> None:
+        """Note what the server answered; from now on only what passes is use."""
+        self.status = status
+        self._hold.close()
+
+    async def aclose(self) -> None:
+        """Close it."""
+        self._hold.close()
+        await self._stream.aclose()
+
+    def _touch(self) -> None:
+        now = time.monotonic()
+        if now - self._touched >= _TOUCH_S:
+            self._touched = now
+            self._place.touch()
+
+
+class Ports:
+    """The ports of every sandbox. `run` is a task of the service."""
+
+    def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Observer) -> None:
+        self._sandboxes = sandboxes
+        self._audit = audit
+        self._traffic = PortTraffic(audit)
+        self.connections = Transfers(
+            observer,
+            "connections to ports",
+            what_own="connections to one sandbox",
+            own=OWN,
+            everybody=EVERYBODY,
+            waiting=WAITING,
+            wait_s=WAIT_S,
+        )
+
+    async def run(self) -> None:
+        """Write down what passed, for as long as the service lives, and the rest at its end."""
+        try:
+            while True:
+                await anyio.sleep(_TICK_S)
+                self._traffic.collect()
+        finally:
+            self._traffic.collect(now=True)
+
+    @contextlib.asynccontextmanager
+    async def connect(self, caller: Caller, sandbox_id: str, port: int, method: str) -> AsyncIterator[PortConnection]:
+        """Connect to a port of a sandbox, which is resumed where it was stopped. `method` is for the record.
+
+        Raises NotFound, QuotaExceeded, Overloaded, and Unreachable when nothing listens there.
+        """
+        self._audit.check_writable()
+        window, is_first = self._traffic.begin(caller, sandbox_id, port)
+        outcome, status = "abandoned", "abandoned"
+        try:
+            async with (
+                self.connections.one(caller.principal.owner, sandbox_id),
+                # WHY: whoever is cancelled while the entry is written must not leave the sandbox in use for ever.
+                contextlib.AsyncExitStack() as held,
+            ):
+                try:
+                    connection = await self._open(caller, sandbox_id, port, window)
+                    held.push_async_callback(connection.aclose)
+                    outcome = "ok"
+                except Error as error:
+                    outcome = status = error.code
+                    raise
+                finally:
+                    if is_first:
+                        self._audit.note(
+                            caller, "port.connect", outcome=outcome, sandbox_id=sandbox_id, port=port, method=method
+                        )
+                        await self._audit.settle()
+                try:
+                    yield connection
+                finally:
+                    status = connection.status
+        finally:
+            window.end(status)
+
+    async def _open(self, caller: Caller, sandbox_id: str, port: int, window: Window) -> PortConnection:
+        async with self._sandboxes.use(caller, sandbox_id) as place:
+            for host in _HOSTS:
+                with contextlib.suppress(NotFound, Conflict):
+                    return PortConnection(await place.link.connect_port(port, host, window=WINDOW), place, window)
+        raise Unreachable(f"nothing listens on port {port} of {sandbox_id}: start a server there")

@@ -1,0 +1,1 @@
+"""Sandboxes: create, change status, pool, reap, recover."""

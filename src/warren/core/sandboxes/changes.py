@@ -1,0 +1,52 @@
+"""What can be changed of a sandbox while it lives, and what may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warren.core.sandboxes.creation import choose_time
+from warren.domain.errors import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warren.core.policy.policy import Policy
+    from warren.domain.egress import Egress
+    from warren.domain.records import Sandbox
+    from warren.domain.values import Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxChanges:
+    """What a caller wants changed. What is None stays; a time of 0 is for ever."""
+
+    metadata: Mapping[str, str] | None = None
+    idle_timeout_s: float | None = None
+    max_lifetime_s: float | None = None
+    limits: Limits | None = None
+    egress: Egress | None = None
+
+    def choose(self, before: Sandbox, policy: Policy) -> dict[str, Any]:
+        """Return the fields of a sandbox as they shall be.
+
+        Raises Conflict for another size of the disk, InvalidRequest or Forbidden for what the policy does not allow.
+        """
+        limits = self.limits or before.limits
+        fields: dict[str, Any] = {
+            "metadata": before.metadata if self.metadata is None else dict(self.metadata),
+            "idle_timeout_s": choose_time(self.idle_timeout_s, before.idle_timeout_s),
+            "max_lifetime_s": choose_time(self.max_lifetime_s, before.max_lifetime_s),
+            "limits": limits,
+        }
+        if self.egress is not None:
+            fields["egress"] = policy.choose_egress(before.owner.tenant, self.egress)
+        _check_disk(before.limits, limits)
+        if self.limits is not None:
+            policy.check_limits(before.owner.tenant, limits, before.limits)
+        return fields
+
+
+def _check_disk(before: Limits, then: Limits) -> None:
+    if (before.disk_bytes, before.disk_inodes) != (then.disk_bytes, then.disk_inodes):
+        raise Conflict("the disk of a sandbox cannot be resized while it exists; create it with the size it needs")

@@ -1,0 +1,126 @@
+"""One link to each running sandbox, opened once, shared by whoever asks, and watched until it is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import anyio
+
+from warren.core.agent.client import Link
+from warren.domain.errors import EngineUnavailable, SandboxLost
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+    from anyio.abc import TaskGroup
+
+    from warren.domain.values import Handle
+    from warren.engines.base import Engine
+
+    OnLink = Callable[[str, Link], Awaitable[None]]
+
+_ATTEMPTS = 2
+"""An agent that was about to end its last gateway's connection may end ours by mistake; never twice."""
+
+
+class Links:
+    """The links of this process, by sandbox id. Use it with `async with`: their tasks run in a group of its own."""
+
+    def __init__(self, engine: Engine, on_lost: OnLink | None = None) -> None:
+        self.on_lost = on_lost
+        """Called, in a task of ours, with each link that was lost without having been dropped. It must not raise."""
+        self.on_open: list[OnLink] = []
+        """Called in turn with each link that was opened, before anybody gets it. They must not raise."""
+        self._engine = engine
+        self._links: dict[str, Link] = {}
+        self._opening: dict[str, anyio.Lock] = {}
+        self._tasks: TaskGroup | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        assert self._tasks is not None
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            for sandbox_id in list(self._links):
+                await self.drop(sandbox_id)
+        self._tasks.cancel_scope.cancel()
+        # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
+        await self._tasks.__aexit__(None, None, None)
+
+    async def get(self, handle: Handle) -> Link:
+        """Return the link of a running sandbox, opening one where there is none. Raises SandboxLost."""
+        link = self.peek(handle.sandbox_id)
+        if link is not None:
+            return link
+        lock = self._opening.setdefault(handle.sandbox_id, anyio.Lock())
+        async with lock:
+            try:
+                return self.peek(handle.sandbox_id) or await self._keep(handle.sandbox_id, await self._open(handle))
+            except SandboxLost:
+                self._check_open()
+                raise
+            finally:
+                if not lock.statistics().tasks_waiting:
+                    self._opening.pop(handle.sandbox_id, None)
+
+    def peek(self, sandbox_id: str) -> Link | None:
+        """Return the link of a sandbox if it is open."""
+        link = self._links.get(sandbox_id)
+        return None if link is None or link.lost is not None else link
+
+    async def drop(self, sandbox_id: str) -> None:
+        """Close the link of a sandbox, if there is one; the sandbox lives on."""
+        link = self._links.pop(sandbox_id, None)
+        if link is not None:
+            await link.aclose()
+
+    async def _open(self, handle: Handle) -> Link:
+        for attempt in range(_ATTEMPTS):
+            self._check_open()
+            assert self._tasks is not None, "use Links with `async with`"
+            channel = await self._engine.connect(handle)
+            try:
+                link = await Link.open(channel, self._tasks)
+            except SandboxLost:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                continue
+            if link.hello.sandbox_id == handle.sandbox_id:
+                return link
+            await link.aclose()
+        raise SandboxLost(f"another sandbox answers in the place of {handle.sandbox_id}")
+
+    async def _keep(self, sandbox_id: str, link: Link) -> Link:
+        assert self._tasks is not None
+        try:
+            for prepare in self.on_open:
+                await prepare(sandbox_id, link)
+        except BaseException:
+            # Half prepared it is of no use to the next who asks.
+            await link.aclose()
+            raise
+        # WHY not before: whoever asks meanwhile would get one that is not prepared.
+        self._links[sandbox_id] = link
+        self._tasks.start_soon(self._watch, sandbox_id, link)
+        return link
+
+    def _check_open(self) -> None:
+        """Raise when we are closing: a link that is not opened any more says nothing about its sandbox."""
+        if self._closed:
+            raise EngineUnavailable("the service is stopping: it connects to no more sandboxes")
+
+    async def _watch(self, sandbox_id: str, link: Link) -> None:
+        await link.wait_lost()
+        if self._links.get(sandbox_id) is not link:
+            return
+        del self._links[sandbox_id]
+        if self.on_lost is not None and not self._closed:
+            await self.on_lost(sandbox_id, link)

@@ -1,0 +1,274 @@
+"""How a sandbox comes to be: its record first, then from the pool or the engine; or not at all, with nothing left."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import lowlevel
+
+from warren.core.policy.gpus import choose_gpus
+from warren.core.sandboxes.live import Place
+from warren.core.sandboxes.transitions import build_spec, explained
+from warren.domain.errors import Conflict, Error, InvalidRequest
+from warren.domain.lifecycle import Status
+from warren.domain.records import Sandbox
+from warren.domain.values import Limits, Storage, new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warren.core.images.cache import ImageCache
+    from warren.core.policy.policy import Policy
+    from warren.core.sandboxes.connections import Links
+    from warren.core.sandboxes.pool import Pool, Pooled
+    from warren.core.sandboxes.transitions import Lives
+    from warren.core.telemetry.counters import Observer
+    from warren.domain.egress import Egress
+    from warren.domain.gpus import GpuRequest
+    from warren.domain.records import Owner
+    from warren.domain.values import Image
+    from warren.engines.base import Engine
+    from warren.stores.base import Store
+
+_log = logging.getLogger(__name__)
+
+IDEMPOTENCY_S = 86_400.0
+"""How long a key answers with what it made the first time."""
+MAX_ENV = 16_384
+"""So that it fits into one frame to the agent, however it is escaped."""
+_OURS = frozenset({"WARREN_SANDBOX", "WARREN_EXECUTION", "WARREN_GPUS"})
+"""Mark the processes of a sandbox and of an execution, and name the devices of its GPUs."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NewSandbox:
+    """What a caller asks for. What is None is as the operator decided; a time of 0 is for ever."""
+
+    image: str | None = None
+    limits: Limits | None = None
+    storage: Storage = Storage.PERSISTENT
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    egress: Egress | None = None
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    session_key: str | None = None
+    """Of the sandboxes of one owner, at most one has it."""
+    idle_timeout_s: float | None = None
+    max_lifetime_s: float | None = None
+    idempotency_key: str | None = None
+    use_pool: bool = True
+    single_use: bool = False
+    """Whether one execution is all that will be asked of it."""
+    gpus: GpuRequest | None = None
+    """None: as its image has it."""
+
+    def __post_init__(self) -> None:
+        check_env(self.env)
+
+
+def check_env(env: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for what cannot be the environment of a sandbox."""
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise InvalidRequest(f"env holds {name[:64]!r}: a name has no = and no NUL in it, and a value no NUL")
+        if name in _OURS:
+            raise InvalidRequest(f"env holds {name}, which is Warren's own")
+    if sum(len(name) + len(value) for name, value in env.items()) > MAX_ENV:
+        raise InvalidRequest(f"env holds more than {MAX_ENV} characters: put large values into a file")
+
+
+class Creation:
+    """Makes sandboxes. Two calls for one session key, or one idempotency key, end at the same one."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        store: Store,
+        links: Links,
+        pool: Pool,
+        images: ImageCache,
+        lives: Lives,
+        policy: Policy,
+        observer: Observer,
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._links = links
+        self._pool = pool
+        self._images = images
+        self._lives = lives
+        self._policy = policy
+        self._observer = observer
+
+    async def make(self, owner: Owner, new: NewSandbox) -> tuple[Place, bool]:
+        """Make a sandbox, and say True; or return the one that somebody else made, or makes, under the same key.
+
+        A caller who is cancelled leaves nothing behind: what was begun is finished, and then undone.
+        """
+        since = time.monotonic()
+        image = await self._images.get(new.image or self._policy.image)
+        limits = new.limits or self._policy.limits_of(owner.tenant)
+        self._policy.check_limits(owner.tenant, limits)
+        egress = self._policy.choose_egress(owner.tenant, new.egress)
+        asked = image.gpus if new.gpus is None else new.gpus
+        gpus = await choose_gpus(self._engine, self._store, self._policy, owner, asked)
+        with self._pool.creating():
+            pooled = self._pool.acquire(image, new.storage, limits) if new.use_pool and not gpus else None
+            record = self._build_record(owner, new, image, limits, pooled)
+            place = Place(dataclasses.replace(record, egress=egress, gpus=gpus))
+            async with place.lock:
+                with anyio.CancelScope(shield=True):
+                    other = await self._write_down(place, new, pooled)
+                    if other is not None:
+                        return other, False
+                    await self._bring_to_life(place, new, image, pooled)
+                await self._undo_if_cancelled(place, new)
+        self._observer.sandbox_created("engine" if pooled is None else "pool", time.monotonic() - since)
+        return place, True
+
+    async def _write_down(self, place: Place, new: NewSandbox, pooled: Pooled | None) -> Place | None:
+        """Have the store keep the record, or return the place of whoever was first."""
+        # Before its id is in the store: whoever finds it there waits here for the rest.
+        self._lives.places[place.id] = place
+        try:
+            other = await self._tie(place.sandbox, new) or await self._add(place.sandbox, new)
+        except Error:
+            self._give_back(place, pooled)
+            raise
+        except BaseException:
+            # WHY: a task's own `cancel()` goes through every shield, and nobody knows how far the store has come.
+            await self._undo(place, new)
+            await self._engine.destroy(place.handle)
+            raise
+        if other is not None:
+            self._give_back(place, pooled)
+        return other
+
+    def _give_back(self, place: Place, pooled: Pooled | None) -> None:
+        self._lives.forget(place)
+        if pooled is not None:
+            self._pool.release(pooled)
+
+    async def _tie(self, sandbox: Sandbox, new: NewSandbox) -> Place | None:
+        """Tie the idempotency key to this sandbox, or return the one that it is tied to."""
+        if new.idempotency_key is None:
+            return None
+        key, fingerprint = new.idempotency_key, _fingerprint(new)
+        while True:
+            tied = await self._store.remember(sandbox.owner, key, fingerprint, sandbox.id, ttl_s=IDEMPOTENCY_S)
+            if tied == sandbox.id:
+                return None
+            other = await self._lives.find(tied)
+            if other is not None:
+                return other
+            # The service died while it made that one, or it was deleted since: it can only be made anew.
+            await self._store.forget(sandbox.owner, key, tied)
+
+    async def _add(self, sandbox: Sandbox, new: NewSandbox) -> Place | None:
+        """Keep the record if no quota forbids it; or return the place that has the session key."""
+        try:
+            while True:
+                try:
+                    await self._store.add(sandbox, **self._policy.ceilings_of(sandbox.owner.tenant))
+                except Conflict:
+                    if sandbox.session_key is None:
+                        raise
+                    other = await self._find_session(sandbox)
+                    if other is None:
+                        continue
+                    await self._untie(sandbox, new)
+                    return other
+                return None
+        except Error:
+            await self._untie(sandbox, new)
+            raise
+
+    async def _find_session(self, sandbox: Sandbox) -> Place | None:
+        found = await self._store.find(sandbox.owner, sandbox.session_key or "")
+        return None if found is None else await self._lives.find(found.id)
+
+    async def _bring_to_life(self, place: Place, new: NewSandbox, image: Image, pooled: Pooled | None) -> None:
+        sandbox = place.sandbox
+        try:
+            if pooled is not None and await self._pool.fit(pooled, sandbox.limits, sandbox.env):
+                place.link = pooled.link
+            else:
+                if pooled is not None:
+                    await self._links.drop(place.id)
+                    await self._engine.destroy(place.handle)
+                with explained():
+                    # Connected to when it is first used: until then it is one process instead of three.
+                    spec = build_spec(self._engine, sandbox, image, single_use=new.single_use)
+                    await self._engine.create(spec)
+            if sandbox.status is Status.CREATING:
+                await self._lives.become(place, Status.RUNNING)
+        except BaseException:
+            await self._undo(place, new)
+            raise
+
+    async def _undo_if_cancelled(self, place: Place, new: NewSandbox) -> None:
+        try:
+            await lowlevel.checkpoint_if_cancelled()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._undo(place, new)
+            raise
+
+    async def _undo(self, place: Place, new: NewSandbox) -> None:
+        """Remove what was made. What cannot be removed now stays written down as such, and the reaper goes on."""
+        try:
+            await self._untie(place.sandbox, new)
+            await self._lives.destroy(place)
+        except Error:
+            _log.warning("sandbox.unremoved", extra={"sandbox_id": place.id}, exc_info=True)
+
+    async def _untie(self, sandbox: Sandbox, new: NewSandbox) -> None:
+        if new.idempotency_key is not None:
+            await self._store.forget(sandbox.owner, new.idempotency_key, sandbox.id)
+
+    def _build_record(
+        self, owner: Owner, new: NewSandbox, image: Image, limits: Limits, pooled: Pooled | None
+    ) -> Sandbox:
+        now = time.time()
+        # One from the pool that needs nothing more runs already: it is written down once.
+        is_ready = pooled is not None and pooled.suits(limits, new.env)
+        return Sandbox(
+            id=new_id("sbx") if pooled is None else pooled.handle.sandbox_id,
+            owner=owner,
+            status=Status.RUNNING if is_ready else Status.CREATING,
+            engine=self._engine.name,
+            image=image.name,
+            image_digest=image.digest,
+            limits=limits,
+            storage=new.storage,
+            env=dict(new.env),
+            metadata=dict(new.metadata),
+            session_key=new.session_key,
+            idle_timeout_s=choose_time(new.idle_timeout_s, self._policy.idle_timeout_s),
+            max_lifetime_s=choose_time(new.max_lifetime_s, self._policy.max_lifetime_s),
+            created_at=now,
+            active_at=now,
+            changed_at=now,
+        )
+
+
+def choose_time(asked: float | None, otherwise: float | None) -> float | None:
+    """Return what was asked for, where 0 is for ever; or the other, where nothing was."""
+    return otherwise if asked is None else asked or None
+
+
+def _fingerprint(new: NewSandbox) -> str:
+    """Tell requests apart that came with one key."""
+    asked = dataclasses.asdict(dataclasses.replace(new, idempotency_key=None))
+    if new.egress is None:
+        # Keys of before there was a way out are still good.
+        del asked["egress"]
+    if new.gpus is None:
+        del asked["gpus"]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

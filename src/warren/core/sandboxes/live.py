@@ -1,0 +1,101 @@
+"""The sandboxes of this process: each one's record, its link, and who is using it. No I/O."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.domain.errors import SandboxLost
+from warren.domain.lifecycle import Status
+from warren.domain.values import Handle
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from warren.core.agent.client import Link
+    from warren.domain.records import Sandbox
+
+
+class Place:
+    """One sandbox as this process holds it. Whoever changes its status holds its lock."""
+
+    __slots__ = ("_active_at", "_link", "_users", "is_gone", "lock", "sandbox", "touched_at", "used_at")
+
+    def __init__(self, sandbox: Sandbox, link: Link | None = None) -> None:
+        self.sandbox = sandbox
+        """As the store has it, but for `active_at` and `executions`."""
+        self.lock = anyio.Lock(fast_acquire=True)
+        self.used_at = time.monotonic()
+        """When it was last used, by a clock that nobody sets."""
+        self.touched_at = self.used_at
+        """The use that the store knows of, by the same clock."""
+        self.is_gone = False
+        """True once its record is removed: whoever waited for the lock must not go on."""
+        self._link = link
+        self._users = 0
+        self._active_at = sandbox.active_at
+
+    @property
+    def id(self) -> str:
+        """The sandbox's id."""
+        return self.sandbox.id
+
+    @property
+    def handle(self) -> Handle:
+        """The engine's reference to it."""
+        return Handle(self.sandbox.engine, self.sandbox.id)
+
+    @property
+    def link(self) -> Link:
+        """The connection to its agent. Raises SandboxLost when there is none."""
+        if self._link is None:
+            raise SandboxLost(f"sandbox {self.id} is {self.sandbox.status}: there is no connection to it")
+        return self._link
+
+    @link.setter
+    def link(self, link: Link | None) -> None:
+        self._link = link
+
+    @property
+    def lost_link(self) -> Link | None:
+        """The connection that it had, if it broke and no other has taken its place."""
+        return self._link if self._link is not None and self._link.lost is not None else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it runs and its agent can be asked."""
+        return self._link is not None and self._link.lost is None and self.sandbox.status is Status.RUNNING
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody is using it now."""
+        return self._users > 0
+
+    @property
+    def active_at(self) -> float:
+        """When it was last used, in seconds since the epoch."""
+        return time.time() if self._users else self._active_at
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Keep the reaper away, and note the use: for a request, and for an execution that outlives its request."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self.touch()
+
+    def touch(self) -> None:
+        """Note a use that is over at once."""
+        self.used_at, self._active_at = time.monotonic(), time.time()
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Wait for the lock, and hold it for a step that is finished even if the caller goes away meanwhile."""
+        async with self.lock:
+            with anyio.CancelScope(shield=True):
+                yield

@@ -1,0 +1,145 @@
+"""What ends by itself: idle sandboxes are stopped, expired and forgotten ones destroyed, half-done steps finished."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.domain.errors import StoreError
+from warren.domain.lifecycle import Status
+from warren.domain.values import Storage
+
+if TYPE_CHECKING:
+    from warren.core.audit.log import Audit
+    from warren.core.policy.policy import Policy
+    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.transitions import Lives
+    from warren.stores.base import Store
+
+TICK_S = 1.0
+TOUCH_S = 15.0
+"""How far the store may be behind about when a sandbox was used; executions tell it themselves."""
+_AT_ONCE = 8
+_BACK_OFF_S = 30.0
+_UNFINISHED = frozenset({Status.CREATING, Status.STARTING, Status.STOPPING, Status.DESTROYING})
+
+_log = logging.getLogger(__name__)
+
+
+class Fate(enum.StrEnum):
+    """Why the reaper comes."""
+
+    UNFINISHED = "unfinished"
+    """A step of its life failed in the middle; nobody works on it now."""
+    IDLE = "idle"
+    EXPIRED = "expired"
+    """It has reached its greatest age, used or not."""
+    FORGOTTEN = "forgotten"
+    """It is stopped, and nobody came back for it."""
+
+
+class Reaper:
+    """Looks at every place once a second: a thousand take about a millisecond.
+
+    Idleness is measured by a clock that nobody sets, ages by the time of day, for they outlive this process.
+    """
+
+    def __init__(self, lives: Lives, store: Store, audit: Audit, policy: Policy) -> None:
+        self._lives = lives
+        self._store = store
+        self._audit = audit
+        self._policy = policy
+        self._at_once = anyio.Semaphore(_AT_ONCE)
+        self._reaping: set[str] = set()
+        self._not_before: dict[str, float] = {}
+        """When to try again what went wrong, by sandbox id."""
+        self._unwritten: set[str] = set()
+        """Those for which the store must be writable again."""
+
+    async def run(self) -> None:
+        """Look, for as long as the service lives. What takes long does not keep the others waiting."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                await anyio.sleep(TICK_S)
+                tasks.start_soon(self.tick)
+
+    async def tick(self) -> None:
+        """Do everything that is due now, and wait until it is done."""
+        await self._look_at_store()
+        now, today = time.monotonic(), time.time()
+        places = tuple(self._lives.places.values())
+        due = [place for place in places if self._is_free(place, now) and self._judge(place, now, today) is not None]
+        used = [place for place in places if (now if place.is_busy else place.used_at) - place.touched_at >= TOUCH_S]
+        self._not_before = {each: when for each, when in self._not_before.items() if when > now}
+        if not due and not used:
+            return
+        self._reaping.update(place.id for place in due)
+        async with anyio.create_task_group() as tasks:
+            for place in due:
+                tasks.start_soon(self._reap, place)
+            for place in used:
+                tasks.start_soon(self._touch, place)
+
+    async def _look_at_store(self) -> None:
+        """Try again what could not be written, as soon as anything can: a full disk must not leave rows for long."""
+        if self._unwritten:
+            with contextlib.suppress(StoreError):
+                await self._store.ping()
+                self._unwritten.clear()
+
+    def _is_free(self, place: Place, now: float) -> bool:
+        if place.id in self._reaping or place.id in self._unwritten or now < self._not_before.get(place.id, 0):
+            return False
+        return not place.lock.locked()
+
+    def _judge(self, place: Place, now: float, today: float) -> Fate | None:
+        sandbox = place.sandbox
+        if sandbox.status in _UNFINISHED:
+            return Fate.UNFINISHED
+        if sandbox.expires_at is not None and today >= sandbox.expires_at:
+            return Fate.EXPIRED
+        if sandbox.status is Status.RUNNING:
+            idle_s = sandbox.idle_timeout_s
+            is_idle = idle_s is not None and not place.is_busy and now - place.used_at >= idle_s
+            return Fate.IDLE if is_idle else None
+        kept_s = self._policy.stopped_lifetime_s
+        return Fate.FORGOTTEN if kept_s is not None and today - sandbox.changed_at >= kept_s else None
+
+    async def _reap(self, place: Place) -> None:
+        try:
+            async with self._at_once, place.held():
+                # Somebody may have come for it while we waited.
+                fate = None if place.is_gone else self._judge(place, time.monotonic(), time.time())
+                if fate is not None:
+                    await self._carry_out(place, fate)
+        except StoreError:
+            self._unwritten.add(place.id)
+            _log.warning("sandbox.unended", extra={"sandbox_id": place.id}, exc_info=True)
+        except Exception:  # noqa: BLE001 - whatever is wrong with one must not keep us from the others
+            self._not_before[place.id] = time.monotonic() + _BACK_OFF_S
+            _log.warning("sandbox.unended", extra={"sandbox_id": place.id}, exc_info=True)
+        finally:
+            self._reaping.discard(place.id)
+
+    async def _carry_out(self, place: Place, fate: Fate) -> None:
+        if fate is Fate.UNFINISHED:
+            await self._lives.settle(place)
+            return
+        is_kept = fate is Fate.IDLE and place.sandbox.storage is Storage.PERSISTENT
+        if is_kept:
+            await self._lives.stop(place, f"nobody used it for {place.sandbox.idle_timeout_s:g} seconds")
+        else:
+            await self._lives.destroy(place)
+        self._audit.note(None, "sandbox.stop" if is_kept else "sandbox.delete", sandbox_id=place.id, reason=fate.value)
+
+    async def _touch(self, place: Place) -> None:
+        place.touched_at = time.monotonic()
+        try:
+            await self._store.touch(place.id, place.active_at)
+        except StoreError:
+            _log.warning("sandbox.untouched", extra={"sandbox_id": place.id}, exc_info=True)

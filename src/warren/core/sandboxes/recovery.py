@@ -1,0 +1,102 @@
+"""After a restart: what the store remembers and what the engine has are brought together again."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.core.sandboxes.live import Place
+from warren.domain.errors import Error, SandboxLost
+from warren.domain.lifecycle import AFTER_CRASH, Status
+from warren.domain.records import SandboxQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from warren.core.sandboxes.transitions import Lives
+    from warren.domain.records import Sandbox
+    from warren.domain.values import Handle
+    from warren.engines.base import Engine
+    from warren.stores.base import Store
+
+    Adopt = Callable[[Place], Awaitable[None]]
+
+AT_ONCE = 16
+_PAGE = 500
+_PREFIX = "sbx_"
+"""Of the sandboxes that are the service's. Others in the same data folder belong to commands that run now."""
+
+_log = logging.getLogger(__name__)
+
+
+async def recover(lives: Lives, engine: Engine, store: Store, adopt: Adopt) -> dict[str, int]:
+    """Make every record true again, and hand each place that runs to `adopt`. Returns how many ended up how.
+
+    Whatever cannot be put right now is said in the log and keeps its record: the reaper tries again.
+    """
+    handles = {handle.sandbox_id: handle async for handle in engine.handles()}
+    rows = await _load_all(store)
+    recovery = _Recovery(lives, engine, adopt)
+    async with anyio.create_task_group() as tasks:
+        for sandbox in rows:
+            tasks.start_soon(recovery.recover, sandbox, sandbox.id in handles)
+        for stray in handles.keys() - {sandbox.id for sandbox in rows}:
+            if stray.startswith(_PREFIX):
+                tasks.start_soon(recovery.remove_stray, handles[stray])
+    return dict(recovery.counts)
+
+
+async def _load_all(store: Store) -> list[Sandbox]:
+    rows: list[Sandbox] = []
+    while True:
+        page = await store.list(SandboxQuery(offset=len(rows), limit=_PAGE))
+        rows += page.items
+        if not page.items:
+            return rows
+
+
+class _Recovery:
+    def __init__(self, lives: Lives, engine: Engine, adopt: Adopt) -> None:
+        self._lives = lives
+        self._engine = engine
+        self._adopt = adopt
+        self._at_once = anyio.Semaphore(AT_ONCE)
+        self.counts: Counter[str] = Counter()
+
+    async def recover(self, sandbox: Sandbox, is_there: bool) -> None:
+        place = self._lives.places[sandbox.id] = Place(sandbox)
+        async with self._at_once:
+            try:
+                async with place.held():
+                    await self._make_true(place, is_there)
+                if place.is_ready:
+                    await self._adopt(place)
+            except SandboxLost:
+                pass  # It is gone, and the audit record says so.
+            except Error:
+                _log.warning("sandbox.unrecovered", extra={"sandbox_id": place.id}, exc_info=True)
+                self.counts["failed"] += 1
+                return
+        self.counts["removed" if place.is_gone else place.sandbox.status.value] += 1
+
+    async def remove_stray(self, handle: Handle) -> None:
+        """Destroy a sandbox that nobody has: from the pool, or made when the service died."""
+        async with self._at_once:
+            try:
+                await self._engine.destroy(handle)
+                self.counts["strays"] += 1
+            except Error:
+                _log.warning("sandbox.unremoved", extra={"sandbox_id": handle.sandbox_id}, exc_info=True)
+                self.counts["failed"] += 1
+
+    async def _make_true(self, place: Place, is_there: bool) -> None:
+        then = AFTER_CRASH[place.sandbox.status]
+        if not is_there and then is not Status.DESTROYING:
+            await self._lives.write_off(place, "after a restart the engine does not know it any more")
+        elif then is Status.RUNNING:
+            await self._lives.reach(place)
+        else:
+            await self._lives.settle(place)

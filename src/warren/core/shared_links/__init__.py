@@ -1,0 +1,1 @@
+"""Signed links to one thing in one sandbox."""

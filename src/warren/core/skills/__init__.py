@@ -1,0 +1,1 @@
+"""Skills: packages that callers keep here and put into sandboxes."""

@@ -1,0 +1,136 @@
+"""Putting skills into sandboxes: the agent unpacks each, inside, beside where it will be, and moves it there whole."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from warren.core.skills.package import MARK
+from warren.domain.errors import Conflict, Error, InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from warren.core.agent.client import Link
+    from warren.core.audit.log import Audit
+    from warren.core.sandboxes.creation import NewSandbox
+    from warren.core.sandboxes.sandboxes import Sandboxes
+    from warren.core.skills.registry import Skills
+    from warren.domain.records import Caller, Sandbox, Skill
+
+FOLDER = "skills"
+_MARK_BYTES = 256
+
+
+class SkillInstallation:
+    """Installs skills under `/workspace/skills/<name>`. What is there already, and the same, is left alone."""
+
+    def __init__(self, skills: Skills, sandboxes: Sandboxes, audit: Audit) -> None:
+        self._skills = skills
+        self._sandboxes = sandboxes
+        self._audit = audit
+        self._busy: dict[str, anyio.Lock] = {}
+
+    async def install(
+        self, caller: Caller, sandbox_id: str, skill_ids: Sequence[str]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Install skills; return the names of those that were put there, and of those that were there before.
+
+        Raises NotFound for a skill that the caller may not see, before any is installed, and Conflict where something
+        else has its place.
+        """
+        skills = await self._find(caller, skill_ids)
+        installed: list[str] = []
+        known: list[str] = []
+        self._audit.check_writable()
+        # The lists are noted as they are in the end.
+        noted: dict[str, Any] = {
+            "skills": [skill.id for skill in skills],
+            "installed": installed,
+            "already_installed": known,
+        }
+        async with (
+            self._audit.operation(caller, "skill.install", sandbox_id=sandbox_id, **noted),
+            self._sandboxes.use(caller, sandbox_id) as place,
+            self._alone(sandbox_id),
+        ):
+            for skill in skills:
+                is_new = await self._install(place.link, skill)
+                (installed if is_new else known).append(skill.name)
+        return tuple(installed), tuple(known)
+
+    async def create(self, caller: Caller, new: NewSandbox, skill_ids: Sequence[str]) -> tuple[Sandbox, bool]:
+        """Make a sandbox, or find it, with these skills in it; one that is new and cannot have them is removed."""
+        await self._find(caller, skill_ids)
+        sandbox, is_new = await self._sandboxes.create(caller, new)
+        try:
+            await self.install(caller, sandbox.id, skill_ids)
+        except BaseException:
+            if is_new:
+                with anyio.CancelScope(shield=True), contextlib.suppress(Error):
+                    await self._sandboxes.delete(caller, sandbox.id)
+            raise
+        return sandbox, is_new
+
+    async def _find(self, caller: Caller, skill_ids: Sequence[str]) -> list[Skill]:
+        found: dict[str, Skill] = {}
+        for skill_id in dict.fromkeys(skill_ids):
+            skill = await self._skills.get_usable(caller, skill_id)
+            if found.setdefault(skill.name, skill) is not skill:
+                raise InvalidRequest(f"two of these skills are called {skill.name!r}, and a sandbox has room for one")
+        return list(found.values())
+
+    async def _install(self, link: Link, skill: Skill) -> bool:
+        """Have one skill in a sandbox; say whether it was not there yet."""
+        target, mark = f"{FOLDER}/{skill.name}", f"{skill.id} {skill.sha256}\n".encode()
+        before = await _read_mark(link, target)
+        if before == mark:
+            return False
+        if before is None and await _is_there(link, target):
+            raise Conflict(
+                f"there is a folder {target} in the workspace that Warren did not put there: move it away, or delete it"
+            )
+        draft = f"{FOLDER}/.warren-{secrets.token_hex(8)}"
+        await link.mkdir(draft)
+        try:
+            async with self._skills.read(skill) as package:
+                await link.unpack(draft, package, "zip")
+            inner = f"{draft}/{skill.folder}" if skill.folder else draft
+            await link.write(f"{inner}/{MARK}", mark)
+            if before is not None:
+                await link.delete(target, recursive=True)
+            await link.move(inner, target)
+        finally:
+            # Nothing is left of it where all of it was moved.
+            with anyio.CancelScope(shield=True), contextlib.suppress(Error):
+                await link.delete(draft, recursive=True)
+        return True
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, sandbox_id: str) -> AsyncIterator[None]:
+        """Let one install after the other into the same sandbox."""
+        lock = self._busy.setdefault(sandbox_id, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked() and not lock.statistics().tasks_waiting:
+                self._busy.pop(sandbox_id, None)
+
+
+async def _read_mark(link: Link, target: str) -> bytes | None:
+    try:
+        return await link.read_bytes(f"{target}/{MARK}", _MARK_BYTES)
+    except (NotFound, Conflict):
+        return None
+
+
+async def _is_there(link: Link, path: str) -> bool:
+    try:
+        await link.stat(path, follow=False)
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""HTML decks rendered to presentations, each in a sandbox of its own."""

@@ -1,0 +1,149 @@
+"""Traces for OpenTelemetry, sent as OTLP over HTTP by a thread of its own. Needs the extra `warren[otel]`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+import anyio
+from anyio import to_thread
+
+from warren.core.telemetry.tracing import Span, Tracer, Value
+from warren.domain.errors import ConfigError, Error
+
+try:
+    from opentelemetry import context, trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:
+    raise ConfigError(
+        "tracing.endpoint is set, but OpenTelemetry is not installed: run `pip install 'warren[otel]'`, or unset it"
+    ) from None
+
+import warren
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from contextvars import Token
+    from types import TracebackType
+
+    from opentelemetry.context import Context
+
+_SEND_S = 5.0
+_PROPAGATED = frozenset({b"traceparent"})
+"""Not `tracestate`: it is text of the caller's, and spans would hold it."""
+
+
+class OtelTracer(Tracer):
+    """Makes spans and sends them. What cannot be sent is dropped: nothing waits for it."""
+
+    is_on = True
+
+    def __init__(self, endpoint: str, *, headers: str = "", service_name: str = "warren", ratio: float = 1.0) -> None:
+        address = urlsplit(endpoint)
+        if address.scheme not in {"http", "https"} or not address.hostname:
+            raise ConfigError("tracing.endpoint must be an address such as http://127.0.0.1:4318/v1/traces")
+        kept = TraceIdRatioBased(ratio)
+        self._provider = TracerProvider(
+            # WHY: a caller may say that a trace is not to be kept, but cannot have more kept than the operator wants.
+            sampler=ParentBased(kept, remote_parent_sampled=kept),
+            resource=Resource.create({"service.name": service_name, "service.version": warren.__version__}),
+            shutdown_on_exit=False,
+        )
+        exporter = OTLPSpanExporter(endpoint=endpoint, headers=parse_headers(headers), timeout=_SEND_S)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=1000))
+        self._tracer = self._provider.get_tracer("warren", warren.__version__)
+        self._propagator = TraceContextTextMapPropagator()
+
+    def span(self, name: str, attributes: Mapping[str, Value] | None = None) -> Span:
+        """Begin a span where it is entered."""
+        return _OtelSpan(self._tracer, name, trace.SpanKind.INTERNAL, None, attributes)
+
+    def request(self, headers: Iterable[tuple[bytes, bytes]]) -> Span:
+        """Begin the span of a request, within the one that its `traceparent` names."""
+        carrier = {name.decode(): value.decode("latin-1") for name, value in headers if name in _PROPAGATED}
+        # WHY: into an empty context: a span that happens to be open in the server's own task is no parent.
+        within = self._propagator.extract(carrier, context=context.Context())
+        return _OtelSpan(self._tracer, "request", trace.SpanKind.SERVER, within, None)
+
+    def past(self, name: str, seconds: float, attributes: Mapping[str, Value | None] | None = None) -> None:
+        """Write down a span that took so long and ended now."""
+        end = time.time_ns()
+        span = self._tracer.start_span(name, start_time=end - int(seconds * 1e9), attributes=_given(attributes or {}))
+        span.end(end)
+
+    def traceparent(self) -> str | None:
+        """Name the span that we are in, for others to be within."""
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier)
+        return carrier.get("traceparent")
+
+    async def close(self) -> None:
+        """Send what is left; waits a moment at most."""
+        with anyio.move_on_after(_SEND_S, shield=True):
+            await to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
+
+
+class _OtelSpan(Span):
+    def __init__(
+        self,
+        tracer: trace.Tracer,
+        name: str,
+        kind: trace.SpanKind,
+        within: Context | None,
+        attributes: Mapping[str, Value] | None,
+    ) -> None:
+        self._tracer = tracer
+        self._about = (name, kind, within, attributes)
+        self._span: trace.Span = trace.INVALID_SPAN
+        self._token: Token[Context] | None = None
+
+    def set(self, attributes: Mapping[str, Value | None]) -> None:
+        """Say more of it; what is None is left out."""
+        self._span.set_attributes(_given(attributes))
+
+    def fail(self, kind: str) -> None:
+        """Say that it went wrong, and how, in a word."""
+        self._span.set_attribute("error.type", kind)
+        self._span.set_status(trace.StatusCode.ERROR)
+
+    def rename(self, name: str) -> None:
+        """Call it something else, now that more is known."""
+        self._span.update_name(name)
+
+    def __enter__(self) -> Self:
+        name, kind, within, attributes = self._about
+        self._span = self._tracer.start_span(name, context=within, kind=kind, attributes=attributes)
+        self.trace_id = trace.format_trace_id(self._span.get_span_context().trace_id)
+        self._token = context.attach(trace.set_span_in_context(self._span, within))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            context.detach(self._token)
+        if kind is not None:
+            # The class and no more: a message may quote what a user sent.
+            self.fail(error.code if isinstance(error, Error) else kind.__name__)
+        self._span.end()
+
+
+def parse_headers(text: str) -> dict[str, str]:
+    """Read `name=value,name=value`. Raises ConfigError, which does not show it."""
+    headers = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, is_given, value = part.partition("=")
+        if not is_given or not name.strip():
+            raise ConfigError("tracing.headers must be name=value, with commas between them")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def _given(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
+    return {name: value for name, value in attributes.items() if value is not None}

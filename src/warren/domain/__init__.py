@@ -1,0 +1,1 @@
+"""The nouns: frozen values, errors and rules. No I/O and no framework."""

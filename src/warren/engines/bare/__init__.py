@@ -1,0 +1,1 @@
+"""The bare engine: plain processes, no isolation. For tests and development."""

@@ -1,0 +1,1 @@
+"""The plan that contains a sandbox, and performing it."""

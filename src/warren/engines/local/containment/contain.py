@@ -1,0 +1,257 @@
+"""Performs a plan, step by step. Reads as a table of contents; each mechanism has a file of its own.
+
+Rules for whoever changes this file:
+1. A step that fails raises; nothing here warns and goes on. The caller ends the process, and with it the sandbox.
+2. Nothing after `seccomp` but `check_sealed`, which reads back what the kernel says is in force.
+3. Arguments come from plan.py only, never from a client or from inside a sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warren.engines.local.linux import capabilities, landlock, mounts, namespaces, seccomp, syscalls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+class ContainmentError(Exception):
+    """A step of the plan could not be performed: `step` names it, the message says why."""
+
+    def __init__(self, step: str, error: BaseException) -> None:
+        super().__init__(f"{step}: {error}")
+        self.step = step
+
+
+@dataclass
+class Context:
+    """What the steps work on besides their arguments."""
+
+    staging: str = ""
+    """Where the new root is being put together; empty once we live in it."""
+    mount_fd: int = -1
+    """The workspace, as a detached mount made by the keeper."""
+    device_fds: tuple[int, ...] = ()
+    """Device nodes besides the standard ones, as detached mounts made by the keeper."""
+    filter: bytes = b""
+    """The prebuilt system-call filter."""
+
+    def at(self, path: str) -> str:
+        """Return where `path` of the new root is now."""
+        return self.staging + path
+
+
+def perform(steps: Iterable[tuple[str, dict[str, Any]]], context: Context) -> None:
+    """Perform the steps in order. Raises ContainmentError at the first that fails."""
+    for act, args in steps:
+        try:
+            _ACTS[act](context, **args)
+        except (OSError, RuntimeError, ValueError, KeyError) as error:
+            raise ContainmentError(act, error) from error
+
+
+def _make_root(context: Context) -> None:
+    mounts.private_root()
+    mounts.tmpfs(context.staging, size_bytes=1 << 20, inodes=1024, mode=0o755)
+
+
+def _bind(context: Context, source: str, target: str, *, readonly: bool = True) -> None:
+    place = context.at(target)
+    if os.path.isdir(source):
+        os.makedirs(place, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "wb"):
+            pass
+    mounts.bind(os.path.realpath(source), place, readonly=readonly)
+
+
+def _bind_again(context: Context, source: str, target: str) -> None:
+    mounts.bind(context.at(source), context.at(target), readonly=False)
+
+
+def _link(context: Context, path: str, target: str) -> None:
+    os.symlink(target, context.at(path))
+
+
+def _write(context: Context, path: str, text: str) -> None:
+    os.makedirs(os.path.dirname(context.at(path)), exist_ok=True)
+    with open(context.at(path), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _make_folder(context: Context, path: str) -> None:
+    os.makedirs(context.at(path), exist_ok=True)
+
+
+def _make_devices(context: Context, names: Sequence[str]) -> None:
+    folder = context.at("/dev")
+    os.makedirs(folder)
+    for name in names:
+        if os.path.exists(f"/dev/{name}"):
+            with open(f"{folder}/{name}", "wb"):
+                pass
+
+            mounts.bind_device(f"/dev/{name}", f"{folder}/{name}")
+    _furnish(folder)
+
+
+def _furnish(folder: str) -> None:
+    for name in ("shm", "pts"):
+        os.mkdir(f"{folder}/{name}")
+    links = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0"}
+    links |= {"stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+    for name, target in links.items():
+        os.symlink(target, f"{folder}/{name}")
+
+
+def _root_proc(context: Context, how: str) -> None:
+    if how == "mount":
+        mounts.proc(context.at("/proc"), hide_others=True)
+    else:
+        mounts.bind("/proc", context.at("/proc"), readonly=False)
+
+
+def _enter_root(context: Context) -> None:
+    old = context.at("/old")
+    os.mkdir(old)
+    syscalls.pivot_root(context.staging, old)
+    os.chdir("/")
+    context.staging = ""
+    syscalls.umount("/old", syscalls.MNT_DETACH)
+    os.rmdir("/old")
+    mounts.make_readonly("/")
+
+
+def _become(_context: Context, uid: int, gid: int) -> None:
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def _proc(context: Context, target: str) -> None:
+    mounts.proc(context.at(target))
+
+
+def _mask(_context: Context, paths: Sequence[str]) -> None:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            mounts.mask(path)
+
+
+def _make_read_only(_context: Context, paths: Sequence[str]) -> None:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            # Each gets a mount of its own: none of them is the top of one.
+            mounts.bind(path, path)
+
+
+def _tmpfs(context: Context, target: str, size_bytes: int, inodes: int) -> None:
+    mounts.tmpfs(context.at(target), size_bytes=size_bytes, inodes=inodes, mode=0o1777)
+
+
+def _devpts(_context: Context, target: str) -> None:
+    mounts.devpts(target)
+
+
+def _attach(context: Context, target: str) -> None:
+    mounts.attach(context.mount_fd, target)
+    os.close(context.mount_fd)
+
+
+def _add_devices(context: Context, names: Sequence[str], paths: Sequence[str]) -> None:
+    """Make a /dev of the sandbox's own, with the standard devices and those that were handed over."""
+    # WHY: the /dev that all sandboxes of a zygote share is read-only and holds no name of a device that others have.
+    there = [f"/dev/{name}" for name in names if os.path.exists(f"/dev/{name}")]
+    standard = [syscalls.open_tree(syscalls.AT_FDCWD, path, syscalls.OPEN_TREE_CLONE) for path in there]
+    mounts.tmpfs("/dev", size_bytes=1 << 16, inodes=256)
+    for path, fd in zip((*there, *paths), (*standard, *context.device_fds), strict=True):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "xb"):
+            pass
+        mounts.attach(fd, path)
+        os.close(fd)
+    _furnish("/dev")
+    syscalls.mount_setattr(syscalls.AT_FDCWD, "/dev", syscalls.MOUNT_ATTR_RDONLY)
+
+
+def _hide(_context: Context, path: str) -> None:
+    mounts.mask(path)
+
+
+def _hostname(_context: Context, name: str) -> None:
+    syscalls.sethostname(name)
+
+
+def _loopback(_context: Context) -> None:
+    namespaces.bring_up_loopback()
+
+
+def _limit(_context: Context, value: int, **which: str) -> None:
+    number = getattr(resource, f"RLIMIT_{which['resource']}")
+    hard = resource.getrlimit(number)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(number, (value, value))
+
+
+def _enter(_context: Context, path: str) -> None:
+    os.chdir(path)
+
+
+def _landlock(_context: Context, writable: Sequence[str]) -> None:
+    landlock.restrict(writable)
+
+
+def _drop_capabilities(_context: Context) -> None:
+    capabilities.drop_all()
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _seccomp(context: Context) -> None:
+    seccomp.install(context.filter)
+
+
+def _check_sealed(_context: Context, uid: int) -> None:
+    """Ask the kernel what is in force; a wrong answer is a failed step."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    wrong = [name for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb") if int(status[name], 16)]
+    wrong += [name for name, value in (("NoNewPrivs", "1"), ("Seccomp", "2")) if status.get(name) != value]
+    wrong += [name for name in ("Uid", "Gid") if set(status[name].split()) != {str(uid)}]
+    if wrong:
+        message = f"the kernel reports {', '.join(f'{name}={status.get(name)}' for name in wrong)}"
+        raise RuntimeError(message)
+
+
+_ACTS: dict[str, Callable[..., None]] = {
+    "make_root": _make_root,
+    "bind": _bind,
+    "bind_again": _bind_again,
+    "link": _link,
+    "write": _write,
+    "make_folder": _make_folder,
+    "make_devices": _make_devices,
+    "root_proc": _root_proc,
+    "enter_root": _enter_root,
+    "become": _become,
+    "proc": _proc,
+    "mask": _mask,
+    "make_read_only": _make_read_only,
+    "tmpfs": _tmpfs,
+    "add_devices": _add_devices,
+    "devpts": _devpts,
+    "attach": _attach,
+    "hide": _hide,
+    "hostname": _hostname,
+    "loopback": _loopback,
+    "limit": _limit,
+    "enter": _enter,
+    "landlock": _landlock,
+    "drop_capabilities": _drop_capabilities,
+    "seccomp": _seccomp,
+    "check_sealed": _check_sealed,
+}

@@ -1,0 +1,200 @@
+"""The keeper: the only privileged process. Makes roots, control groups, id maps and workspaces; runs nobody's code.
+
+Started by the engine as `python -I -m warren.engines.local.keeper.main DATA_DIR`, outlives it, and is found again by
+the next one. It speaks the wire's frames on a socket that only its own user can reach, and imports nothing of an image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import resource
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from warren.domain.errors import Error, InvalidRequest
+from warren.engines import state_files, unix_sockets
+from warren.engines.local import spawn
+from warren.engines.local.keeper.sandboxes import Sandboxes
+from warren.guest.wire.frames import CHUNK, Decoder, ProtocolError, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from warren.guest.wire.frames import Header
+
+IDLE_S = 600.0
+"""A keeper without sandboxes and without a connection ends itself after so long, zygotes and all."""
+_LOOK_AGAIN_S = 0.01
+
+
+class Keeper:
+    """Serves engines over a unix socket; the work is in sandboxes.py."""
+
+    def __init__(self, sandboxes: Sandboxes) -> None:
+        self._sandboxes = sandboxes
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._ended = asyncio.Event()
+        self._is_terminated = False
+        self._operations: dict[str, Callable[[Header], Awaitable[Header]]] = {
+            "create": self._sandboxes.create,
+            "start": self._sandboxes.start,
+            "stop": self._sandboxes.stop,
+            "destroy": self._sandboxes.destroy,
+            "resize": self._sandboxes.resize,
+            "usage": self._sandboxes.usage,
+            "list": self._sandboxes.list_all,
+            "retire": self._retire,
+        }
+
+    async def serve(self, path: str) -> None:
+        """Serve until retired, terminated or idle for long; return at once where another keeper serves."""
+        if not await _is_the_only_one(path):
+            _tell_starter(None)
+            return
+        await self._sandboxes.open()
+        listener = unix_sockets.listen(path)
+        server = await asyncio.start_unix_server(self._connected, sock=listener, limit=CHUNK)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
+        _tell_starter(None)
+        idle = asyncio.create_task(self._watch_idle())
+        await self._ended.wait()
+        idle.cancel()
+        # Not `async with`: since Python 3.12 that waits for whoever is connected, and they wait for our end.
+        server.close()
+        # From here on whoever looks for a keeper starts another, which waits until we have ended.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+        if self._is_terminated:
+            await self._sandboxes.stop_all()
+        await self._sandboxes.close()
+        for writer in self._writers:
+            writer.close()
+        while self._writers:
+            await asyncio.sleep(0)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        decoder = Decoder()
+        _send(writer, {"t": "hello", **self._sandboxes.describe(), "pid": os.getpid()})
+        try:
+            while data := await reader.read(CHUNK):
+                if self._ended.is_set():
+                    # WHY: what is made now would be nobody's. Whoever asks is disconnected, and asks the next keeper.
+                    continue
+                for header, payload in decoder.feed(data):
+                    task = asyncio.create_task(self._answer(writer, header, payload))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+        except (OSError, ProtocolError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _answer(self, writer: asyncio.StreamWriter, header: Header, payload: bytes) -> None:
+        answer: Header = {"t": "ok", "id": header.get("id")}
+        try:
+            operation = self._operations.get(str(header.get("op")), _refuse)
+            answer |= await operation(json.loads(payload) if payload else {})
+        except Error as error:
+            answer |= {"t": "err", "code": error.code, "message": str(error)}
+        except Exception as error:  # noqa: BLE001  (whoever asked must hear of it, or waits for ever)
+            answer |= {"t": "err", "code": "start_failed", "message": f"{type(error).__name__}: {error}"}
+        if not writer.is_closing():
+            _send(writer, answer)
+
+    async def _retire(self, _params: Header) -> Header:
+        """End the keeper and its zygotes, not the sandboxes: a keeper of another version takes over."""
+        asyncio.get_running_loop().call_soon(self._ended.set)
+        return {}
+
+    def _terminate(self) -> None:
+        """End, with all sandboxes: the machine goes down, or the scope that they are in is stopped."""
+        self._is_terminated = True
+        self._ended.set()
+
+    async def _watch_idle(self) -> None:
+        idle = 0.0
+        while idle < IDLE_S:
+            await asyncio.sleep(IDLE_S / 20)
+            with contextlib.suppress(OSError):
+                state_files.trim(2)
+            busy = self._writers or self._sandboxes.is_busy
+            idle = 0.0 if busy else idle + IDLE_S / 20
+        self._ended.set()
+
+
+async def _is_the_only_one(path: str) -> bool:
+    """Wait for the end of a keeper that is ending: what it removes as it goes would be ours, groups and all.
+
+    False when another serves: one that was about to when its starter was cancelled or killed, and we were started.
+    """
+    # Never closed: it is gone when we are.
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    while True:
+        try:
+            # WHY not flock: this lock is ours alone, also while a child that we forked has the descriptor.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with contextlib.suppress(OSError):
+                unix_sockets.connect_socket(path).close()
+                return False
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        else:
+            return True
+
+
+async def _refuse(_params: Header) -> Header:
+    raise InvalidRequest("the keeper knows no such operation")
+
+
+def _send(writer: asyncio.StreamWriter, header: Header) -> None:
+    # What does not fit in a header goes as payload: only `list` grows with the number of sandboxes.
+    body = header.pop("body", None)
+    payload = b"" if body is None else json.dumps(body).encode()
+    with contextlib.suppress(OSError):
+        writer.writelines(bytes(part) for part in encode(header, payload))
+
+
+def _tell_starter(error: Header | None) -> None:
+    """Say on standard output how the start went; end of file follows, for whoever waits for it."""
+    print(json.dumps({"error": error}), flush=True)
+    os.dup2(2, 1)
+
+
+def main(argv: list[str]) -> int:
+    """Run the keeper of the data folder in `argv`; the configuration comes as JSON on standard input."""
+    config: dict[str, Any] = json.loads(sys.stdin.read())
+    if os.fork():
+        # WHY: the keeper is nobody's child, so nobody has to wait for it when it ends.
+        os._exit(0)
+    os.umask(0o077)
+    # One descriptor a running sandbox is kept, so the number of sandboxes is bounded by this.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    sandboxes = Sandboxes(
+        argv[1],
+        optional_layers=frozenset(config["optional_layers"]),
+        search=spawn.read_search(argv[1], config),
+        debug=bool(config["debug"]),
+    )
+    try:
+        asyncio.run(Keeper(sandboxes).serve(os.path.join(argv[1], "keeper.sock")))
+    except Error as error:
+        _tell_starter({"code": error.code, "message": str(error)})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

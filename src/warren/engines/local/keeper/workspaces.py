@@ -1,0 +1,132 @@
+"""Where a workspace's bytes are: a disk image of its own as root; rootless in memory, or a plain folder if allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import glob
+import os
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warren.domain.errors import StartFailed
+from warren.domain.values import Storage
+from warren.engines.local.linux import disk_image, loop_devices, syscalls
+
+if TYPE_CHECKING:
+    from warren.domain.values import Limits
+    from warren.engines.local.keeper.records import Record
+
+_DETACH_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Spare:
+    """An image that is attached already, for a sandbox that does not exist yet."""
+
+    path: str
+    mount_fd: int
+    size: tuple[int, int]
+    """Bytes and inodes."""
+
+
+class Workspaces:
+    """Makes and attaches the workspaces of one data folder."""
+
+    def __init__(self, templates: str, *, as_images: bool, can_mount: bool) -> None:
+        self._templates = templates
+        self.as_images = as_images
+        self._can_mount = can_mount
+        self._devices_before = loop_devices.numbers()
+        self._spare: _Spare | None = None
+        os.makedirs(templates, mode=0o700, exist_ok=True)
+        # What an earlier keeper had ready when it was killed.
+        for path in glob.glob(os.path.join(glob.escape(templates), "spare-*.ext4")):
+            os.unlink(path)
+
+    def close(self) -> None:
+        """Remove what is ready, and the loop devices that came because of us and that nobody uses any more."""
+        if self._spare is not None:
+            os.close(self._spare.mount_fd)
+            os.unlink(self._spare.path)
+            self._spare = None
+        if self.as_images:
+            loop_devices.remove_unused(self._devices_before)
+
+    def get_ready(self, limits: Limits) -> None:
+        """Make and attach an image for the next ephemeral sandbox with these limits, while nobody waits for it."""
+        if not self.as_images or self._spare is not None:
+            return
+        image = disk_image.DiskImage(os.path.join(self._templates, f"spare-{secrets.token_hex(6)}.ext4"))
+        # A full disk is told to whoever needs the space, not here.
+        with contextlib.suppress(OSError):
+            image.create(self._template(limits, journal=False))
+            try:
+                self._spare = _Spare(image.path, image.attach(0, 0), (limits.disk_bytes, limits.disk_inodes))
+            except OSError:
+                os.unlink(image.path)
+                raise
+
+    def _take_spare(self, record: Record, limits: Limits, owner: int) -> int | None:
+        spare = self._spare
+        if spare is None or record.storage != Storage.EPHEMERAL or os.path.exists(record.disk):
+            return None
+        if spare.size != (limits.disk_bytes, limits.disk_inodes):
+            return None
+        self._spare = None
+        os.rename(spare.path, record.disk)
+        disk_image.set_owner(spare.mount_fd, owner, owner)
+        return spare.mount_fd
+
+    async def attach(self, record: Record, limits: Limits, owner: int) -> tuple[str, int]:
+        """Make it if it is not there; returns what plan.py calls it, and the detached mount or -1."""
+        if self.as_images:
+            return "attach", await self._attach_image(record, limits, owner)
+        if record.storage == Storage.EPHEMERAL:
+            return "tmpfs", -1
+        os.makedirs(record.directory, mode=0o755, exist_ok=True)
+        if not self._can_mount:
+            return f"{record.id}/workspace", -1
+        os.chown(record.directory, owner, owner)
+        tree = syscalls.open_tree(syscalls.AT_FDCWD, record.directory, syscalls.OPEN_TREE_CLONE)
+        syscalls.mount_setattr(tree, "", syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV)
+        return "attach", tree
+
+    async def _attach_image(self, record: Record, limits: Limits, owner: int) -> int:
+        spare = self._take_spare(record, limits, owner)
+        if spare is not None:
+            return spare
+        image = disk_image.DiskImage(record.disk)
+        if os.path.exists(record.disk):
+            await _wait_until_detached(record.disk)
+            image.check()
+        else:
+            image.create(self._template(limits, journal=record.storage == Storage.PERSISTENT))
+        try:
+            return image.attach(owner, owner)
+        except OSError as error:
+            raise StartFailed(f"the workspace cannot be attached: {error}") from error
+
+    def _template(self, limits: Limits, *, journal: bool) -> str:
+        name = f"{limits.disk_bytes}-{limits.disk_inodes}{'-journal' if journal else ''}.ext4"
+        path = os.path.join(self._templates, name)
+        if not os.path.exists(path):
+            disk_image.make_template(path, limits.disk_bytes, limits.disk_inodes, journal)
+        return path
+
+
+async def _wait_until_detached(path: str) -> None:
+    """Wait until the kernel has let go of a disk image. Two mounts of one image would destroy it."""
+    wanted = os.path.realpath(path)
+    async with asyncio.timeout(_DETACH_TIMEOUT_S):
+        while any(_backing(file) == wanted for file in glob.glob("/sys/block/loop*/loop/backing_file")):
+            await asyncio.sleep(0.005)
+
+
+def _backing(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read().rstrip("\n")
+    except OSError:
+        return ""

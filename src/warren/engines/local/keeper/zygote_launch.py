@@ -1,0 +1,162 @@
+"""How a child of the keeper becomes a zygote: make the root, give up the host, run the image's interpreter.
+
+As root it first makes the root, with the host's rights, then enters a user namespace in which it has none of them.
+Rootless it must enter a user namespace first to be allowed to mount at all, and then enters a second one, so that in
+both cases the mounts are locked: whatever runs as the zygote cannot undo them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from warren.engines.local.containment import contain, plan
+from warren.engines.local.linux import control_files, namespaces, syscalls
+from warren.guest.system.forking import close_all_but
+
+ID_COUNT = 65_536
+LISTENER_FD = 3
+_NAMESPACES = namespaces.CLONE_NEWNS | namespaces.CLONE_NEWIPC | namespaces.CLONE_NEWUTS | namespaces.CLONE_NEWNET
+_START = (
+    "import sys; sys.path.append({guest!r}); from warren.guest.system import callbacks; callbacks.settle(); "
+    "from warren.engines.local.linux import huge_pages; huge_pages.reserve_heap(); "
+    "from warren.engines.local import zygote; zygote.main({args})"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Everything a new zygote is started with."""
+
+    image: dict[str, Any]
+    """`domain.Image` as plain JSON."""
+    env: dict[str, str]
+    """What all sandboxes that come from it have in their environment, beside the image's."""
+    guest_path: str
+    version: str
+    base_uid: int | None
+    """First id of the keeper's block of host ids, or None when rootless."""
+    shared_path: str | None
+    """Folder of persistent workspaces, when those are plain folders."""
+    driver: dict[str, Any] | None = None
+    """Of a zygote whose sandboxes have GPUs: libraries, programs and variables of the driver."""
+
+
+def become_zygote(launch: Launch, listener_fd: int, log_fd: int, staging: str) -> NoReturn:
+    """Turn this forked child of the keeper into a zygote. Never returns; what goes wrong is in its log."""
+    try:
+        os.setsid()
+        _keep_descriptors(listener_fd, log_fd)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        os.umask(0o022)
+        if launch.base_uid is None:
+            _enter_first_namespace()
+        else:
+            syscalls.unshare(_NAMESPACES)
+        steps = plan.build_root_plan(_root_request(launch), exists=_existing())
+        contain.perform([(step.act, dict(step.args)) for step in steps], contain.Context(staging=staging))
+        _enter_user_namespace(launch.base_uid)
+        _run_interpreter(launch)
+    except BaseException as error:  # noqa: BLE001  (the keeper reads the last line of the log)
+        traceback.print_exc()
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(1)
+
+
+def _keep_descriptors(listener_fd: int, log_fd: int) -> None:
+    null = os.open("/dev/null", os.O_RDONLY)
+    # WHY: duplicated high first, so that no duplicate overwrites one that is still needed.
+    high = [os.dup(fd) for fd in (null, log_fd, log_fd, listener_fd)]
+    for target, fd in enumerate(high):
+        os.dup2(fd, target, inheritable=True)
+    close_all_but((0, 1, 2, LISTENER_FD))
+
+
+def _root_request(launch: Launch) -> plan.RootRequest:
+    image = launch.image
+    return plan.RootRequest(
+        root=image["root"],
+        image_path=image["path"],
+        guest_path=launch.guest_path,
+        interpreter_prefix=image["interpreter_prefix"],
+        interpreter_inside=image["interpreter_inside"],
+        proc="bind" if launch.base_uid is None else "mount",
+        shared_path=launch.shared_path,
+        driver=launch.driver,
+    )
+
+
+def _existing() -> list[str]:
+    own = [path for path in plan.ROOT_FOLDERS if os.path.isdir(path) and not os.path.islink(path)]
+    return [*own, *(path for path in plan.HOST_FILES if os.path.exists(path))]
+
+
+def _enter_first_namespace() -> None:
+    uid, gid = os.getuid(), os.getgid()
+    syscalls.unshare(namespaces.CLONE_NEWUSER | _NAMESPACES)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+        control_files.write(f"/proc/self/{name}", text)
+
+
+def _enter_user_namespace(base_uid: int | None) -> None:
+    """Leave the host's rights behind. The ids are mapped by a child that still has them."""
+    ids = "0 0 1" if base_uid is None else f"0 {base_uid} {ID_COUNT}"
+    me = os.getpid()
+    entered, tell = os.pipe()
+    mapper = os.fork()
+    if mapper == 0:
+        _map_ids(me, entered, tell, ids, deny_groups=base_uid is None)
+    os.close(entered)
+    syscalls.unshare(namespaces.CLONE_NEWUSER | namespaces.CLONE_NEWNS)
+    os.close(tell)
+    _pid, status = os.waitpid(mapper, 0)
+    if status != 0:
+        raise RuntimeError("the ids of the zygote could not be mapped; the lines above say why")
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    if base_uid is not None:
+        os.setgroups([])
+
+
+def _map_ids(pid: int, entered: int, tell: int, ids: str, *, deny_groups: bool) -> NoReturn:
+    status = 1
+    try:
+        os.close(tell)
+        os.read(entered, 1)  # End of file: it is in its new namespace.
+        if deny_groups:
+            control_files.write(f"/proc/{pid}/setgroups", "deny")
+        control_files.write(f"/proc/{pid}/uid_map", ids)
+        control_files.write(f"/proc/{pid}/gid_map", ids)
+        status = 0
+    except OSError:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _run_interpreter(launch: Launch) -> NoReturn:
+    inside = plan.add_driver(plan.build_environment(launch.image["env"], launch.env), launch.driver)
+    args = f"{LISTENER_FD}, {list(launch.image['preload'])!r}, {launch.version!r}, {inside!r}"
+    env = {
+        "PATH": "/opt/image/bin:/usr/local/bin:/usr/bin:/bin",
+        "HOME": "/tmp",
+        "LANG": "C.UTF-8",
+        "MPLCONFIGDIR": "/tmp/matplotlib",
+        # WHY: a thread alive at the moment of the copy leaves its locks held for ever in the copy.
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        **launch.image["env"],
+    }
+    # WHY here: a kernel is a copy of this very process, and the loader looks at LD_LIBRARY_PATH once, at its start.
+    env = plan.add_driver(env, launch.driver)
+    os.chdir("/")
+    python = launch.image["python"]
+    os.execve(python, [python, "-c", _START.format(guest=plan.GUEST, args=args)], env)  # noqa: S606  (no shell wanted)

@@ -1,0 +1,56 @@
+"""Capabilities: give all of them up, in every set the kernel has, for good."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+
+from warren.engines.local.linux import syscalls
+
+_VERSION_3 = 0x20080522
+_SECUREBITS_LOCKED = 0b1110_1111
+"""No capabilities for uid 0, none kept over a change of uid, no ambient ones; each locked."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def drop_all() -> None:
+    """Empty the bounding, ambient, effective, permitted and inheritable sets. Raises OSError when one cannot be."""
+    # All of them, if there is the first: asking for each takes as long as dropping it.
+    bounding = range(count()) if syscalls.prctl(syscalls.PR_CAPBSET_READ, 0) else _bounding()
+    # WHY: both need CAP_SETPCAP, so they come before the sets that hold it are emptied. A process that has an empty
+    # bounding set already has been through here.
+    if bounding:
+        syscalls.prctl(syscalls.PR_SET_SECUREBITS, _SECUREBITS_LOCKED)
+        for number in bounding:
+            syscalls.prctl(syscalls.PR_CAPBSET_DROP, number)
+    syscalls.prctl(syscalls.PR_CAP_AMBIENT, syscalls.PR_CAP_AMBIENT_CLEAR_ALL)
+    syscalls.check(_libc.capset(_header(), bytes(24)), "capset to nothing")
+
+
+def effective() -> int:
+    """Return the capabilities in force for this thread, as bits."""
+    data = ctypes.create_string_buffer(24)
+    syscalls.check(_libc.capget(_header(), data), "capget")
+    words = struct.unpack("6I", data.raw)
+    return int(words[0] | words[3] << 32)
+
+
+def _header() -> bytes:
+    return struct.pack("Ii", _VERSION_3, 0)
+
+
+def _bounding() -> list[int]:
+    return [number for number in range(count()) if syscalls.prctl(syscalls.PR_CAPBSET_READ, number)]
+
+
+@functools.cache
+def count() -> int:
+    """Count the capabilities that this kernel knows."""
+    for number in range(64):
+        try:
+            syscalls.prctl(syscalls.PR_CAPBSET_READ, number)
+        except OSError:
+            return number
+    return 64

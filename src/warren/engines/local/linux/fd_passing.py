@@ -1,0 +1,85 @@
+"""Frames with descriptors over a unix socket, for the few messages between keeper, zygote and newborn sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from typing import TYPE_CHECKING
+
+from warren.guest.wire.frames import Decoder, Header, ProtocolError, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MAX_FDS = 96
+"""In one message: a workspace, counters, and the device nodes of a sandbox with GPUs (devices.NODES_MAX)."""
+_MAX_WAITING = 256
+"""Descriptors that came and were not taken: a zygote runs the image's code, which may send any number."""
+
+
+def send(sock: socket.socket, header: Header, fds: Sequence[int] = ()) -> None:
+    """Send one frame; it is small enough for the socket's buffer."""
+    data = b"".join(encode(header))
+    sent = socket.send_fds(sock, [data], list(fds)) if fds else sock.send(data)
+    if sent != len(data):
+        message = f"only {sent} of {len(data)} bytes of a message could be sent"
+        raise BlockingIOError(message)
+
+
+class Receiver:
+    """Collects frames and the descriptors that came with them. Descriptors nobody asks for are closed."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._decoder = Decoder()
+        self._frames: deque[Header] = deque()
+        self._fds: deque[int] = deque()
+
+    def receive(self) -> Header:
+        """Block until the next frame; raises EOFError at the end."""
+        while not self._frames:
+            self._fill()
+        return self._frames.popleft()
+
+    async def receive_async(self) -> Header:
+        """Wait for the next frame of a non-blocking socket; raises EOFError at the end."""
+        loop = asyncio.get_running_loop()
+        while not self._frames:
+            try:
+                self._fill()
+            except BlockingIOError:
+                ready = loop.create_future()
+                loop.add_reader(self._socket, _resolve, ready)
+                try:
+                    await ready
+                finally:
+                    loop.remove_reader(self._socket)
+        return self._frames.popleft()
+
+    def take_fd(self) -> int:
+        """Return the next descriptor that came along. Raises ProtocolError when none did."""
+        if not self._fds:
+            raise ProtocolError("a message came without its descriptor")
+        return self._fds.popleft()
+
+    def close(self) -> None:
+        """Close the socket and every descriptor not taken."""
+        while self._fds:
+            os.close(self._fds.popleft())
+        self._socket.close()
+
+    def _fill(self) -> None:
+        data, fds, _flags, _address = socket.recv_fds(self._socket, 1 << 16, _MAX_FDS)
+        self._fds.extend(fds)
+        if len(self._fds) > _MAX_WAITING:
+            raise ProtocolError("more descriptors came than anybody asked for")
+        if not data:
+            raise EOFError
+        self._frames.extend(header for header, _payload in self._decoder.feed(data))
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,107 @@
+"""The mounts a sandbox sees. Each is complete, with its restrictions, before it is attached anywhere."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from warren.engines.local.linux import syscalls
+
+_RESTRICTED = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
+_NULL_DEVICE = os.makedev(1, 3)
+_PTYS_MAX = 128
+"""Per sandbox. WHY: all instances share the host's kernel.pty.max, so one sandbox could use up everybody's."""
+
+
+def bind(source: str, target: str, *, readonly: bool = True) -> None:
+    """Show `source`, with everything mounted below it, at `target`; no setuid and no devices in it."""
+    attributes = _RESTRICTED | (syscalls.MOUNT_ATTR_RDONLY if readonly else 0)
+    _attach_copy(syscalls.AT_FDCWD, source, target, attributes)
+
+
+def bind_device(source: str, target: str) -> None:
+    """Show one device file at `target`, an existing file."""
+    found = os.stat(source, follow_symlinks=False)
+    if not stat.S_ISCHR(found.st_mode):
+        raise OSError(errno.ENODEV, f"{source} is not a character device")
+    _attach_copy(syscalls.AT_FDCWD, source, target, syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NOEXEC)
+
+
+def tmpfs(
+    target: str, size_bytes: int, inodes: int, mode: int = 0o755, *, uid: int | None = None, gid: int | None = None
+) -> None:
+    """Mount an empty filesystem in memory, bounded in bytes and in files."""
+    # WHY: tmpfs reads 0 as "no limit".
+    if size_bytes <= 0 or inodes <= 0:
+        raise RuntimeError(f"the tmpfs on {target} needs a size and a number of inodes above zero")
+    options = f"size={size_bytes},nr_inodes={inodes},mode={mode:o}"
+    options += f",uid={uid}" if uid is not None else ""
+    options += f",gid={gid}" if gid is not None else ""
+    syscalls.mount("tmpfs", target, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+
+
+def proc(target: str, hide_others: bool = False) -> None:
+    """Mount the processes of this pid namespace; `hide_others` hides those of other users."""
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+    syscalls.mount("proc", target, "proc", flags, "hidepid=2" if hide_others else "")
+
+
+def devpts(target: str) -> None:
+    """Mount a terminal filesystem of its own; its `ptmx` is what /dev/ptmx must point to."""
+    flags = syscalls.MS_NOSUID | syscalls.MS_NOEXEC
+    syscalls.mount("devpts", target, "devpts", flags, f"newinstance,ptmxmode=0666,mode=0600,max={_PTYS_MAX}")
+
+
+def attach(mount_fd: int, target: str) -> None:
+    """Attach a detached mount, made by a more privileged process, at `target`. The descriptor stays open."""
+    syscalls.move_mount(mount_fd, target)
+
+
+def mask(path: str) -> None:
+    """Hide a file or a folder behind something empty. A path that is not there needs no hiding."""
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(found.st_mode):
+        flags = syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+        syscalls.mount("tmpfs", path, "tmpfs", flags, "size=4096,nr_inodes=1,mode=555")
+        return
+    # WHY: a source called /dev/null that is something else would be shown here, writable (CVE-2025-31133).
+    # SAFE BECAUSE: what is checked and what is mounted are the same open descriptor, not the same name.
+    null = os.open("/dev/null", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(null)
+        if not stat.S_ISCHR(status.st_mode) or status.st_rdev != _NULL_DEVICE:
+            raise OSError(errno.ENODEV, "/dev/null is not the null device")
+        syscalls.mount(f"/proc/self/fd/{null}", path, None, syscalls.MS_BIND)
+    finally:
+        os.close(null)
+
+
+def make_readonly(path: str) -> None:
+    """Make a mount, or a folder that gets a mount of its own for it, read-only; what is mounted below stays."""
+    try:
+        syscalls.mount_setattr(syscalls.AT_FDCWD, path, syscalls.MOUNT_ATTR_RDONLY)
+    except OSError as exc:
+        # WHY: EINVAL is how the kernel says that this is not the top of a mount.
+        if exc.errno != errno.EINVAL:
+            raise
+        bind(path, path)
+
+
+def private_root() -> None:
+    """Let nothing mounted in this namespace be seen outside it, nor the reverse."""
+    syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+
+
+def _attach_copy(dirfd: int, source: str, target: str, attributes: int) -> None:
+    tree = syscalls.open_tree(dirfd, source, syscalls.OPEN_TREE_CLONE | syscalls.AT_RECURSIVE)
+    try:
+        syscalls.mount_setattr(tree, "", attributes, recursive=True)
+        syscalls.move_mount(tree, target)
+    except OSError as exc:
+        raise OSError(exc.errno, f"bind {source or dirfd} on {target}: {exc.strerror}") from None
+    finally:
+        os.close(tree)

@@ -1,0 +1,147 @@
+"""The system-call filter: a small BPF program, assembled here, that the kernel runs before every call of a sandbox.
+
+1. Everything is refused that syscall_table.py does not allow: EPERM when we know the call, ENOSYS when we do not.
+2. A rule looks at arguments that are numbers, never at what a pointer points to: the program can change that meanwhile.
+3. Where the kernel takes an `int`, only the lower half of the argument counts, so only that half is compared.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import stat
+import struct
+
+from warren.engines.local.linux import syscall_table, syscalls
+
+ALLOW = 0x7FFF0000
+KILL = 0x80000000
+_ERRNO = 0x00050000
+_MODE_FILTER = 2
+
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_OFFSET_NUMBER = 0
+_OFFSET_ARCH = 4
+
+_LOAD = 0x20
+_AND = 0x54
+_JUMP = 0x05
+_JUMP_EQUAL = 0x15
+_JUMP_AT_LEAST = 0x35
+_JUMP_ANY_BIT = 0x45
+_RETURN = 0x06
+
+_NAMESPACE_FLAGS = 0x7E020000
+_FAMILIES = (1, 2, 10)
+"""UNIX, INET, INET6."""
+_PROTOCOLS = (0, 1, 6, 17, 58)
+"""The default, ICMP, TCP, UDP, ICMPv6. WHY: SCTP, DCCP, SMC and the like load kernel modules on first use."""
+_TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
+"""TIOCSTI and TIOCLINUX type into a terminal; TIOCSETD loads line disciplines, a bug-rich corner."""
+_FILE_TYPES = (0, 0x8000, 0x1000, 0xC000)
+"""Default and regular, fifo, socket: no devices."""
+_PERSONALITIES = (0, 0xFFFFFFFF)
+"""The ordinary one, and the question which one it is."""
+
+_Code = list[tuple[int, int, int, int]]
+"""Instructions: operation, how many to skip if true, how many if false, constant."""
+
+
+def build_filter(arch: str | None = None) -> bytes:
+    """Assemble the filter for an architecture, by default this machine's. Raises RuntimeError for an unknown one."""
+    arch = arch or syscalls.MACHINE
+    if arch not in _AUDIT_ARCH:
+        raise RuntimeError(f"no system-call table for {arch}: Warren's local engine needs x86_64 or aarch64")
+    program = [
+        (_LOAD, 0, 0, _OFFSET_ARCH),
+        (_JUMP_EQUAL, 1, 0, _AUDIT_ARCH[arch]),
+        (_RETURN, 0, 0, KILL),
+        (_LOAD, 0, 0, _OFFSET_NUMBER),
+        *_search(_segments(arch)),
+    ]
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+
+
+def install(program: bytes) -> None:
+    """Put this process, and all it will ever start, under the filter, for good."""
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    code = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(code))
+    pointer = ctypes.create_string_buffer(header, len(header))
+    syscalls.prctl(syscalls.PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(pointer))
+
+
+def _segments(arch: str) -> list[tuple[int, _Code]]:
+    """Divide all numbers into runs with one answer: the first number of each, and the code that gives the answer."""
+    refused = _answer(_ERRNO | errno.EPERM)
+    unknown = _answer(_ERRNO | errno.ENOSYS)
+    answers = dict.fromkeys(syscall_table.denied(arch).values(), refused)
+    for name, number in syscall_table.allowed(arch).items():
+        answers[number] = _RULES[name] if name in _RULES else _answer(ALLOW)
+    runs = [(0, answers.get(0, unknown))]
+    for number in range(1, max(answers) + 2):
+        code = answers.get(number, unknown)
+        if code != runs[-1][1]:
+            runs.append((number, code))
+    return runs
+
+
+def _search(runs: list[tuple[int, _Code]]) -> _Code:
+    """Build a binary search over the runs, so that no call pays for more than a few comparisons."""
+    if len(runs) == 1:
+        return runs[0][1]
+    middle = len(runs) // 2
+    below, above = _search(runs[:middle]), _search(runs[middle:])
+    bound = runs[middle][0]
+    if len(below) <= 255:
+        return [(_JUMP_AT_LEAST, len(below), 0, bound), *below, *above]
+    # WHY: a conditional jump reaches 255 instructions, an unconditional one anywhere.
+    return [(_JUMP_AT_LEAST, 0, 1, bound), (_JUMP, 0, 0, len(below)), *below, *above]
+
+
+def _answer(action: int) -> _Code:
+    return [(_RETURN, 0, 0, action)]
+
+
+def _argument(index: int) -> tuple[int, int, int, int]:
+    # Both architectures are little-endian: the lower half comes first.
+    return (_LOAD, 0, 0, 16 + 8 * index)
+
+
+def _one_of(values: tuple[int, ...], then: _Code, otherwise: _Code) -> _Code:
+    """Compare what is loaded: `then` if it is one of the values, else `otherwise`."""
+    compares = [
+        (_JUMP_EQUAL, len(values) - 1 - position + len(otherwise), 0, value) for position, value in enumerate(values)
+    ]
+    return [*compares, *otherwise, *then]
+
+
+def _refuse(number: int) -> _Code:
+    return _answer(_ERRNO | number)
+
+
+_ALLOWED = _answer(ALLOW)
+_REFUSED = _refuse(errno.EPERM)
+_SOCKET = [
+    _argument(0),
+    *_one_of(
+        _FAMILIES[:1],
+        _ALLOWED,
+        _one_of(
+            _FAMILIES[1:],
+            [_argument(2), *_one_of(_PROTOCOLS, _ALLOWED, _refuse(errno.EPROTONOSUPPORT))],
+            _refuse(errno.EAFNOSUPPORT),
+        ),
+    ),
+]
+_RULES: dict[str, _Code] = {
+    # WHY only the lower half: the kernel itself drops the upper half of clone's flags.
+    "clone": [_argument(0), (_JUMP_ANY_BIT, 0, 1, _NAMESPACE_FLAGS), *_REFUSED, *_ALLOWED],
+    "socket": _SOCKET,
+    "socketpair": _SOCKET,
+    "ioctl": [_argument(1), *_one_of(_TERMINAL_TRICKS, _REFUSED, _ALLOWED)],
+    "prlimit64": [_argument(0), *_one_of((0,), _ALLOWED, _REFUSED)],
+    "mknod": [_argument(1), (_AND, 0, 0, stat.S_IFMT(0xFFFF)), *_one_of(_FILE_TYPES, _ALLOWED, _REFUSED)],
+    "mknodat": [_argument(2), (_AND, 0, 0, stat.S_IFMT(0xFFFF)), *_one_of(_FILE_TYPES, _ALLOWED, _REFUSED)],
+    "personality": [_argument(0), *_one_of(_PERSONALITIES, _ALLOWED, _REFUSED)],
+}

@@ -1,0 +1,1 @@
+"""What this host allows: each isolation layer tried, and remedies."""

@@ -1,0 +1,61 @@
+"""Examines this host: each layer of isolation tried in a control group like the keeper's own.
+
+Run as `python -I -m warren.engines.local.probe.examine FOLDER`, started as the keeper is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+
+from warren.engines.local import spawn
+from warren.engines.local.linux import cgroup_hierarchies
+from warren.engines.local.linux.cgroups import Cgroups
+from warren.engines.local.probe import layers as probe
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found on this host."""
+
+    layers: tuple[probe.Layer, ...]
+    place: str
+    """Where control groups are made, in words; why not, where none can be."""
+
+
+def examine() -> Examination:
+    """Try every layer as the keeper would, in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="warren-probe-") as folder, tempfile.NamedTemporaryFile() as log:
+        found = spawn.run_module("warren.engines.local.probe.examine", folder, {}, log)
+    return Examination(tuple(probe.Layer(**layer) for layer in found["layers"]), found["place"])
+
+
+def describe_place(cgroups: Cgroups) -> str:
+    """Say in words where the groups of sandboxes are made."""
+    found: dict[str, list[str]] = {}
+    for controller, place in cgroups.places.items():
+        if controller in cgroup_hierarchies.LIMIT_FILES:
+            where = os.path.dirname(place.folder)
+            found.setdefault(f"cgroup {'v2' if place.unified else 'v1'} at {where}", []).append(controller)
+    if not found:
+        return f"none: {next(iter(cgroups.missing.values()), 'no controller')}"
+    if len(found) == 1:
+        return next(iter(found))
+    return ", ".join(f"{', '.join(controllers)}: {where}" for where, controllers in found.items())
+
+
+def main(folder: str) -> None:
+    """Print what was found, as JSON, and leave no group behind."""
+    cgroups = Cgroups(*cgroup_hierarchies.find(spawn.read_search(folder, json.loads(sys.stdin.read()))))
+    try:
+        layers = probe.probe(cgroups)
+        print(json.dumps({"layers": [asdict(layer) for layer in layers], "place": describe_place(cgroups)}))
+    finally:
+        cgroups.remove_all()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""Operations: declaration, dispatch, authentication, bodies and answers."""

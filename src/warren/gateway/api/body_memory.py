@@ -1,0 +1,55 @@
+"""Memory for bodies that are held whole while they arrive: a part of it for each owner, so that no one takes it all."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import anyio
+
+from warren.domain.errors import Overloaded, QuotaExceeded
+from warren.domain.values import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warren.domain.records import Owner
+
+OWN = 128 * MIB
+EVERYBODY = 1024 * MIB
+_AGAIN_S = 1.0
+
+
+class Room:
+    """Counts what is held. What is small enough is not counted: see who calls."""
+
+    def __init__(self, own: int = OWN, everybody: int = EVERYBODY) -> None:
+        self._most_own = own
+        self._most = everybody
+        self._own: dict[Owner, int] = {}
+        self.held = 0
+        self.reading = anyio.CapacityLimiter(1)
+        """For the thread that reads long bodies: as values one is several times as large, so they take turns."""
+
+    @contextlib.contextmanager
+    def hold(self, owner: Owner, size: int) -> Iterator[None]:
+        """Hold room for so many bytes. Raises QuotaExceeded and Overloaded; one body alone always fits."""
+        own = self._own.get(owner, 0)
+        if own and own + size > self._most_own:
+            raise QuotaExceeded(
+                f"{own} bytes of your requests are on their way already: wait for one to be answered",
+                retry_after_s=_AGAIN_S,
+            )
+        if self.held and self.held + size > self._most:
+            raise Overloaded(
+                "there is no room for a body of this size now: try again in a moment", retry_after_s=_AGAIN_S
+            )
+        self._own[owner] = own + size
+        self.held += size
+        try:
+            yield
+        finally:
+            self.held -= size
+            self._own[owner] -= size
+            if not self._own[owner]:
+                del self._own[owner]

@@ -1,0 +1,153 @@
+"""What every request passes first: an id, the limits of its head, safe headers on its answer, a line in the log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+from warren.gateway.api.operations import SANDBOX_ID
+from warren.gateway.api.problems import respond
+from warren.gateway.api.shared_links import is_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from warren.gateway.ports.hosts import PortHosts
+
+MAX_PATH_BYTES = 16 * 1024
+MAX_HEAD_BYTES = 32 * 1024
+MAX_HEADERS = 100
+EXPOSED_HEADERS = (
+    *("X-Request-ID", "Location", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining"),
+    *("ETag", "Last-Modified", "Accept-Ranges", "Content-Range", "Content-Disposition", "Warren-Complete"),
+    *("X-Rendering-Version", "X-Slide-Count", "X-Render-ID", "X-Degraded-Slides"),
+    *("X-Missing-Count", "X-Script-Error-Count", "X-PDF-File-Name", "X-LaTeX-Compiler"),
+    "Mcp-Session-Id",
+)
+
+_log = logging.getLogger("warren.access")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_HEADS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
+_SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_NOTHING_ACTIVE = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox")
+"""For every answer that does not say otherwise: a file of a sandbox that a browser opens can do nothing to us."""
+
+
+class RequestMiddleware:
+    """The outermost layer. Puts the request's id into `scope["state"]["request_id"]`; layers below may change it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and write down how it went."""
+        if scope["type"] not in {"http", "websocket"}:
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        state = scope.setdefault("state", {})
+        name_request(scope["headers"], state)
+        status = 0
+
+        async def finish_head(message: Message) -> None:
+            nonlocal status
+            if message["type"] in _HEADS:
+                status = message.get("status", 101)
+                is_ours = not state.get("is_foreign")
+                message["headers"] = _finish(message.get("headers", ()), state["request_id"], is_ours=is_ours)
+            await send(message)
+
+        try:
+            refusal = refuse_head(scope)
+            if refusal is not None:
+                await respond(refusal, state["request_id"])(scope, receive, finish_head)
+            else:
+                await self._app(scope, receive, finish_head)
+        finally:
+            _write_line(scope, state["request_id"], status, time.perf_counter() - begun)
+
+
+def name_request(headers: Iterable[tuple[bytes, bytes]], state: dict[str, Any]) -> None:
+    """Note the id that the client gave, if it is sane, or a new one, and then that it is ours."""
+    for name, value in headers:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            state["request_id"] = value.decode()
+            return
+    state["request_id"] = f"req_{os.urandom(12).hex()}"
+    state["has_own_id"] = True
+
+
+def refuse_head(scope: Scope) -> HTTPException | None:
+    """Say why a request is not even looked at: an address or headers beyond all measure."""
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_PATH_BYTES:
+        return HTTPException(414, f"the address is longer than {MAX_PATH_BYTES} bytes")
+    headers = scope["headers"]
+    if len(headers) > MAX_HEADERS or sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES:
+        return HTTPException(431, f"more than {MAX_HEADERS} headers, or more than {MAX_HEAD_BYTES} bytes of them")
+    return None
+
+
+def allow_origins(app: ASGIApp, origins: Sequence[str], hosts: PortHosts | None = None) -> ASGIApp:
+    """Let web pages of these origins call the API from a browser; of no others."""
+    if not origins:
+        return app
+    cors = CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
+        allow_headers=("*",),
+        expose_headers=EXPOSED_HEADERS,
+        max_age=600,
+    )
+
+    async def allow_ours(scope: Scope, receive: Receive, send: Send) -> None:
+        """Say nothing for a server inside a sandbox: what is whose, only it knows."""
+        has_host = hosts is not None and scope["type"] == "http" and hosts.covers(scope["headers"])
+        await (app if has_host or is_foreign(scope.get("path", "")) else cors)(scope, receive, send)
+
+    return allow_ours
+
+
+def _finish(
+    headers: Sequence[tuple[bytes, bytes]], request_id: str, *, is_ours: bool = True
+) -> list[tuple[bytes, bytes]]:
+    """Add to an answer what ours have; what a server inside a sandbox answers has been made safe where it is known."""
+    if not is_ours:
+        return [*headers, (b"x-request-id", request_id.encode())]
+    finished = [*headers, (b"x-request-id", request_id.encode()), *_SAFE]
+    if not any(name == b"content-security-policy" for name, _ in headers):
+        finished.append(_NOTHING_ACTIVE)
+    return finished
+
+
+def _write_line(scope: Scope, request_id: str, status: int, seconds: float) -> None:
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    state = scope["state"]
+    fields = {
+        "request_id": request_id,
+        "method": scope.get("method", "WEBSOCKET"),
+        "route": state.get("route", "-"),
+        "status": status,
+        "duration_ms": round(seconds * 1000, 3),
+        "subject": state.get("subject", "-"),
+    }
+    sandbox_id = scope.get("path_params", {}).get("sandbox_id", "")
+    if SANDBOX_ID.fullmatch(sandbox_id):
+        fields["sandbox_id"] = sandbox_id
+    if "trace_id" in state:
+        fields["trace_id"] = state["trace_id"]
+    _log.info("request.finished", extra=fields)

@@ -1,0 +1,165 @@
+"""The OpenAPI document, built from the operations themselves: what is served is what is described."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic.json_schema import models_json_schema
+
+import warren
+from warren.gateway.api.bodies import MAX_DEPTH
+from warren.gateway.api.dispatch import PREFIX
+from warren.gateway.openapi.health import describe_health
+from warren.gateway.openapi.operations import (
+    PARAMETER,
+    REF,
+    REQUEST_ID,
+    clean_schema,
+    describe_operation,
+    list_methods,
+    list_models,
+    name_of,
+)
+from warren.gateway.openapi.problems import DETAIL, MEANINGS, describe_detail, describe_problem, problem_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warren.gateway.api.operations import Operation
+    from warren.gateway.dialects.dialect import Dialect
+
+_MADE: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
+    ("post", "/sandboxes", ("200", "201"), {"sandbox_id": "$response.body#/id"}),
+    (
+        "post",
+        "/sandboxes/{sandbox_id}/exec",
+        ("200", "202"),
+        {"sandbox_id": "$request.path.sandbox_id", "execution_id": "$response.body#/execution_id"},
+    ),
+)
+"""Operations whose answers hold ids, and under which names others take them."""
+_SHARED_TAGS = ("Operation",)
+"""Of the addresses of the service itself that clients of a dialect use too."""
+_TAGS = (
+    "One-shot",
+    "Sandboxes",
+    "Executions",
+    "Files",
+    "Kernels",
+    "Terminals",
+    "Ports",
+    "Links",
+    "Egress",
+    "Packages",
+    "Skills",
+    "Slides",
+    "Images",
+    "Audit",
+    "Operation",
+)
+"""In the order in which somebody new meets them."""
+_ABOUT = f"""Sandboxes that run code for AI agents.
+
+* Send a key, or a token where tokens are taken, as `Authorization: Bearer …` or `X-API-Key`. Of the scopes `read`,
+`run` and `admin` each includes the ones before.
+* Failures are problem details (RFC 9457) with a stable `code`. What a program does wrong is a result, not a failure.
+* Text that programs wrote is decoded as UTF-8, and what is none becomes U+FFFD; `encoding: base64` gives the bytes.
+* JSON is nested at most {MAX_DEPTH} levels deep. Unknown fields and parameters are refused.
+* Models find their tools at `/mcp` (MCP), with the same keys, unless the operator switched that off.
+"""
+
+
+def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_paths: dict[str, Any]) -> dict[str, Any]:
+    """Build the document of the native API. `more_paths` are those that are not operations, such as `/livez`."""
+    listed = tuple(operations)
+    paths, schemas = _describe_all(listed, PREFIX)
+    _add_links(listed, paths)
+    return _assemble(
+        {"title": "Warren", "version": warren.__version__, "description": _ABOUT},
+        tags=_TAGS,
+        paths=paths | more_paths,
+        schemas={**schemas, "Problem": problem_schema()},
+        responses={f"Problem{status}": describe_problem(status, REQUEST_ID) for status in MEANINGS},
+        with_auth=with_auth,
+    )
+
+
+def build_dialect_openapi(dialect: Dialect, *, with_auth: bool) -> dict[str, Any]:
+    """Build the document of a dialect, which says in its own words what goes wrong."""
+    paths, schemas = _describe_all(dialect.operations, "")
+    shared = describe_health(with_auth=with_auth)
+    paths |= {path: shared[path] for path in shared if path in dialect.shared_paths}
+    return _assemble(
+        {"title": dialect.title, "version": warren.__version__, "description": dialect.about},
+        tags=tuple(dict.fromkeys((*(operation.tag for operation in dialect.operations), *_SHARED_TAGS))),
+        paths=paths,
+        schemas={**schemas, "Detail": DETAIL},
+        responses={f"Problem{status}": describe_detail(status, REQUEST_ID) for status in MEANINGS},
+        with_auth=with_auth,
+    )
+
+
+def _describe_all(listed: tuple[Operation, ...], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the paths and the schemas that they name."""
+    refs, definitions = models_json_schema([(model, "validation") for model in list_models(listed)], ref_template=REF)
+    refs_by_model = {model: schema for (model, _), schema in refs.items()}
+    schemas = {name: clean_schema(schema) for name, schema in definitions.get("$defs", {}).items()}
+    paths: dict[str, Any] = {}
+    for operation in listed:
+        path = PARAMETER.sub(r"{\1}", prefix + operation.path)
+        for method in list_methods(operation):
+            # What begins as a GET that something else takes too is described there.
+            paths.setdefault(path, {}).setdefault(method, describe_operation(operation, refs_by_model, schemas, method))
+    _tell_apart(paths)
+    return paths, schemas
+
+
+def _tell_apart(paths: dict[str, Any]) -> None:
+    """Give each operation a name of its own, also where one handler serves several."""
+    known: dict[str, int] = {}
+    for methods in paths.values():
+        for described in methods.values():
+            name = described["operationId"]
+            known[name] = known.get(name, 0) + 1
+            if known[name] > 1:
+                described["operationId"] = f"{name}_{known[name]}"
+
+
+def _assemble(
+    info: dict[str, str],
+    *,
+    tags: tuple[str, ...],
+    paths: dict[str, Any],
+    schemas: dict[str, Any],
+    responses: dict[str, Any],
+    with_auth: bool,
+) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": info,
+        "tags": [{"name": tag} for tag in tags],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": responses,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "`wrn_…`, or a JWT"},
+                "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            },
+        },
+    }
+    if with_auth:
+        document["security"] = [{"bearer": []}, {"header": []}]
+    return document
+
+
+def _add_links(operations: Iterable[Operation], paths: dict[str, Any]) -> None:
+    """Say where the ids in an answer lead to."""
+    for method, path, statuses, taken in _MADE:
+        found = {
+            name_of(each): {"operationId": name_of(each), "parameters": taken}
+            for each in operations
+            if set(PARAMETER.findall(each.path)) == set(taken)
+        }
+        for status in statuses:
+            paths[PREFIX + path][method]["responses"][status]["links"] = found

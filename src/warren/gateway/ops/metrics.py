@@ -1,0 +1,265 @@
+"""Numbers for Prometheus. Requests are counted as they end; everything else is read when somebody asks.
+
+Labels are routes as they are written in the code, and words of ours: never an id, a name or a path of a caller's.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from warren import __version__
+from warren.core.telemetry.counters import SECONDS
+from warren.domain.lifecycle import Status
+from warren.domain.records import SandboxQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from prometheus_client.metrics_core import Metric
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from warren.core.service import Service
+    from warren.core.telemetry.counters import Histogram as Counted
+    from warren.core.telemetry.counters import Observer
+    from warren.gateway.dialects.dialect import Report
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
+
+
+class Metrics:
+    """The numbers of one service, in a registry of their own."""
+
+    def __init__(self, service: Service, reports: Iterable[Report] = ()) -> None:
+        self._core = _Core(service)
+        self._registry = registry = CollectorRegistry()
+        for report in reports:
+            registry.register(_Reported(self, report))
+        registry.register(self._core)
+        ProcessCollector(registry=registry)
+        self._requests = Counter(
+            "warren_http_requests", "Requests that ended.", ("method", "route", "status"), registry=registry
+        )
+        self._seconds = Histogram(
+            "warren_http_request_seconds",
+            "From the head of a request to the end of its answer.",
+            ("method", "route"),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        moved = Counter("warren_http_bytes", "Bytes of bodies.", ("direction",), registry=registry)
+        self._received, self._sent = moved.labels("in"), moved.labels("out")
+        self.websockets = 0
+        """How many are open now."""
+        Gauge("warren_websockets", "WebSockets that are open.", registry=registry).set_function(lambda: self.websockets)
+        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        """What `labels` finds, kept: it is the dearer half of counting."""
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request that ended; status 0 is one that was never answered."""
+        key = (method if method in _METHODS else "other", route, status)
+        known = self._known.get(key)
+        if known is None:
+            known = self._requests.labels(*key), self._seconds.labels(*key[:2])
+            self._known[key] = known
+        known[0].inc()
+        known[1].observe(seconds)
+
+    def count_bytes(self, received: int, sent: int) -> None:
+        """Count the bodies of a request and its answer."""
+        self._received.inc(received)
+        self._sent.inc(sent)
+
+    async def render(self) -> bytes:
+        """Write all numbers as Prometheus reads them."""
+        await self._core.refresh()
+        return generate_latest(self._registry)
+
+    def requests(self) -> tuple[Metric, Metric]:
+        """Return how many requests there were, and how long they took, for whoever gives these other names."""
+        return next(iter(self._requests.collect())), next(iter(self._seconds.collect()))
+
+
+class _Reported(Collector):
+    """The numbers of a dialect, under the names that its operators know."""
+
+    def __init__(self, metrics: Metrics, report: Report) -> None:
+        self._metrics = metrics
+        self._report = report
+
+    def describe(self) -> list[Metric]:
+        """Say nothing before there is anything to say: the registry would collect to find out."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families of numbers."""
+        return self._report.collect(self._metrics)
+
+
+class MetricsMiddleware:
+    """Counts every request. Inside whatever gives a request its `scope["state"]`, outside of all that answers."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] == "websocket":
+            await self._pass_websocket(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+        status = received = sent = 0
+
+        async def count_in() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            return message
+
+        async def count_out(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                sent += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, count_in, count_out)
+        finally:
+            route = scope.get("state", {}).get("route", "none")
+            self._metrics.count(scope["method"], route, status, time.perf_counter() - begun)
+            self._metrics.count_bytes(received, sent)
+
+    async def _pass_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count a WebSocket as a request that is answered when it is accepted, and its messages as bodies."""
+        begun = time.perf_counter()
+        status, lasting = 0, 0.0
+
+        async def count_in() -> Message:
+            message = await receive()
+            self._metrics.count_bytes(_measure(message), 0)
+            return message
+
+        async def count_out(message: Message) -> None:
+            nonlocal status, lasting
+            await send(message)
+            if message["type"] in {"websocket.accept", "websocket.http.response.start"}:
+                status, lasting = message.get("status", 101), time.perf_counter() - begun
+                self._metrics.websockets += status == 101
+            self._metrics.count_bytes(0, _measure(message))
+
+        try:
+            await self._app(scope, count_in, count_out)
+        finally:
+            self._metrics.websockets -= status == 101
+            route = scope.get("state", {}).get("route", "none")
+            self._metrics.count("WEBSOCKET", route, status, lasting or time.perf_counter() - begun)
+
+
+def _measure(message: Message) -> int:
+    return len(message.get("bytes") or message.get("text") or message.get("body") or b"")
+
+
+class _Core(Collector):
+    """What the core knows, read when it is asked for."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._sandboxes: dict[Status, int] = {}
+        self._recorded = 0
+
+    async def refresh(self) -> None:
+        """Read what can only be waited for."""
+        store = self._service.store
+        for status in Status:
+            page = await store.list(SandboxQuery(statuses=frozenset({status}), limit=1))
+            self._sandboxes[status] = page.total
+        self._recorded = await store.recorded(None)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families of numbers."""
+        service, observer = self._service, self._service.observer
+        yield _gauge("warren_info", "The version.", ("version",), {(__version__,): 1})
+        yield _gauge("warren_sandboxes", "By status.", ("status",), {(s.value,): n for s, n in self._sandboxes.items()})
+        sizes = {tuple(name.rsplit("/", 1)): size for name, size in service.pool.sizes().items()}
+        yield _gauge("warren_pool_sandboxes", "That wait for an owner.", ("image", "storage"), sizes)
+        lines = {
+            "create": service.admission.creates,
+            "execution": service.admission.executions,
+            "transfer": service.files.transfers.everybody,
+            "port": service.ports.connections.everybody,
+        }
+        yield _gauge(
+            "warren_waiting", "Requests that wait for a place.", ("line",), {(k,): g.waiting for k, g in lines.items()}
+        )
+        yield _gauge(
+            "warren_under_way", "Places that are taken.", ("line",), {(k,): g.inside for k, g in lines.items()}
+        )
+        yield _gauge("warren_record_bytes", "Kept of executions.", (), {(): self._recorded})
+        yield _gauge("warren_audit_backlog", "Audit entries that are not on disk yet.", (), {(): service.audit.backlog})
+        yield from self._collect_counts(observer)
+        yield from self._collect_seconds(observer)
+
+    def _collect_counts(self, observer: Observer) -> Iterator[Metric]:
+        yield _counter(
+            "warren_executions",
+            "That ended.",
+            ("kind", "cause"),
+            {(*key,): n for key, n in observer.executions.items()},
+        )
+        for name, text, label, counted in (
+            ("warren_rejected", "By reason.", "reason", observer.rejections),
+            ("warren_file_bytes", "Content of files that went in and out.", "direction", observer.file_bytes),
+            ("warren_egress_connections", "Of programs to the outside.", "verdict", observer.connections),
+            ("warren_egress_bytes", "That these sent and got.", "direction", observer.connection_bytes),
+            ("warren_package_files", "Of packages, by where they came from.", "source", observer.package_files),
+            ("warren_renders", "Decks that were rendered, or were not.", "outcome", self._service.renders.outcomes),
+        ):
+            yield _counter(name, text, (label,), {(key,): number for key, number in counted.items()})
+
+    def _collect_seconds(self, observer: Observer) -> Iterator[Metric]:
+        yield _histogram(
+            "warren_execution_seconds", "Of an execution.", ("kind",), _by_label(observer.execution_seconds)
+        )
+        text = "Of a create; from the pool is a hit, from the engine a miss."
+        yield _histogram("warren_create_seconds", text, ("source",), _by_label(observer.create_seconds))
+        yield _histogram("warren_render_seconds", "Of a render.", (), {(): self._service.renders.seconds})
+
+
+def _by_label(counted: Mapping[str, Counted]) -> dict[tuple[str, ...], Counted]:
+    return {(key,): each for key, each in counted.items()}
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
+
+
+def _histogram(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], Counted]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for key, counted in values.items():
+        buckets, below = [], 0
+        for bound, count in zip((*map(str, SECONDS), "+Inf"), counted.counts, strict=True):
+            below += count
+            buckets.append((bound, below))
+        family.add_metric(key, buckets, counted.total)
+    return family

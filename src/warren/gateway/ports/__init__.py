@@ -1,0 +1,1 @@
+"""HTTP and WebSocket proxy to servers inside sandboxes."""

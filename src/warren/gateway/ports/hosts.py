@@ -1,0 +1,141 @@
+"""Hosts of their own for servers inside sandboxes: `5000-0123….apps.example.com`, for pages that need an origin.
+
+Such a host answers for one port of one sandbox, and for nothing of ours. A link leads there by `/s/<token>/`, which
+leaves the token as a cookie of that host and goes on to where the page expects to be, `/`. The cookie is sent by
+browsers whoever's page asks, so what another page asks for is refused unless it only looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import time
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, unquote_to_bytes, urlsplit
+
+from warren.core.shared_links.signing import Kind
+from warren.domain.errors import Forbidden, NotFound
+from warren.gateway.api.operations import Reply
+from warren.gateway.api.shared_links import LINKS, ROUTE, Entry, identify_by
+from warren.gateway.ports.headers import LINK_COOKIE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from starlette.types import Scope
+
+    from warren.core.shared_links.shared_links import Sharing
+    from warren.core.shared_links.signing import Claims
+    from warren.domain.records import Principal
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_MOST_COOKIES = 200
+
+
+class Place(NamedTuple):
+    """A port of a sandbox."""
+
+    sandbox_id: str
+    port: int
+
+    def fits(self, claims: Claims) -> bool:
+        """Whether a link leads here."""
+        return (claims.kind, claims.sandbox_id, claims.target) == (Kind.PORT, self.sandbox_id, str(self.port))
+
+
+class PortHosts:
+    """Knows the hosts below one name, which the operator gave as `https://*.apps.example.com`."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url.replace("*.", "", 1))
+        self._scheme, self._netloc = parts.scheme, parts.netloc
+        name = re.escape((parts.hostname or "").encode())
+        self._own = re.compile(rb"([1-9][0-9]{0,4})-([a-z0-9]{8,40})\." + name + rb"(?::[0-9]{1,5})?", re.IGNORECASE)
+        self._any = re.compile(rb"(?:.*\.)?" + name + rb"\.?(?::[0-9]{1,5})?", re.IGNORECASE)
+
+    def find(self, headers: Iterable[tuple[bytes, bytes]]) -> Place | None:
+        """Return the place that a request's host is for; None for hosts of ours. Raises NotFound for one of nobody."""
+        host = next((value for name, value in headers if name == b"host"), b"")
+        match = self._own.fullmatch(host)
+        if match is not None:
+            return Place(f"sbx_{match[2].decode().lower()}", int(match[1]))
+        if self._any.fullmatch(host):
+            raise NotFound("there is no server at this host: its name is a port, a dash and a sandbox")
+        return None
+
+    def covers(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether a request's host is none of ours."""
+        return any(name == b"host" and self._any.fullmatch(value) for name, value in headers)
+
+    def lead(self, scope: Scope) -> Reply | None:
+        """Send a browser that would show a page by a link to the page's own host."""
+        claims = scope["state"]["link"].claims
+        mode = next((value for name, value in scope["headers"] if name == b"sec-fetch-mode"), b"")
+        if scope["type"] != "http" or claims.kind is not Kind.PORT or mode != b"navigate":
+            return None
+        host = f"{claims.target}-{claims.sandbox_id.removeprefix('sbx_')}.{self._netloc}"
+        rest = scope["raw_path"].partition(b"/ports/")[2].partition(b"/")[2]
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        where = f"{self._scheme}://{host}{scope['state']['link'].prefix}/".encode() + rest + query
+        return Reply(b"", 307, ((b"location", where), (b"cache-control", b"no-store")))
+
+    async def enter(self, sharing: Sharing, place: Place, scope: Scope, prefix: str) -> Reply | None:
+        """Make the scope one for the port that the host is for; or leave the token and go on. Raises Forbidden."""
+        state = scope["state"]
+        state["route"] = ROUTE
+        raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+        client = scope.get("client")
+        ask = functools.partial(sharing.open, address=client[0] if client else "", request_id=state["request_id"])
+        if raw.startswith(LINKS.encode()) and scope["type"] == "http":
+            token, _, rest = raw.removeprefix(LINKS.encode()).partition(b"/")
+            _, claims = await ask(token.decode("latin-1"))
+            if not place.fits(claims):
+                raise Forbidden("this link leads to another server")
+            return self._leave(scope, token, claims, rest)
+        state["link"] = await _find_link(ask, place, scope)
+        _check_asker(scope)
+        scope["raw_path"] = f"{prefix}/sandboxes/{place.sandbox_id}/ports/{place.port}".encode() + raw
+        scope["path"] = unquote_to_bytes(scope["raw_path"]).decode("utf-8", "replace")
+        return None
+
+    def _leave(self, scope: Scope, token: bytes, claims: Claims, rest: bytes) -> Reply:
+        """Leave the token as a cookie, and go on to the page."""
+        # In the frame of another site only a cookie for that frame is kept; elsewhere no other site's page needs it.
+        is_framed = dict(scope["headers"]).get(b"sec-fetch-dest") == b"iframe" and self._scheme == "https"
+        reach = b"SameSite=None; Partitioned" if is_framed else b"SameSite=Lax"
+        until = b"Max-Age=%d" % max(1, claims.expires_at - int(time.time()))
+        parts = [LINK_COOKIE + b"=" + token, b"Path=/", b"HttpOnly", until, reach]
+        if self._scheme == "https":
+            parts.append(b"Secure")
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        # WHY: with another slash, or what browsers take for one, it would be another host.
+        location = b"/" + rest.lstrip(b"/\\") + query
+        return Reply(
+            b"", 303, ((b"location", location), (b"set-cookie", b"; ".join(parts)), (b"cache-control", b"no-store"))
+        )
+
+
+async def _find_link(ask: Callable[[str], Awaitable[tuple[Principal, Claims]]], place: Place, scope: Scope) -> Entry:
+    """Return the link that a browser kept of this host; another sandbox's page may have given it worthless ones."""
+    for name, value in scope["headers"]:
+        pairs = value.split(b";") if name == b"cookie" else ()
+        for pair in pairs[:_MOST_COOKIES]:
+            key, _, token = pair.strip().partition(b"=")
+            if key != LINK_COOKIE:
+                continue
+            asked = functools.partial(ask, token.decode("latin-1"))
+            with contextlib.suppress(NotFound, Forbidden):
+                _, claims = await asked()
+                if place.fits(claims):
+                    return Entry(claims, "", functools.partial(identify_by, asked), has_host=True)
+    raise Forbidden("this page is opened by its link: ask whoever shares it for one")
+
+
+def _check_asker(scope: Scope) -> None:
+    """Raise Forbidden for what another page makes a browser ask for, unless that only looks."""
+    headers = dict(scope["headers"])
+    origin = headers.get(b"origin")
+    is_own = origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
+    if not is_own and (scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS):
+        raise Forbidden("this comes from a page of another address, which may only look at this one")

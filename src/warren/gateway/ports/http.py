@@ -1,0 +1,202 @@
+"""One request to a server inside a sandbox, and its answer: HTTP/1.1 through the sandbox's link, streamed both ways.
+
+Rule 1. What the server says is hostile until h11 has parsed it: bounded, and framed anew for the client.
+Rule 2. A connection serves one request. Whatever a server leaves on it can be no part of anybody's next answer.
+Rule 3. An answer that is not whole never looks whole: the client's connection is closed without its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from typing import TYPE_CHECKING
+
+import anyio
+import h11
+
+from warren.domain.errors import Error, InvalidRequest, StoreError, Unreachable
+from warren.gateway.ports.headers import content_length, headers_in, headers_out
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from anyio.abc import TaskGroup
+    from starlette.types import Receive, Scope, Send
+
+    from warren.core.ports.ports import PortConnection
+    from warren.gateway.api.operations import Call
+    from warren.gateway.ports.headers import Mount
+
+MAX_HEAD = 64 << 10
+MAX_HEADERS = 200
+QUIET_S = 3600.0
+"""The longest silence in the middle of an answer."""
+CONTINUE_S = 2.0
+"""So long we wait for a server to say that it wants a body; many never say."""
+ASK_AGAIN_S = 15.0
+_MAX_INTERIM = 16
+_VERSIONS = frozenset({b"1.0", b"1.1"})
+_LAST_STATUS = 599
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+_log = logging.getLogger(__name__)
+
+
+class PortReply:
+    """The answer of a server inside, as an ASGI application."""
+
+    def __init__(self, call: Call, sandbox_id: str, mount: Mount, target: bytes) -> None:
+        self._call = call
+        self._sandbox_id = sandbox_id
+        self._mount = mount
+        self._target = target
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Ask, and pass on what is answered. Raises Unreachable as long as nothing is."""
+        call, method = self._call, scope["method"]
+        async with call.service.ports.connect(call.caller, self._sandbox_id, self._mount.port, method) as connection:
+            exchange = _Exchange(connection, self._mount, call.settings.serve.port_answer_s)
+            head = headers_in(scope["headers"], self._mount, scope["scheme"], call.caller.request_id)
+            await exchange.begin(method, self._target, head, scope)
+            await exchange.run(scope, receive, send)
+
+
+class _Exchange:
+    def __init__(self, connection: PortConnection, mount: Mount, answer_s: float) -> None:
+        self._connection = connection
+        self._mount = mount
+        self._answer_s = answer_s
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._may_send = anyio.Event()
+        self._moved_at = anyio.current_time()
+        self._has_begun = False
+        self._failure: Error | None = None
+
+    async def begin(self, method: str, target: bytes, headers: list[tuple[bytes, bytes]], scope: Scope) -> None:
+        """Send the head of the request. Raises InvalidRequest for what HTTP/1.1 cannot say."""
+        given = dict(scope["headers"])
+        if b"transfer-encoding" in given:
+            headers.append((b"transfer-encoding", b"chunked"))
+        elif b"content-length" in given:
+            headers.append((b"content-length", given[b"content-length"]))
+        if given.get(b"expect", b"").lower() == b"100-continue":
+            headers.append((b"expect", b"100-continue"))
+        else:
+            self._may_send.set()
+        headers.append((b"connection", b"close"))
+        try:
+            data = self._http.send(h11.Request(method=method, target=target, headers=headers))
+        except h11.LocalProtocolError as exc:
+            raise InvalidRequest(f"the request cannot be passed on: {exc}") from exc
+        await self._connection.send(data or b"")
+
+    async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the body in and the answer out, until that is whole or one side has left."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._upload, receive, tasks)
+            tasks.start_soon(self._ask_again, scope["state"]["ask_again"], tasks)
+            try:
+                await self._answer(scope, send)
+            except Error as error:
+                self._failure = error
+            tasks.cancel_scope.cancel()
+        if self._failure is not None:
+            self._connection.status = self._failure.code
+            if not self._has_begun:
+                raise self._failure
+            _log.warning("response.cut_off", extra={"code": self._failure.code})
+
+    async def _answer(self, scope: Scope, send: Send) -> None:
+        response = await self._read_head()
+        status, listed = response.status_code, response.headers
+        if len(listed) > MAX_HEADERS:
+            raise self._odd(f"more than {MAX_HEADERS} headers")
+        # WHY: h11 lets both pass, and our own side of HTTP fails on them.
+        if status > _LAST_STATUS or any(_CONTROLS.search(value) for _, value in listed):
+            raise self._odd("a status or a header that there cannot be")
+        self._connection.answered(str(status))
+        origin = dict(scope["headers"]).get(b"origin")
+        headers = [*headers_out(listed, self._mount, origin=origin), *content_length(listed, status)]
+        scope["state"]["is_foreign"] = True
+        self._has_begun = True
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        while isinstance(event := await self._next(QUIET_S), h11.Data):
+            await send({"type": "http.response.body", "body": bytes(event.data), "more_body": True})
+        if not isinstance(event, h11.EndOfMessage):
+            raise self._odd("an answer without an end")
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _read_head(self) -> h11.Response:
+        for _ in range(_MAX_INTERIM):
+            event = await self._next(self._answer_s)
+            if isinstance(event, h11.Response):
+                if event.http_version not in _VERSIONS:
+                    raise self._odd("a version of it that there is not")
+                return event
+            if not isinstance(event, h11.InformationalResponse) or event.status_code == 101:
+                raise self._odd("the end of the connection")
+            if event.status_code == 100:
+                self._may_send.set()
+        raise self._odd("no answer but promises of one")
+
+    async def _next(self, still_s: float) -> h11.Event | type[h11.PAUSED]:
+        """Return what the server says next. Raises Unreachable when that is not HTTP, or too long in coming."""
+        while True:
+            try:
+                event = self._http.next_event()
+                if event is not h11.NEED_DATA:
+                    assert not isinstance(event, type) or event is h11.PAUSED
+                    return event
+                self._http.receive_data(await self._read(still_s))
+            except h11.RemoteProtocolError as exc:
+                raise self._odd(str(exc)) from exc
+
+    async def _read(self, still_s: float) -> bytes:
+        while True:
+            with anyio.move_on_after(still_s):
+                return await self._connection.receive()
+            # As long as a body goes in, the server need not say anything.
+            if anyio.current_time() - self._moved_at >= still_s:
+                raise Unreachable(f"the server on port {self._mount.port} did not answer in {still_s:g} s")
+
+    async def _upload(self, receive: Receive, tasks: TaskGroup) -> None:
+        """Send the body of the request, and then look out for a client that leaves."""
+        with anyio.move_on_after(CONTINUE_S):
+            await self._may_send.wait()
+        is_all_sent = False
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                if not self._has_begun:
+                    self._connection.status = "client_left"
+                tasks.cancel_scope.cancel()
+                return
+            if is_all_sent:
+                continue
+            if body := message.get("body", b""):
+                await self._send(h11.Data(data=body))
+            if not message.get("more_body", False):
+                is_all_sent = True
+                await self._send(h11.EndOfMessage())
+
+    async def _send(self, event: h11.Event) -> None:
+        # The server may have ended the connection meanwhile; what it said is what counts.
+        with contextlib.suppress(h11.LocalProtocolError):
+            await self._connection.send(self._http.send(event) or b"")
+        self._moved_at = anyio.current_time()
+
+    async def _ask_again(self, ask: Callable[[], Awaitable[object]], tasks: TaskGroup) -> None:
+        """End an answer that lasts when its client may no longer ask."""
+        while self._failure is None:
+            await anyio.sleep(ASK_AGAIN_S)
+            try:
+                with contextlib.suppress(StoreError):
+                    await ask()
+            except Error as error:
+                self._failure = error
+        tasks.cancel_scope.cancel()
+
+    def _odd(self, what: str) -> Unreachable:
+        printable = "".join(each if each.isprintable() else "?" for each in what[:100])
+        return Unreachable(f"the server on port {self._mount.port} does not answer as HTTP does: {printable}")

@@ -1,0 +1,1 @@
+"""Protocols on the listening sockets."""

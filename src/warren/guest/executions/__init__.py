@@ -1,0 +1,1 @@
+"""Executions: requests, output, deadlines, and why one ended."""

@@ -1,0 +1,191 @@
+"""A `run` request, parsed: every field checked and bounded before anything is started."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from warren.guest.files.scratch import MAX_FOLDERS, check_folder
+from warren.guest.wire.parameters import (
+    get_choice,
+    get_env,
+    get_flag,
+    get_name,
+    get_number,
+    get_strings,
+    get_text,
+    invalid,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warren.guest.wire.frames import Header
+
+KINDS = ("cell", "script", "shell", "argv")
+ECHOES = ("display", "stdout", "none")
+KEEPS = ("ends", "head")
+MAX_KEPT = 3 << 19
+"""Bytes of one output that fit, twice, into a result's payload."""
+_LABEL = re.compile(r"[ -~]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One run of code or a command; docs/reference/wire.md has each field's meaning."""
+
+    id: str
+    kind: str = "cell"
+    code: str = ""
+    kernel: str = "main"
+    argv: list[str] = field(default_factory=list)
+    timeout_s: float | None = None
+    grace_s: float = 1.0
+    idle_timeout_s: float | None = None
+    stdin: bool = False
+    stream: bool = True
+    whole: bool = False
+    paced: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    echo: str = "display"
+    file: str = ""
+    label: str = ""
+    figures: str = ""
+    scratch: list[str] = field(default_factory=list)
+    collect: str = ""
+    output_bytes: int = 1 << 20
+    output_keep: str = "ends"
+    output_max: int = 256 << 20
+    kill_leftovers: bool = False
+    scan_changes: bool = True
+    checkpoint: bool = True
+
+    def without_content(self) -> RunRequest:
+        """Return what is worth keeping of it once it has been run."""
+        return RunRequest(id=self.id, kind=self.kind, kernel=self.kernel, stream=self.stream, paced=self.paced)
+
+
+def parse_run(header: Header, payload: bytes) -> RunRequest:
+    """Read a `run` request: what is there, since most leave out most. Raises Refused."""
+    asked = {_NAMES.get(name, name): read(header, name) for name, read in _PARAMETERS.items() if name in header}
+    kind = asked.get("kind", "cell")
+    if kind == "argv" and not (asked.get("argv") and asked["argv"][0]):
+        raise invalid("argv must name a program")
+    if asked.get("whole") and asked.get("stream", True):
+        raise invalid("whole needs stream to be false")
+    return RunRequest(id=get_name(header, "exec"), code=_code(kind, payload), **asked)
+
+
+def open_folder(workspace: str, workspace_fd: int, cwd: str) -> int:
+    """Open a folder of the workspace to start a program in. The caller closes it. Raises Refused.
+
+    No confinement is needed: whoever may name it may also run `cd` with the same rights.
+    """
+    path = relative_folder(workspace, cwd)
+    try:
+        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=workspace_fd)
+    except (OSError, ValueError):
+        raise invalid(f"cwd {cwd[:256]!r} is not a folder of the workspace") from None
+
+
+def relative_folder(workspace: str, cwd: str) -> str:
+    """Return `cwd`, relative or absolute below the workspace, as a path relative to it. Raises Refused."""
+    path = os.path.normpath(os.path.relpath(cwd, workspace) if cwd.startswith("/") else cwd)
+    if path.startswith("/") or path.split("/")[0] == "..":
+        raise invalid(f"cwd {cwd[:256]!r} is outside the workspace")
+    return path
+
+
+def _code(kind: str, payload: bytes) -> str:
+    if kind == "shell" and b"\0" in payload:
+        raise invalid("a command must be without NUL")
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        raise invalid("the code is not UTF-8") from None
+
+
+def _file(header: Header, key: str) -> str:
+    """Read where a script should be: a name, not a path, so that nothing is made or replaced on the way to it."""
+    return get_name(header, key) if header[key] else ""
+
+
+def _label(header: Header, key: str) -> str:
+    label = get_text(header, key)
+    if label and _LABEL.fullmatch(label) is None:
+        raise invalid("label must be at most 64 printable characters")
+    return label
+
+
+def _folder(header: Header, key: str) -> str:
+    return check_folder(get_text(header, key)) if header[key] else ""
+
+
+def _folders(header: Header, key: str) -> list[str]:
+    folders = get_strings(header, key)
+    if len(folders) > MAX_FOLDERS:
+        raise invalid(f"scratch must be at most {MAX_FOLDERS} folders")
+    return [check_folder(folder) for folder in folders]
+
+
+def _cwd(header: Header, key: str) -> str | None:
+    return None if header[key] is None else get_text(header, key)
+
+
+def _seconds(header: Header, key: str) -> float | None:
+    value = header[key]
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1e10:
+        raise invalid(f"{key} must be a number of milliseconds, 0 or more")
+    return float(value) / 1000
+
+
+def _grace(header: Header, key: str) -> float:
+    grace_s = _seconds(header, key)
+    return 1.0 if grace_s is None else grace_s
+
+
+def _flag(header: Header, key: str) -> bool:
+    return get_flag(header, key, default=False)
+
+
+_NAMES = {
+    "timeout_ms": "timeout_s",
+    "grace_ms": "grace_s",
+    "idle_timeout_ms": "idle_timeout_s",
+    "output_max_bytes": "output_max",
+    "leftover": "kill_leftovers",
+    "changes": "scan_changes",
+}
+"""Fields that have another name on the wire."""
+_PARAMETERS: dict[str, Callable[[Header, str], Any]] = {
+    "kind": partial(get_choice, among=KINDS),
+    "kernel": get_name,
+    "argv": get_strings,
+    "timeout_ms": _seconds,
+    "grace_ms": _grace,
+    "idle_timeout_ms": _seconds,
+    "stdin": _flag,
+    "stream": _flag,
+    "whole": _flag,
+    "paced": _flag,
+    "env": lambda header, _key: get_env(header),
+    "cwd": _cwd,
+    "echo": partial(get_choice, among=ECHOES),
+    "file": _file,
+    "label": _label,
+    "figures": _folder,
+    "scratch": _folders,
+    "collect": _folder,
+    "output_bytes": partial(get_number, high=MAX_KEPT),
+    "output_keep": partial(get_choice, among=KEEPS),
+    "output_max_bytes": partial(get_number, high=1 << 50),
+    "leftover": lambda header, key: get_choice(header, key, ("keep", "kill")) == "kill",
+    "changes": _flag,
+    "checkpoint": _flag,
+}

@@ -1,0 +1,153 @@
+"""What running a cell and running a process have in common: output, clocks, facts before and after, the result."""
+
+from __future__ import annotations
+
+import functools
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from warren.guest.executions.cause import Ending, Explanation, explain
+from warren.guest.executions.deadline import Deadline
+from warren.guest.executions.pipes import Pipes
+from warren.guest.system import sysv
+
+if TYPE_CHECKING:
+    from warren.guest.agent import Agent
+    from warren.guest.executions.execution import Execution
+    from warren.guest.system.facts import Counts
+
+_WELL = Explanation("exited")
+
+
+class Run:
+    """One execution being run. Subclasses know how to start, interrupt and kill it, and when it has ended."""
+
+    def __init__(self, agent: Agent, execution: Execution) -> None:
+        self.agent = agent
+        self.execution = execution
+        self.request = execution.request
+        self.deadline = Deadline(agent.loop, self.request, self.send_interrupt, self.send_kill)
+        self.pipes: Pipes | None = None
+        self._written = 0
+        self.started = time.monotonic()
+        self._before: Counts | None = None
+
+    def send_interrupt(self) -> None:
+        """Ask the program to stop."""
+        raise NotImplementedError
+
+    def send_kill(self) -> None:
+        """End the program and what it started."""
+        raise NotImplementedError
+
+    def open_pipes(self) -> Pipes:
+        """Make its pipes; what is written to them becomes its output."""
+        execution = self.execution
+        self.pipes = Pipes(self.agent.loop, execution.stdin, self.agent.null_fd, self.write, execution.may_read)
+        return self.pipes
+
+    def begin(self) -> None:
+        """Start the clocks: the program runs from now on."""
+        self._before = self.agent.facts.counts()
+        self.agent.changes.begin()
+        self.started = time.monotonic()
+        self.deadline.start()
+
+    def write(self, kind: str, data: bytes) -> None:
+        """Take output; past the bound the program is ended, and what it writes until then only counted."""
+        self._written += len(data)
+        self.deadline.touch()
+        if self._written > self.request.output_max:
+            room = self.request.output_max - (self._written - len(data))
+            data = data[: max(0, room)]
+            self.deadline.end("output")
+        if data:
+            self.execution.write(kind, data)
+
+    def free_memory(self) -> None:
+        """Take back what outlives a program that memory ran out for, before anything else is started."""
+        if self.agent.boot.contained and self.memory_ran_out and sysv.drop_orphans():
+            self.execution.notes.append("System V shared memory that no process used any more was removed.")
+
+    @property
+    def memory_ran_out(self) -> bool:
+        """Whether the operating system has ended a process of the sandbox for memory since this one began."""
+        before = self._before
+        return before is not None and _rose(before.oom_kills, self.agent.facts.counts().oom_kills)
+
+    def conclude(self, ending: Ending, cpu_ms: float, **more: Any) -> None:
+        """Send the result. The pipes have been read, and the process has ended or the cell is done."""
+        self.deadline.cancel()
+        duration_ms = (time.monotonic() - self.started) * 1000
+        # Most end well, and nothing needs to be found out about those.
+        found = _WELL if self._ended_well(ending) else explain(self._complete(ending, duration_ms))
+        changed, complete = self.agent.changes.scan() if self.request.scan_changes else ([], True)
+        self.execution.finish(
+            {
+                "exit_code": ending.exit_code,
+                "cause": found.cause,
+                "limit": found.limit,
+                "peak": found.peak,
+                "state": ending.state,
+                "cells_back": ending.cells_back,
+                "protected": True,
+                "why_unprotected": None,
+                "error": ending.error,
+                "files_changed": changed,
+                "files_changed_complete": complete,
+                "duration_ms": round(duration_ms, 3),
+                # Below zero when the process ended between its last word and our look at its clock.
+                "cpu_ms": round(max(0.0, cpu_ms), 3),
+                "hint": found.hint,
+                **more,
+            }
+        )
+        self.agent.finished(self.execution)
+        if self.pipes is not None:
+            # Behind the answer, which is on its way: meanwhile the program lets go of its ends.
+            self.agent.loop.call_soon(functools.partial(self.pipes.let_go, self.agent.leftovers))
+
+    def _ended_well(self, ending: Ending) -> bool:
+        return (
+            ending.exit_code == 0
+            and self.deadline.asked is None
+            and not self.deadline.interrupted
+            and not (ending.died and self.request.kind == "cell")
+            and ending.status not in ("error", "interrupted")
+        )
+
+    def _complete(self, ending: Ending, duration_ms: float) -> Ending:
+        """Add to how it ended what we asked for, measured and counted."""
+        return replace(
+            ending,
+            kind=self.request.kind,
+            asked=self.deadline.asked,
+            interrupted=self.deadline.interrupted,
+            timeout_ms=self._timeout_ms(),
+            duration_ms=duration_ms,
+            output_max=self.request.output_max,
+            output_total=self._written,
+            **(self._facts() if ending.exit_code != 0 else {}),
+        )
+
+    def _timeout_ms(self) -> float | None:
+        limit_s = self.request.idle_timeout_s if self.deadline.asked == "idle" else self.request.timeout_s
+        return None if limit_s is None else limit_s * 1000
+
+    def _facts(self) -> dict[str, Any]:
+        """Compare the counters with those at the start; only a failure is worth the system calls."""
+        facts = self.agent.facts
+        before, after = self._before, facts.counts()
+        return {
+            "oom_rose": before is not None and _rose(before.oom_kills, after.oom_kills),
+            "pids_rose": before is not None and _rose(before.pids_refused, after.pids_refused),
+            "disks": facts.disks(),
+            "limits": self.agent.limits,
+            "memory_peak": facts.memory_peak(),
+            "pids_now": facts.pids_now(),
+        }
+
+
+def _rose(before: int | None, after: int | None) -> bool:
+    return before is not None and after is not None and after > before

@@ -1,0 +1,1 @@
+"""File operations in the workspace."""

@@ -1,0 +1,1 @@
+"""The agent's side of kernels and their checkpoints."""

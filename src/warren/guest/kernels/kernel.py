@@ -1,0 +1,394 @@
+"""Live kernels: one cell at a time each, and when one dies the newest frozen copy takes over.
+
+A kernel is one of: absent (no process), starting (asked for, not up), idle, busy, waking (a copy is taking over).
+Facts come from the operating system: that a kernel has ended, and how, is what its wait status says.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from warren.guest.kernels.cells import CellRun
+from warren.guest.kernels.process import Exit, KernelProcess
+from warren.guest.kernels.protection import Protection
+from warren.guest.kernels.socket import KernelSocket
+from warren.guest.system import processes
+from warren.guest.wire import claims
+from warren.guest.wire.frames import Header, ProtocolError
+from warren.guest.wire.parameters import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warren.guest.agent import Agent
+    from warren.guest.executions.execution import Execution
+    from warren.guest.kernels.checkpoints import Copy
+    from warren.guest.kernels.protection import Forked
+    from warren.guest.system.loop import Timer
+
+    Settled = Callable[[str | None], None]
+    """Called with None when it worked, else with the reason."""
+
+MAX_WAITING = 16
+MAX_KERNELS = 16
+UP_DEADLINE_S = 60.0
+WAKE_DEADLINE_S = 5.0
+DEAF_S = 0.01
+"""Between two tries to interrupt a cell that its kernel has not taken up yet; a program may never want to hear one."""
+MAX_DEAF_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something to say with the next result."""
+
+    note: str | None = None
+    state: str | None = None
+    cells_back: int = 0
+
+
+class Kernel:
+    """One live interpreter, its waiting cells and its frozen copies."""
+
+    def __init__(self, agent: Agent, name: str) -> None:
+        self._agent = agent
+        self.name = name
+        self.state = "absent"
+        self.executed = 0
+        """Cells whose effects its variables hold."""
+        self._protection = Protection(agent)
+        self._queue: deque[CellRun] = deque()
+        self._current: CellRun | None = None
+        self._live: KernelProcess | None = None
+        self._deaf: Timer | None = None
+        """The next try to interrupt a cell."""
+        self._up_waiters: list[Settled] = []
+        self._news = News()
+        self._death: tuple[Exit, str] | None = None
+        """How the live process ended, and what state it ended, until somebody has taken over."""
+        self._waking_cell = 0
+        self._requested = False
+        """Whether we are ending its process on somebody's request."""
+        self._deleted = False
+
+    def describe(self) -> dict[str, Any]:
+        """Say how it is, for `kernels`."""
+        return {
+            "name": self.name,
+            "state": "idle" if self.state in ("idle", "absent") and not self._queue else "busy",
+            "executed": self.executed,
+            "checkpoints": len(self._protection.copies),
+            "protected": self._protection.covers(self.executed),
+            "private_bytes": self._protection.private_bytes,
+        }
+
+    def submit(self, execution: Execution) -> CellRun:
+        """Run a cell as soon as those before it are done. Raises Refused."""
+        # Until the kernel is up, the cell that will run first is in the queue as well.
+        if len(self._queue) >= MAX_WAITING + (self._current is None):
+            raise Refused("conflict", f"{MAX_WAITING} cells wait for kernel {self.name} already")
+        run = CellRun(self._agent, execution, self)
+        self._queue.append(run)
+        self._next()
+        return run
+
+    def start(self, settled: Settled | None = None) -> None:
+        """Make its process if there is none; `settled` is called once it is up, or cannot be."""
+        if settled is not None:
+            self._up_waiters.append(settled)
+        if self.state != "absent":
+            return
+        self.state = "starting"
+        try:
+            ours, theirs = socket.socketpair()
+            fds = [theirs.detach(), *(os.dup(self._agent.null_fd) for _ in range(3))]
+        except OSError as error:
+            self._failed(f"No kernel could be started: {error.strerror}.")
+            return
+        asked = time.monotonic()
+        header = {"mode": "kernel", "env": self._agent.env, "cwd": self._agent.boot.workspace, "argv": []}
+
+        def spawned(pid: int | None, note: str | None) -> None:
+            if pid is None:
+                ours.close()
+                self._failed(f"No kernel could be started: {note}.")
+                return
+            if note is not None:
+                self._news = News(note)
+            self._adopt(pid, KernelSocket(self._agent.loop, ours), asked, UP_DEADLINE_S)
+
+        self._agent.nursery.spawn(header, b"", fds, spawned)
+
+    def send(self, header: Header, payload: bytes = b"", fds: list[int] | None = None) -> None:
+        """Send a frame to the live kernel."""
+        assert self._live is not None
+        try:
+            self._live.socket.send(header, payload, fds or [])
+        except ValueError:
+            # Only reachable with an environment at the edge of a header: the cell would wait for ever.
+            self._break("the environment is too large")
+
+    def interrupt(self, run: CellRun, again_s: float = DEAF_S) -> None:
+        """Interrupt a running cell, as soon as its kernel hears it; take a waiting one out of the queue."""
+        if run is self._current:
+            if self._live is not None and self.state == "busy" and not self._live.interrupt():
+                if self._deaf is not None:
+                    self._deaf.cancel()
+                later_s = min(2 * again_s, MAX_DEAF_S)
+                self._deaf = self._agent.loop.call_later(again_s, lambda: self.interrupt(run, later_s))
+        elif run in self._queue:
+            self._queue.remove(run)
+            run.never_ran()
+
+    def kill(self, run: CellRun) -> None:
+        """Kill the process that runs a cell; take a waiting one out of the queue."""
+        if run is self._current:
+            if self.state == "busy":
+                self._end_live()
+        elif run in self._queue:
+            self._queue.remove(run)
+            run.never_ran()
+
+    def restart(self, settled: Settled) -> None:
+        """Begin again with no variables."""
+        self._protection.drop_all()
+        self._news = News()
+        if self.state in ("absent", "starting"):
+            self.executed = 0
+            self.start(settled)
+            return
+        self._up_waiters.append(settled)
+        self._end_on_request()
+
+    def rollback(self, cells: int, settled: Settled) -> None:
+        """Undo the last cells. Raises Refused."""
+        if not self._is_free():
+            raise Refused("conflict", f"kernel {self.name} is not idle: wait for its cell, or interrupt it")
+        target, protection = self.executed - cells, self._protection
+        if not protection.has(target, cells):
+            why = f" ({protection.why})" if protection.why else ""
+            raise Refused("conflict", f"kernel {self.name} has no checkpoint from {cells} cells ago{why}")
+        protection.copies.drop_after(target)
+        protection.expect_nothing()
+        self._up_waiters.append(settled)
+        self.executed = target
+        self._end_on_request()
+
+    def fork(self, settled: Forked) -> None:
+        """Ask for a copy that becomes another kernel; `settled` gets it, or None and the reason. Raises Refused."""
+        if not self._is_free():
+            raise Refused("conflict", f"kernel {self.name} is busy or was never used: only an idle one can be forked")
+        self.send(self._protection.ask_for_fork(settled))
+
+    def become(self, copy: Copy, settled: Settled) -> None:
+        """Start out as a copy of another kernel."""
+        self.executed = copy.cell
+        self._up_waiters.append(settled)
+        self._wake(copy)
+
+    def delete(self) -> None:
+        """End it and everything that waits for it."""
+        self._deleted = True
+        self._protection.drop_all()
+        queue, self._queue = self._queue, deque()
+        for run in queue:
+            run.deadline.asked = "restarted"
+            run.never_ran()
+        self._end_on_request()
+
+    def take_news(self) -> News:
+        """Return, once, what happened to the kernel since the last result."""
+        news, self._news = self._news, News()
+        return news
+
+    def _is_free(self) -> bool:
+        return self.state == "idle" and not self._queue and self._live is not None and not self._live.ending
+
+    def _next(self) -> None:
+        if self._deleted or not self._queue:
+            return
+        if self.state == "absent":
+            self.start()
+        elif self.state == "idle":
+            assert self._live is not None
+            # One that was killed, while it was idle or as its cell ended: the cell is for whoever takes over.
+            if self._live.ending or self._live.has_ended():
+                return
+            self.state = "busy"
+            run = self._current = self._queue.popleft()
+            try:
+                run.start(self._live.clock, self._protection.limit_bytes)
+            except OSError as error:
+                self._current = None
+                self.state = "idle"
+                run.never_ran(f"The cell could not be started: {error.strerror}.")
+                self._next()
+
+    def _adopt(self, pid: int, link: KernelSocket, since: float | None, deadline_s: float) -> None:
+        self._live = KernelProcess(
+            self._agent,
+            pid,
+            link,
+            since=since,
+            deadline_s=deadline_s,
+            on_frame=self._claimed,
+            on_broken=self._break,
+            on_exit=self._exited,
+        )
+        if self._deleted:
+            self._end_live()
+
+    def _claimed(self, header: Header, payload: bytes) -> None:
+        kind = header["t"]
+        if kind == "up":
+            self._up()
+            return
+        about = claims.check_exec(header)
+        run = self._current if self._current is not None and self._current.execution.id == about else None
+        if kind == "display":
+            what = claims.check_display(header, payload)
+            if run is not None:
+                run.display(what, payload)
+        elif kind == "done":
+            claim = claims.check_done(header)
+            if run is not None:
+                self._done(run, *claim)
+        elif kind == "frozen":
+            assert self._live is not None
+            pid, private_bytes = claims.check_frozen(header)
+            self._protection.arrived(about, pid, self._live.socket.take_fd(), private_bytes, self.executed)
+        elif kind == "unprotected":
+            self._protection.refused(about, claims.check_why(header))
+        else:
+            raise ProtocolError("a kernel sent a frame that kernels do not send")
+
+    def _up(self) -> None:
+        assert self._live is not None
+        # One that was killed just before it came up, because it was late or is not wanted any more, is none.
+        if self.state not in ("starting", "waking") or self._live.ending:
+            return
+        self._live.is_up()
+        woken = self.state == "waking"
+        self.state = "idle"
+        if woken:
+            cells_back, self.executed = self.executed - self._waking_cell, self._waking_cell
+            self._settle_death("rolled_back", cells_back)
+        self._settle(None)
+        if woken and self._protection.limit_bytes:
+            self.send(self._protection.ask_for_checkpoint(self.executed))
+        self._next()
+
+    def _done(self, run: CellRun, status: str, exit_code: int, error: dict[str, str] | None) -> None:
+        assert self._live is not None
+        self._protection.note(run, self.executed)
+        self._current = None
+        self.state = "idle"
+        self.executed += 1
+        if not self._requested:
+            # Of one that is to begin again, or to go away, nothing is kept.
+            self._protection.expect(run.execution.id, self.executed)
+        run.done(self._live.clock, status, exit_code, error)
+        self._next()
+
+    def _break(self, why: str) -> None:
+        if self._current is not None:
+            self._current.execution.notes.append(f"The kernel's control socket failed: {why}.")
+            self._current.deadline.kill("broken")
+        else:
+            self._end_live()
+
+    def _end_on_request(self) -> None:
+        self._requested = True
+        if self._current is not None and self._current.deadline.asked is None:
+            self._current.deadline.asked = "restarted"
+        self._end_live()
+
+    def _end_live(self) -> None:
+        if self._live is not None:
+            self._live.kill(self._current.execution.id if self._current is not None else None)
+
+    def _exited(self, how: Exit) -> None:
+        """End what it left running, and let the newest copy take over."""
+        assert self._live is not None
+        self._live.end_leftovers(
+            self._current.execution.id if self._current is not None else None, self._protection.copies.pids
+        )
+        if self._current is not None:
+            self._current.free_memory()
+        self._live = None
+        self._protection.expect_nothing()
+        self._protection.lose_forks("the kernel died")
+        if self._death is None:
+            # Not the death of a copy that was to take over for an earlier one.
+            if self._current is not None:
+                self._protection.note(self._current, self.executed)
+            self._death = (how, self.state)
+        self._take_over()
+
+    def _take_over(self) -> None:
+        copy = None if self._deleted else self._protection.copies.take_newest()
+        if copy is not None:
+            self._wake(copy)
+            return
+        # A kernel that had finished no cell loses nothing: a new one is the same.
+        state, self.executed = "lost" if self.executed else "rolled_back", 0
+        self.state = "absent"
+        self._settle_death(state, 0)
+        if self._deleted:
+            self._settle("the kernel was deleted")
+        elif self._up_waiters:
+            self.start()
+        else:
+            self._next()
+
+    def _wake(self, copy: Copy) -> None:
+        self.state = "waking"
+        self._waking_cell = copy.cell
+        self._adopt(copy.pid, copy.socket, None, WAKE_DEADLINE_S)
+        # User code may have stopped it, with a signal to everything it could reach.
+        processes.send(copy.pid, signal.SIGCONT)
+        self.send({"t": "wake"})
+
+    def _settle_death(self, state: str, cells_back: int) -> None:
+        """Tell whom it concerns that the kernel died: the running cell, the waiting one, or the next."""
+        death, self._death = self._death, None
+        requested, self._requested = self._requested, False
+        run, self._current = self._current, None
+        if death is None:
+            return
+        how, during = death
+        if run is not None:
+            run.died(how.exit_code, how.cpu_ms, "lost" if requested else state, cells_back)
+        elif during in ("starting", "waking"):
+            self._failed(f"The kernel ended while it started ({how}).")
+        elif not requested:
+            self._news = _build_news(how, state, cells_back)
+
+    def _failed(self, why: str) -> None:
+        """Tell whoever asked for the kernel, and of the waiting cells the first, that it could not be made."""
+        self.state = "absent"
+        self._settle(why)
+        if self._queue:
+            self._queue.popleft().never_ran(why)
+        self._next()
+
+    def _settle(self, why: str | None) -> None:
+        waiters, self._up_waiters = self._up_waiters, []
+        for settled in waiters:
+            settled(why)
+
+
+def _build_news(how: Exit, state: str, cells_back: int) -> News:
+    """Build what the next result has to tell about a death between two cells."""
+    died = f"The kernel died between calls ({how})"
+    if state == "lost":
+        return News(f"{died}: its variables are lost.", state)
+    if cells_back:
+        return News(f"{died}: its variables are as they were {cells_back} cells before.", state, cells_back)
+    return News(f"{died}: no variable was lost.")

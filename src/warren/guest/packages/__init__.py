@@ -1,0 +1,1 @@
+"""Packages that a sandbox installs for itself."""

@@ -1,0 +1,1 @@
+"""Operating system mechanisms: the loop, forks, processes, counters."""

@@ -1,0 +1,223 @@
+"""PTY terminals: a program on a pseudo-terminal, its scroll-back, and any number of streams attached to it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import termios
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from warren.guest.system import processes
+from warren.guest.system.loop import READ, WRITE
+from warren.guest.terminals.replay import build_replay
+from warren.guest.wire.frames import CHUNK
+from warren.guest.wire.parameters import Refused
+from warren.guest.wire.streams import BUSY_BACKLOG
+
+if TYPE_CHECKING:
+    import resource
+
+    from warren.guest.agent import Agent
+    from warren.guest.wire.streams import Stream
+
+SCROLLBACK = 256 << 10
+MAX_VIEWERS = 64
+HANGUP_GRACE_S = 1.0
+
+
+class Viewer:
+    """One attached stream. A slow one falls behind and then skips to the scroll-back; it never holds the program."""
+
+    def __init__(self, terminal: Terminal, stream: Stream) -> None:
+        self._terminal = terminal
+        self._stream = stream
+        self._replay = memoryview(terminal.build_replay())
+        self._position = terminal.written
+        stream.event({"kind": "attached", "created": not terminal.attached, "scrollback": len(self._replay)})
+        stream.on_data = lambda data: terminal.type(stream, data)
+        stream.on_credit = self.pump
+        stream.on_close = lambda: terminal.detach(self)
+
+    def pump(self) -> None:
+        """Send what it has not seen, as far as credit goes, and when it has seen all the answer."""
+        terminal, stream = self._terminal, self._stream
+        start = terminal.written - len(terminal.scrollback)
+        self._position = max(self._position, start)
+        while (self._replay or self._position < terminal.written) and stream.credit > 0 and not stream.closed:
+            if stream.connection.backlog >= BUSY_BACKLOG:
+                stream.connection.on_drained.add(self.pump)
+                return
+            stream.send(self._take(min(CHUNK, stream.credit), start))
+        if not self._replay and self._position == terminal.written and terminal.exit_code is not None:
+            terminal.detach(self)
+            stream.reply({"exit_code": terminal.exit_code})
+
+    def _take(self, size: int, start: int) -> bytes:
+        if self._replay:
+            data = bytes(self._replay[:size])
+            self._replay = self._replay[size:] if size < len(self._replay) else memoryview(b"")
+            return data
+        at = self._position - start
+        data = bytes(self._terminal.scrollback[at : at + size])
+        self._position += len(data)
+        return data
+
+
+class Terminal:
+    """One program on a pseudo-terminal."""
+
+    def __init__(self, agent: Agent, name: str, pid: int, master: int, program: str) -> None:
+        self._agent = agent
+        self._name = name
+        self._pid = pid
+        self._program = program
+        self._born = time.monotonic()
+        self.attached = 0
+        """How often somebody has joined it."""
+        self._master: int | None = master
+        self._viewers: list[Viewer] = []
+        self._typed: deque[tuple[Stream, bytes]] = deque()
+        self.scrollback = bytearray()
+        self.written = 0
+        """Bytes its program has written in all."""
+        self.exit_code: int | None = None
+        os.set_blocking(master, False)
+        agent.loop.watch(master, READ, self._ready)
+        agent.loop.on_exit(pid, self._exited)
+
+    def attach(self, stream: Stream) -> None:
+        """Show a stream the scroll-back and then what follows, and let it type. Raises Refused."""
+        if len(self._viewers) >= MAX_VIEWERS:
+            raise Refused("conflict", f"{MAX_VIEWERS} are attached to terminal {self._name} already")
+        viewer = Viewer(self, stream)
+        self.attached += 1
+        self._viewers.append(viewer)
+        viewer.pump()
+        if self.attached > 1:
+            self._redraw()
+
+    def build_replay(self) -> bytes:
+        """Return what a newcomer is shown first."""
+        return build_replay(bytes(self.scrollback), is_cut=self.written > len(self.scrollback))
+
+    def describe(self) -> dict[str, Any]:
+        """Say how it is."""
+        columns, rows = get_size(self._master) if self._master is not None else (0, 0)
+        return {
+            "name": self._name,
+            "program": self._program,
+            "cols": columns,
+            "rows": rows,
+            "viewers": len(self._viewers),
+            "age_ms": round((time.monotonic() - self._born) * 1000),
+        }
+
+    def detach(self, viewer: Viewer) -> None:
+        """Let go of a stream; the program runs on."""
+        if viewer in self._viewers:
+            self._viewers.remove(viewer)
+
+    def type(self, stream: Stream, data: bytes) -> None:
+        """Queue what a stream typed; the stream's window bounds it."""
+        self._typed.append((stream, data))
+        self._write()
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Tell the program its new size."""
+        if self._master is not None:
+            set_size(self._master, columns, rows)
+
+    def hang_up(self) -> None:
+        """End the program as a closed window would, and kill it if that is not enough."""
+        processes.send_group(self._pid, signal.SIGHUP)
+        self._agent.loop.call_later(HANGUP_GRACE_S, self._kill)
+
+    def _redraw(self) -> None:
+        """Have a program that fills the screen draw it anew: what a newcomer was shown may begin in the middle."""
+        if self._master is None:
+            return
+        with contextlib.suppress(OSError):
+            group = os.tcgetpgrp(self._master)
+            # WHY: 0, when there is none, would be our own.
+            if group > 1:
+                processes.send_group(group, signal.SIGWINCH)
+
+    def _kill(self) -> None:
+        if self._master is not None:
+            processes.send_group(self._pid, signal.SIGKILL)
+            processes.end(self._pid, None, contained=self._agent.boot.contained)
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            self._write()
+        if events & READ:
+            self._read()
+
+    def _read(self) -> bool:
+        if self._master is None:
+            return False
+        try:
+            data = os.read(self._master, 64 << 10)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            # Every program has closed it; its exit follows, and until then there is nothing to read.
+            self._agent.loop.unwatch(self._master)
+            return False
+        self.written += len(data)
+        self.scrollback += data
+        if len(self.scrollback) > SCROLLBACK:
+            del self.scrollback[: len(self.scrollback) - SCROLLBACK]
+        for viewer in list(self._viewers):
+            viewer.pump()
+        return True
+
+    def _write(self) -> None:
+        while self._typed and self._master is not None:
+            stream, data = self._typed[0]
+            try:
+                done = os.write(self._master, data)
+            except BlockingIOError:
+                self._agent.loop.watch(self._master, READ | WRITE, self._ready)
+                return
+            except OSError:
+                done = len(data)
+            stream.consumed(done)
+            if done < len(data):
+                self._typed[0] = (stream, data[done:])
+            else:
+                self._typed.popleft()
+        if self._master is not None:
+            self._agent.loop.watch(self._master, READ, self._ready)
+
+    def _exited(self, status: int, _usage: resource.struct_rusage) -> None:
+        assert self._master is not None
+        # Bounded: a background process may write to the terminal for ever.
+        for _ in range(16):
+            if not self._read():
+                break
+        self._agent.loop.unwatch(self._master)
+        os.close(self._master)
+        self._master = None
+        self._agent.terminals.pop(self._name, None)
+        self.exit_code = processes.exit_code(status)
+        for viewer in list(self._viewers):
+            viewer.pump()
+
+
+def set_size(master: int, columns: int, rows: int) -> None:
+    """Set the size of a terminal."""
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def get_size(master: int) -> tuple[int, int]:
+    """Return columns and rows of a terminal."""
+    rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(master, termios.TIOCGWINSZ, bytes(8)))
+    return columns, rows

@@ -1,0 +1,1 @@
+"""The browser: process, protocol, and the page of one job."""

@@ -1,0 +1,107 @@
+"""PowerPoint with one exact picture a slide: not cut, not stretched, not packed again; with title, words and notes."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pptx import Presentation
+from pptx.util import Emu
+
+from warren.render.pptx.package import write_package
+
+if TYPE_CHECKING:
+    from pptx.slide import Slide as PptxSlide
+
+    from warren.render.capture.shots import Shot
+    from warren.render.capture.slides import Shown, Slide
+    from warren.render.scene.raw import RawSlide
+
+LONG_SIDE = 12_192_000
+"""13.333 inches, PowerPoint's own width. WHY: 1920 pixels are then 6350 units each, without a remainder."""
+_MIN_SIDE = 914_400
+_TITLE_ONLY, _BLANK = 5, 6
+_UNWRITABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML cannot hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a slide, in PowerPoint's units."""
+
+    width: int
+    height: int
+
+    @classmethod
+    def of(cls, width: float, height: float) -> Size:
+        """Scale pixels so that the longer side has PowerPoint's own length."""
+        unit = LONG_SIDE / max(width, height)
+        return cls(max(_MIN_SIDE, round(width * unit)), max(_MIN_SIDE, round(height * unit)))
+
+    def fit(self, width: float, height: float) -> tuple[int, int, int, int]:
+        """Return left, top, width and height of the largest box of these proportions in the middle."""
+        if round(self.width * height) == round(self.height * width):
+            return 0, 0, self.width, self.height
+        unit = min(self.width / width, self.height / height)
+        wide, high = min(self.width, round(width * unit)), min(self.height, round(height * unit))
+        return (self.width - wide) // 2, (self.height - high) // 2, wide, high
+
+
+class PictureDeck:
+    """Slides are added as their pictures come; the first one gives the size of all."""
+
+    def __init__(self, title: str) -> None:
+        self._presentation = Presentation()
+        self._size: Size | None = None
+        self.reasons: dict[int, str] = {}
+        properties = self._presentation.core_properties
+        properties.title = writable(title)[:250]
+        properties.author = properties.last_modified_by = ""
+
+    @property
+    def count(self) -> int:
+        """How many slides it has by now."""
+        return len(self._presentation.slides)
+
+    async def capture(self, _shown: Shown) -> None:
+        """Take in nothing more of a slide than its picture."""
+
+    def add(self, _raw: RawSlide | None, shot: Shot, slide: Slide) -> None:
+        """Add one slide at the end."""
+        if self._size is None:
+            self._size = Size.of(shot.width, shot.height)
+            self._presentation.slide_width = Emu(self._size.width)
+            self._presentation.slide_height = Emu(self._size.height)
+        title = writable(slide.title)
+        layout = self._presentation.slide_layouts[_TITLE_ONLY if title else _BLANK]
+        made = self._presentation.slides.add_slide(layout)
+        if title:
+            self._add_title(made, title, self._size)
+        left, top, width, height = self._size.fit(shot.width, shot.height)
+        picture = made.shapes.add_picture(io.BytesIO(shot.png), Emu(left), Emu(top), Emu(width), Emu(height))
+        picture.name = f"Slide {self.count}"
+        described = picture._element.nvPicPr.cNvPr  # noqa: SLF001 - the library has no name for the alternative text
+        described.set("descr", writable(slide.text)[:2000] or title)
+        if notes := writable(slide.notes):
+            frame = made.notes_slide.notes_text_frame
+            assert frame is not None
+            frame.text = notes
+
+    def finish(self) -> bytes:
+        """Return the PowerPoint file."""
+        return write_package(self._presentation)
+
+    def _add_title(self, slide: PptxSlide, title: str, size: Size) -> None:
+        """Name the slide for its outline and for screen readers; the picture covers the words."""
+        shape = slide.shapes.title
+        assert shape is not None
+        shape.text = title
+        shape.left, shape.top = Emu(size.width // 20), Emu(size.height // 20)
+        shape.width, shape.height = Emu(size.width * 9 // 10), Emu(size.height // 10)
+
+
+def writable(text: str) -> str:
+    """Leave out the characters that XML cannot hold."""
+    return _UNWRITABLE.sub("", text)

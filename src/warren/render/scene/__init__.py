@@ -1,0 +1,1 @@
+"""A slide as plain values, between browser and PowerPoint."""
