@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.domain.values import ExecRequest, Limits, SandboxSpec, new_id
 
 if TYPE_CHECKING:
@@ -82,26 +82,26 @@ class Bench:
         return SandboxSpec(id=new_id("sbx"), image=self.image, limits=Limits(**limits))
 
     @contextlib.asynccontextmanager
-    async def link(self, handle: Handle) -> AsyncIterator[Link]:
+    async def agent(self, handle: Handle) -> AsyncIterator[AgentClient]:
         """Connect to a sandbox for the length of a block."""
-        async with Link(await self.engine.connect(handle)) as link:
-            yield link
+        async with AgentClient(await self.engine.connect(handle)) as agent:
+            yield agent
 
     @contextlib.asynccontextmanager
-    async def sandbox(self, **limits: Any) -> AsyncIterator[Link]:
+    async def sandbox(self, **limits: Any) -> AsyncIterator[AgentClient]:
         """Create a sandbox and connect to it, for the length of a block."""
         handle = await self.engine.create(self.spec(**limits))
         try:
-            async with self.link(handle) as link:
-                yield link
+            async with self.agent(handle) as agent:
+                yield agent
         finally:
             with anyio.CancelScope(shield=True):
                 await self.engine.destroy(handle)
 
 
-async def run(link: Link, code: str, **fields: Any) -> ExecResult:
+async def run(agent: AgentClient, code: str, **fields: Any) -> ExecResult:
     """Run a cell that must end well."""
-    result = await link.run(ExecRequest(id=new_id("exe"), code=code, **fields))
+    result = await agent.run(ExecRequest(id=new_id("exe"), code=code, **fields))
     if not result.ok:
         raise RuntimeError(f"{code!r} ended with {result.cause}: {result.error or result.stderr!r}")
     return result

@@ -87,8 +87,8 @@ async def _check_answers(bench: Bench, handles: Iterable[Handle]) -> None:
     few_at_once = anyio.CapacityLimiter(16)
 
     async def ask(handle: Handle) -> None:
-        async with few_at_once, bench.link(handle) as link:
-            await run(link, "1+1")
+        async with few_at_once, bench.agent(handle) as agent:
+            await run(agent, "1+1")
 
     await _each(handles, ask)
 

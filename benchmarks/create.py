@@ -54,8 +54,8 @@ async def _create_to_result(bench: Bench, **limits: Any) -> float:
 
     async def once() -> None:
         made.append(await bench.engine.create(spec))
-        async with bench.link(made[0]) as link:
-            await run(link, CODE)
+        async with bench.agent(made[0]) as agent:
+            await run(agent, CODE)
 
     took = await clock(once)
     await bench.engine.destroy(made[0])

@@ -37,12 +37,12 @@ async def measure(bench: Bench) -> None:
         await anyio.sleep(SETTLE_S)
         never.append(_private_mb(bench, handle))
         never_frames.append(_frames_mb(bench, handle))
-        async with bench.link(handle) as link:
-            await run(link, "x = 1 + 1")
+        async with bench.agent(handle) as agent:
+            await run(agent, "x = 1 + 1")
             await anyio.sleep(SETTLE_S)
             used.append(_private_mb(bench, handle))
             frames.append(_frames_mb(bench, handle))
-            if not (await run(link, "x")).protected:
+            if not (await run(agent, "x")).protected:
                 raise RuntimeError("the kernel was not checkpointed, so its memory was not measured with one")
         await bench.engine.destroy(handle)
     bench.at_most("private memory of a never-used sandbox", median(never), 4, "MB")

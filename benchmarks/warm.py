@@ -11,7 +11,7 @@ from benchmarks.bench import Bench, clock, median, run
 from benchmarks.peers import Peers
 
 if TYPE_CHECKING:
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
 
 SPACING_S = 0.05
 IN_A_ROW = 5
@@ -21,9 +21,9 @@ async def measure(bench: Bench) -> None:
     """Each series is interleaved with its peer."""
     peers = Peers.of(bench.image, bench.folder)
     async with bench.sandbox(checkpoints=0) as plain, bench.sandbox() as protected:
-        for link in (plain, protected):
+        for agent in (plain, protected):
             for _ in range(10):
-                await run(link, "1+1")
+                await run(agent, "1+1")
         await _back_to_back(bench, peers, plain, "warm 1+1, no checkpoints", 1 / 10)
         await _spaced(bench, peers, protected)
         await _back_to_back(bench, peers, protected, "warm 1+1, checkpoints, back to back", 1 / 2)
@@ -32,16 +32,16 @@ async def measure(bench: Bench) -> None:
             raise RuntimeError(f"the kernel was not checkpointed: {result.why_unprotected}")
 
 
-async def _back_to_back(bench: Bench, peers: Peers, link: Link, what: str, part: float) -> None:
+async def _back_to_back(bench: Bench, peers: Peers, agent: AgentClient, what: str, part: float) -> None:
     ours: list[float] = []
     bare: list[float] = []
     for _ in range(bench.times(60, 12)):
         bare.append(peers.bare())
-        ours += [await clock(lambda: run(link, "1+1")) for _ in range(IN_A_ROW)]
+        ours += [await clock(lambda: run(agent, "1+1")) for _ in range(IN_A_ROW)]
     _report(bench, what, ours, bare, part)
 
 
-async def _spaced(bench: Bench, peers: Peers, link: Link) -> None:
+async def _spaced(bench: Bench, peers: Peers, agent: AgentClient) -> None:
     ours: list[float] = []
     bare: list[float] = []
     for _ in range(bench.times(100, 20)):
@@ -50,7 +50,7 @@ async def _spaced(bench: Bench, peers: Peers, link: Link) -> None:
         await anyio.sleep(SPACING_S / 2)
         bare.append(peers.bare())
         await anyio.sleep(max(0.0, next_call - time.perf_counter()))
-        ours.append(await clock(lambda: run(link, "1+1")))
+        ours.append(await clock(lambda: run(agent, "1+1")))
     _report(bench, "warm 1+1, checkpoints, 50 ms apart", ours, bare, 1 / 3)
 
 

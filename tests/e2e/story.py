@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.domain.values import ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, new_id
 from warren.engines.local.engine import LocalEngine
 from warren.engines.local.spawn import group_name
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 async def run(engine: LocalEngine, handle: Handle, code: str, kind: ExecKind = ExecKind.CELL) -> ExecResult:
-    async with Link(await engine.connect(handle)) as link:
-        return await link.run(ExecRequest(id=new_id("exe"), kind=kind, code=code))
+    async with AgentClient(await engine.connect(handle)) as agent:
+        return await agent.run(ExecRequest(id=new_id("exe"), kind=kind, code=code))
 
 
 class Story:

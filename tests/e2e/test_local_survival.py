@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from e2e.story import Story, left_of, run
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.domain.errors import EngineUnavailable, InvalidRequest, SandboxLost
 from warren.domain.values import Handle, Storage
 from warren.engines import state_files
@@ -136,9 +136,9 @@ def test_a_call_that_runs_while_the_service_is_killed_is_found_finished(tell: An
         process.kill()
         process.wait()
         process.stdout.close()
-        async with Link(await s.engine.connect(handle)) as link:
-            await link.write("go", b"")
-            events = [event async for event in link.attach("exe_survives0")]
+        async with AgentClient(await s.engine.connect(handle)) as agent:
+            await agent.write("go", b"")
+            events = [event async for event in agent.attach("exe_survives0")]
         result = events[-1].result
 
         assert result is not None

@@ -30,7 +30,7 @@ from warren.core.sandboxes.changes import SandboxChanges
 from warren.core.sandboxes.sandboxes import NewSandbox
 from warren.domain.errors import Conflict, NotFound, QuotaExceeded, SandboxLost
 from warren.domain.lifecycle import ACTIVE, NEXT, Status
-from warren.domain.records import Holding
+from warren.domain.records import ResourceUse
 from warren.domain.values import Storage
 from warren.stores.sqlite.store import SqliteStore
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from warren.domain.records import Caller, Sandbox
     from warren.domain.values import Image
 
-QUOTA = Holding(sandboxes=3, active=2)
+QUOTA = ResourceUse(sandboxes=3, active=2)
 CALLERS = st.sampled_from([ANN, BOB])
 RACERS = ["create", "stop", "start", "delete", "run", "reap"]
 KEYS = st.sampled_from([None, "chat"])
@@ -71,11 +71,11 @@ class WatchedStore(SqliteStore):
         assert self.statuses.pop(sandbox_id) is Status.DESTROYING
 
 
-def add_up(sandboxes: Iterable[Sandbox]) -> Holding:
+def add_up(sandboxes: Iterable[Sandbox]) -> ResourceUse:
     """Return what somebody holds who has these."""
     rows = list(sandboxes)
     active = [row for row in rows if row.is_active]
-    return Holding(
+    return ResourceUse(
         len(rows),
         len(active),
         sum(row.limits.memory_bytes for row in active),
@@ -191,13 +191,13 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(sandbox_id=sandboxes)
     def kill_agent(self, sandbox_id: str) -> None:
         if self.statuses.get(sandbox_id) is Status.RUNNING:
-            place = self.estate.lives.places[sandbox_id]
-            if not place.is_ready:
+            live = self.estate.transitions.live_sandboxes[sandbox_id]
+            if not live.is_ready:
                 # Nobody has used it: nothing would tell that it died, until somebody does.
-                self._call(self.estate.lives.reach, place)
-            link = place.link
+                self._call(self.estate.transitions.reach, live)
+            agent = live.agent
             self.estate.kill_agent(sandbox_id)
-            self._call(link.wait_lost)
+            self._call(agent.wait_lost)
             self._call(self.estate.settle)
             if self.known[sandbox_id][1] is Storage.EPHEMERAL:
                 del self.known[sandbox_id]
@@ -251,7 +251,7 @@ class Lifecycle(RuleBasedStateMachine):
         pooled = sum(self.estate.pool.sizes().values())
         handles = self._call(self.estate.handles)
 
-        assert set(rows) == set(self.known) == set(self.statuses) == set(self.estate.lives.places)
+        assert set(rows) == set(self.known) == set(self.statuses) == set(self.estate.transitions.live_sandboxes)
         assert handles >= set(rows)
         assert len(handles - set(rows)) == pooled
         for sandbox_id, sandbox in rows.items():

@@ -13,7 +13,7 @@ from warren.domain.values import ExecKind
 from warren.testing.subject import Subject, run
 
 if TYPE_CHECKING:
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.domain.values import ExecResult, Handle
 
 PROGRAMS = os.path.join(os.path.dirname(__file__), "programs")
@@ -30,44 +30,44 @@ def program(name: str) -> str:
 
 
 async def report(
-    link: Link, name: str, *arguments: object, kind: ExecKind = ExecKind.CELL, timeout_s: float = 60
+    agent: AgentClient, name: str, *arguments: object, kind: ExecKind = ExecKind.CELL, timeout_s: float = 60
 ) -> Any:
     """Run a program that ends well and prints one JSON value, and give that value."""
     given = f"{_FIRST}\nimport json\nARGUMENTS = json.loads({json.dumps(arguments)!r})\n"
     code = program(name).replace(_FIRST, given, 1)
     if kind is ExecKind.ARGV:
-        result = await run(link, "", kind, argv=("python", "-c", code), timeout_s=timeout_s)
+        result = await run(agent, "", kind, argv=("python", "-c", code), timeout_s=timeout_s)
     else:
-        result = await run(link, code, kind, timeout_s=timeout_s)
+        result = await run(agent, code, kind, timeout_s=timeout_s)
     assert result.ok, f"{name} ended with {result.cause}: {result.error or result.stderr.decode()}"
     return json.loads(result.stdout)
 
 
-async def answers(link: Link) -> None:
+async def answers(agent: AgentClient) -> None:
     """Assert that the sandbox at the other end works, and promptly."""
     with anyio.fail_after(PROMPTLY_S):
-        result = await run(link, "print(1 + 1)")
+        result = await run(agent, "print(1 + 1)")
     assert result.ok, result
     assert result.stdout == b"2\n"
 
 
 async def stands(subject: Subject, handle: Handle) -> None:
     """Assert that a sandbox works for whoever connects now: its code, its commands and its files."""
-    async with subject.link(handle) as link:
-        await answers(link)
+    async with subject.agent(handle) as agent:
+        await answers(agent)
         with anyio.fail_after(PROMPTLY_S):
-            shell = await run(link, "echo alive", ExecKind.SHELL)
-            await link.write("still-here", b"yes")
-            content = await link.read_bytes("still-here", 1000)
+            shell = await run(agent, "echo alive", ExecKind.SHELL)
+            await agent.write("still-here", b"yes")
+            content = await agent.read_bytes("still-here", 1000)
         assert (shell.ok, shell.stdout, content) == (True, b"alive\n", b"yes")
 
 
-async def revive(link: Link) -> None:
+async def revive(agent: AgentClient) -> None:
     """Get a fresh kernel after everything in the sandbox was killed; the agent may ask for a moment's patience."""
     with anyio.fail_after(PROMPTLY_S):
         while True:
             try:
-                return await link.restart_kernel("main")
+                return await agent.restart_kernel("main")
             except StartFailed as refusal:
                 if "try again" not in str(refusal):
                     raise

@@ -70,9 +70,9 @@ async def subject(anyio_backend: str, data_dir: str, python_image: Image) -> Asy
 async def sibling(subject: Subject) -> AsyncIterator[Handle]:
     """A sandbox of somebody else, made from the same zygote, that lives through every attack."""
     async with subject.sandbox() as handle:
-        async with subject.link(handle) as link:
-            await link.write("private", b"somebody else's")
-            await answers(link)
+        async with subject.agent(handle) as agent:
+            await agent.write("private", b"somebody else's")
+            await answers(agent)
         yield handle
 
 
@@ -82,9 +82,9 @@ async def unharmed(subject: Subject, sibling: Handle, host: Host) -> AsyncIterat
     yield
     host.check_unchanged()
     with anyio.fail_after(PROMPTLY_S):
-        async with subject.link(sibling) as link:
-            await answers(link)
-            assert await link.read_bytes("private", 1000) == b"somebody else's"
+        async with subject.agent(sibling) as agent:
+            await answers(agent)
+            assert await agent.read_bytes("private", 1000) == b"somebody else's"
 
 
 async def _kill_agent(_handle: Handle) -> None:

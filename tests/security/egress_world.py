@@ -148,12 +148,12 @@ class World:
         return speak
 
     async def _run(self, sandbox: str, request: ExecRequest) -> ExecResult:
-        async with self.service.sandboxes.use(self.caller, sandbox) as place:
-            return await place.link.run(request)
+        async with self.service.sandboxes.use(self.caller, sandbox) as live:
+            return await live.agent.run(request)
 
     async def _write(self, sandbox: str, path: str, content: bytes) -> None:
-        async with self.service.sandboxes.use(self.caller, sandbox) as place:
-            await place.link.write(path, content)
+        async with self.service.sandboxes.use(self.caller, sandbox) as live:
+            await live.agent.write(path, content)
 
     async def _records(self, sandbox: str, action: str) -> list[dict[str, Any]]:
         with anyio.fail_after(DEADLINE_S):
@@ -217,7 +217,7 @@ def open_world(folder: Path, images_dir: str, **egress: object) -> Iterator[Worl
         with portal.wrap_async_context_manager(service):
             world = World(portal, service, authority)
             yield world
-            for sandbox in list(service.sandboxes.lives.places):
+            for sandbox in list(service.sandboxes.transitions.live_sandboxes):
                 world.delete(sandbox)
         engine: Any = service.engine
         portal.call(engine.retire)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.core.images.catalog import Catalog
 from warren.domain.errors import Error
 from warren.domain.values import ExecRequest, SandboxSpec, Storage, new_id
@@ -125,9 +125,9 @@ async def use(data_dir: str, images_dir: str, optional: list[str]) -> dict[str, 
         handle = await engine.create(SandboxSpec(id=new_id("sbx"), image=Catalog(images_dir).get("python")))
         try:
             channel = await engine.connect(handle)
-            async with Link(channel) as link:
+            async with AgentClient(channel) as agent:
                 status = "print(1 + 1); print(open('/proc/self/status').read())"
-                result = await link.run(ExecRequest(id=new_id("exe"), code=status))
+                result = await agent.run(ExecRequest(id=new_id("exe"), code=status))
             await channel.aclose()
         finally:
             await engine.destroy(handle)

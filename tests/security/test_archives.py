@@ -18,7 +18,7 @@ from warren.domain.values import MIB, Limits
 from warren.testing.subject import printed, refused
 
 if TYPE_CHECKING:
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio
@@ -39,20 +39,20 @@ def _tar(*members: tarfile.TarInfo, kind: int = tarfile.PAX_FORMAT) -> bytes:
 
 
 def _member(
-    name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0, mode: int = 0o644
+    name: str, kind: bytes = tarfile.REGTYPE, agent: str = "", size: int = 0, mode: int = 0o644
 ) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
-    member.type, member.linkname, member.size, member.mode = kind, link, size, mode
+    member.type, member.linkname, member.size, member.mode = kind, agent, size, mode
     return member
 
 
-def _zip(*names: str, link: str | None = None) -> bytes:
+def _zip(*names: str, agent: str | None = None) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as package:
         for name in names:
             entry = zipfile.ZipInfo(name)
-            entry.external_attr = (0o120777 if link else 0o100644) << 16
-            package.writestr(entry, link or "x")
+            entry.external_attr = (0o120777 if agent else 0o100644) << 16
+            package.writestr(entry, agent or "x")
     return buffer.getvalue()
 
 
@@ -80,16 +80,16 @@ HOSTILE: dict[str, tuple[str, bytes]] = {
     "zip absolute": ("zip", _zip("/tmp/evil")),
     "zip climbing": ("zip", _zip("../evil")),
     "zip climbing later": ("zip", _zip("a/../../evil")),
-    "zip link outside": ("zip", _zip("evil", link="/etc/passwd")),
+    "zip link outside": ("zip", _zip("evil", agent="/etc/passwd")),
     "tar.gz climbing": ("tar.gz", gzip.compress(_tar(_member("../evil", size=1)))),
 }
 
 
-async def _unpack(link: Link, data: bytes, form: str) -> Error | None:
+async def _unpack(agent: AgentClient, data: bytes, form: str) -> Error | None:
     """Unpack it, and give what it was refused with, if it was."""
     try:
         with anyio.fail_after(20):
-            await link.unpack("here", data, form)
+            await agent.unpack("here", data, form)
     except Error as refusal:
         return refusal
     return None
@@ -99,19 +99,19 @@ async def _unpack(link: Link, data: bytes, form: str) -> Error | None:
 async def test_a_member_that_leads_out_goes_nowhere(subject: Subject, name: str) -> None:
     """Refused whole, or unpacked so that nothing outside the folder is made, changed or shown."""
     form, data = HOSTILE[name]
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await link.mkdir("here")
-        before = await printed(link, _SEEN)
-        refusal = await _unpack(link, data, form)
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await agent.mkdir("here")
+        before = await printed(agent, _SEEN)
+        refusal = await _unpack(agent, data, form)
         if refusal is not None:
             assert isinstance(refusal, InvalidRequest), refusal
-            assert await printed(link, _SEEN) == before
-        after = await printed(link, _SEEN)
+            assert await printed(agent, _SEEN) == before
+        after = await printed(agent, _SEEN)
         assert '"/tmp/evil"' not in after
         assert '"/workspace/evil"' not in after
         for path in ("here/evil", "here/out/evil", "here/l"):
             try:
-                assert b"sandbox:x:" not in await link.read_bytes(path, 4096)
+                assert b"sandbox:x:" not in await agent.read_bytes(path, 4096)
             except Error:
                 continue
         await stands(subject, handle)
@@ -120,20 +120,20 @@ async def test_a_member_that_leads_out_goes_nowhere(subject: Subject, name: str)
 @pytest.mark.parametrize("name", ["absolute", "climbing", "climbing later", "character device", "zip climbing"])
 async def test_the_refusal_names_the_member(subject: Subject, name: str) -> None:
     form, data = HOSTILE[name]
-    async with subject.linked_sandbox() as link:
-        assert "evil" in await refused(InvalidRequest, link.unpack("here", data, form))
+    async with subject.linked_sandbox() as agent:
+        assert "evil" in await refused(InvalidRequest, agent.unpack("here", data, form))
 
 
 async def test_modes_and_owners_of_an_archive_give_no_rights(subject: Subject) -> None:
     member = _member("tool", size=4, mode=0o6777)
     member.uid = member.gid = 0
     member.uname = "root"
-    async with subject.linked_sandbox() as link:
+    async with subject.linked_sandbox() as agent:
         try:
-            await link.unpack("here", _tar(member), "tar")
+            await agent.unpack("here", _tar(member), "tar")
         except Error:
             return
-        status = await printed(link, "import os; s = os.stat('here/tool'); print(oct(s.st_mode), s.st_uid)")
+        status = await printed(agent, "import os; s = os.stat('here/tool'); print(oct(s.st_mode), s.st_uid)")
 
     assert status.endswith(" 1000")
     assert int(status.split()[0], 8) & 0o6000 == 0
@@ -150,10 +150,10 @@ async def test_a_compressed_bomb_stops_at_the_disk_limit(subject: Subject) -> No
         for number in range(3):
             package.writestr(f"zeros{number}", bytes(32 * MIB))
     del plain
-    async with subject.sandbox(limits=Limits(disk_bytes=32 * MIB)) as handle, subject.link(handle) as link:
+    async with subject.sandbox(limits=Limits(disk_bytes=32 * MIB)) as handle, subject.agent(handle) as agent:
         for form, data in (("tar.gz", tarred), ("zip", zipped.getvalue())):
             with anyio.fail_after(60):
-                message = await refused(Error, link.unpack("here", data, form))
+                message = await refused(Error, agent.unpack("here", data, form))
             assert message
         usage = await subject.engine.usage(handle)
         assert usage.disk_bytes is None or usage.disk_bytes < 16 * MIB
@@ -162,9 +162,9 @@ async def test_a_compressed_bomb_stops_at_the_disk_limit(subject: Subject) -> No
 
 async def test_an_archive_of_countless_members_stops_at_the_inode_limit(subject: Subject) -> None:
     data = _tar(*(_member(f"d{number}/f") for number in range(3000)), kind=tarfile.USTAR_FORMAT)
-    async with subject.sandbox(limits=Limits(disk_inodes=1024)) as handle, subject.link(handle) as link:
+    async with subject.sandbox(limits=Limits(disk_inodes=1024)) as handle, subject.agent(handle) as agent:
         with anyio.fail_after(60):
-            await refused(Error, link.unpack("here", data, "tar"))
+            await refused(Error, agent.unpack("here", data, "tar"))
         await stands(subject, handle)
 
 
@@ -193,7 +193,7 @@ BROKEN: dict[str, tuple[str, bytes]] = {
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_broken_archive_is_an_error_and_no_more(subject: Subject, name: str) -> None:
     form, data = BROKEN[name]
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        refusal = await _unpack(link, data, form)
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        refusal = await _unpack(agent, data, form)
         assert refusal is None or "\n" not in str(refusal)
         await stands(subject, handle)

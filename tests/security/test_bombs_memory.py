@@ -64,9 +64,9 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS)
 async def test_a_memory_bomb_is_ended_and_named_and_variables_stay(subject: Subject, bomb: str) -> None:
-    async with subject.sandbox(limits=LIMITS) as handle, subject.link(handle) as link:
-        await run(link, "x = 'before'")
-        result = await run(link, f"x = 'spoilt'\nprint('lit', flush=True)\n{BOMBS[bomb]}", timeout_s=60)
+    async with subject.sandbox(limits=LIMITS) as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'before'")
+        result = await run(agent, f"x = 'spoilt'\nprint('lit', flush=True)\n{BOMBS[bomb]}", timeout_s=60)
 
         assert result.cause in (Cause.OOM, Cause.ERROR), result
         if result.cause is Cause.ERROR:
@@ -78,13 +78,13 @@ async def test_a_memory_bomb_is_ended_and_named_and_variables_stay(subject: Subj
             assert result.limit == LIMIT
             assert result.peak is not None
             assert result.peak >= LIMIT * 0.8
-            assert await printed(link, "print(x)") == "before"
+            assert await printed(agent, "print(x)") == "before"
         assert result.stdout == b"lit\n"
         assert explained(result)
         usage = await subject.engine.usage(handle)
         assert usage.memory_peak_bytes is not None
         assert usage.memory_peak_bytes <= LIMIT + 2 * LIMITS.checkpoint_bytes + 64 * MIB
-        await run(link, "rm -f /tmp/hog /dev/shm/hog", ExecKind.SHELL)
+        await run(agent, "rm -f /tmp/hog /dev/shm/hog", ExecKind.SHELL)
         await stands(subject, handle)
 
 
@@ -112,14 +112,14 @@ async def test_memory_of_the_kernel_is_counted_too(subject: Subject) -> None:
         "fill(pipe, lambda ends: os.write(ends[1], b'x' * 65536))\n"
         "print('full')"
     )
-    async with subject.sandbox(limits=LIMITS) as handle, subject.link(handle) as link:
-        await run(link, "x = 'before'")
-        result = await run(link, code, ExecKind.SCRIPT, timeout_s=60)
+    async with subject.sandbox(limits=LIMITS) as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'before'")
+        result = await run(agent, code, ExecKind.SCRIPT, timeout_s=60)
         assert result.ok or (result.cause in (Cause.OOM, Cause.KILLED, Cause.ERROR) and explained(result)), result
         usage = await subject.engine.usage(handle)
         assert usage.memory_peak_bytes is not None
         assert usage.memory_peak_bytes <= LIMIT + 2 * LIMITS.checkpoint_bytes + 64 * MIB
-        assert await printed(link, "print(x)") == "before"
+        assert await printed(agent, "print(x)") == "before"
         await stands(subject, handle)
 
 
@@ -139,8 +139,8 @@ async def test_small_hogs_that_spare_themselves_harm_no_other_sandbox(subject: S
     )
     async with subject.sandbox(limits=LIMITS) as handle:
         try:
-            async with subject.link(handle) as link:
-                await run(link, code, ExecKind.SCRIPT, timeout_s=20, kill_leftovers=True)
+            async with subject.agent(handle) as agent:
+                await run(agent, code, ExecKind.SCRIPT, timeout_s=20, kill_leftovers=True)
             await stands(subject, handle)
         except SandboxLost:
             pass
@@ -153,21 +153,21 @@ async def test_children_that_take_all_memory_do_not_take_the_agent(subject: Subj
         "        for _ in range(6)]\n"
         "print(sorted({hog.wait() for hog in hogs}))"
     )
-    async with subject.sandbox(limits=LIMITS) as handle, subject.link(handle) as link:
-        await run(link, "x = 'before'")
-        result = await run(link, code, timeout_s=60)
+    async with subject.sandbox(limits=LIMITS) as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'before'")
+        result = await run(agent, code, timeout_s=60)
 
         assert result.cause in (Cause.EXITED, Cause.OOM, Cause.ERROR), result
         if result.ok:
             assert result.stdout == b"[-9]\n"
-        assert await printed(link, "print(x)") == "before"
+        assert await printed(agent, "print(x)") == "before"
         await stands(subject, handle)
 
 
 async def test_a_bomb_in_a_shell_command_is_named_too(subject: Subject) -> None:
-    async with subject.sandbox(limits=LIMITS) as handle, subject.link(handle) as link:
+    async with subject.sandbox(limits=LIMITS) as handle, subject.agent(handle) as agent:
         bomb = "exec python -c 'hog = [bytearray(4 << 20) for _ in range(10000)]'"
-        result = await run(link, bomb, ExecKind.SHELL, timeout_s=60)
+        result = await run(agent, bomb, ExecKind.SHELL, timeout_s=60)
 
         assert (result.cause, result.state, result.limit) == (Cause.OOM, State.NONE, LIMIT)
         assert explained(result)
@@ -186,10 +186,10 @@ async def test_a_full_tmpfs_does_not_take_the_agent_with_it(subject: Subject) ->
         "    except OSError as error: full += error.errno == errno.ENOSPC\n"
         "print(full)"
     )
-    async with subject.sandbox(limits=LIMITS) as handle, subject.link(handle) as link:
+    async with subject.sandbox(limits=LIMITS) as handle, subject.agent(handle) as agent:
         for _ in range(3):
-            assert await printed(link, code) == "2"
-        await answers(link)
+            assert await printed(agent, code) == "2"
+        await answers(agent)
         await stands(subject, handle)
 
 
@@ -198,11 +198,11 @@ async def test_a_program_that_fits_is_never_killed_by_a_checkpoint(subject: Subj
     limit = 256 * MIB
     state, beside = 60 * MIB, 176 * MIB
     limits = Limits(memory_bytes=limit)
-    async with subject.linked_sandbox(limits=limits) as link:
-        assert (await run(link, f"state = bytearray({state})\nstate[::4096] = b'x' * len(state[::4096])")).ok
+    async with subject.linked_sandbox(limits=limits) as agent:
+        assert (await run(agent, f"state = bytearray({state})\nstate[::4096] = b'x' * len(state[::4096])")).ok
         for turn in range(10):
             result = await run(
-                link,
+                agent,
                 f"state[::4096] = bytes([{turn}]) * len(state[::4096])\n"
                 f"beside = bytearray({beside}); beside[::4096] = b'x' * len(beside[::4096])\n"
                 "del beside\nprint(state[0])",

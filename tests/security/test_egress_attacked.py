@@ -198,7 +198,7 @@ def test_a_body_that_nobody_got_to_read_is_let_go_of(world: World, sandbox: str)
                     world.service.sandboxes.use(world.caller, sandbox) as place,
                     anyio.create_task_group() as tasks,
                 ):
-                    tasks.start_soon(place.link.run, request)
+                    tasks.start_soon(place.agent.run, request)
                     await asked.wait()
                     await world.service.sandboxes.update(world.caller, sandbox, SandboxChanges(egress=Egress()))
                     await held.closed.wait()

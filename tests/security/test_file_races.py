@@ -19,7 +19,7 @@ from warren.testing.subject import printed, run
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio
@@ -36,15 +36,15 @@ _UNTOUCHED = '{"/tmp/outside/file": "OUTSIDE", "/tmp/outside/sub/file": "OUTSIDE
 
 
 @contextlib.asynccontextmanager
-async def racing(link: Link) -> AsyncIterator[None]:
+async def racing(agent: AgentClient) -> AsyncIterator[None]:
     """Run the racer for the length of a block, and assert afterwards that it really ran and nothing outside changed."""
-    started = await run(link, program("racer"), ExecKind.SCRIPT, timeout_s=20)
+    started = await run(agent, program("racer"), ExecKind.SCRIPT, timeout_s=20)
     assert started.ok, started
     yield
     with anyio.fail_after(20):
-        await run(link, "touch /tmp/stop; until test -s /tmp/turns; do sleep 0.01; done", ExecKind.SHELL, timeout_s=15)
-    assert int(await printed(link, "print(open('/tmp/turns').read())")) > 100
-    assert await printed(link, _OUTSIDE) == _UNTOUCHED
+        await run(agent, "touch /tmp/stop; until test -s /tmp/turns; do sleep 0.01; done", ExecKind.SHELL, timeout_s=15)
+    assert int(await printed(agent, "print(open('/tmp/turns').read())")) > 100
+    assert await printed(agent, _OUTSIDE) == _UNTOUCHED
 
 
 async def _attempt(operation: Awaitable[object]) -> object:
@@ -60,26 +60,26 @@ async def _collect(parts: AsyncIterator[bytes]) -> bytes:
     return b"".join([part async for part in parts])
 
 
-READS: dict[str, Callable[[Link], Awaitable[object]]] = {
-    "read": lambda link: link.read_bytes("tree/folder/file", 1000),
-    "read deep": lambda link: link.read_bytes("tree/folder/sub/file", 1000),
-    "read a swapped file": lambda link: link.read_bytes("tree/file", 1000),
-    "read by an absolute path": lambda link: link.read_bytes("/workspace/tree/folder/sub/../file", 1000),
-    "pack": lambda link: _collect(link.pack("tree", "tar")),
-    "pack the folder": lambda link: _collect(link.pack("tree/folder", "tar")),
-    "pack as zip": lambda link: _collect(link.pack("tree", "zip")),
-    "search": lambda link: link.search("tree", text="OUT"),
-    "search the folder": lambda link: link.search("tree/folder", regex="O[U]T"),
+READS: dict[str, Callable[[AgentClient], Awaitable[object]]] = {
+    "read": lambda agent: agent.read_bytes("tree/folder/file", 1000),
+    "read deep": lambda agent: agent.read_bytes("tree/folder/sub/file", 1000),
+    "read a swapped file": lambda agent: agent.read_bytes("tree/file", 1000),
+    "read by an absolute path": lambda agent: agent.read_bytes("/workspace/tree/folder/sub/../file", 1000),
+    "pack": lambda agent: _collect(agent.pack("tree", "tar")),
+    "pack the folder": lambda agent: _collect(agent.pack("tree/folder", "tar")),
+    "pack as zip": lambda agent: _collect(agent.pack("tree", "zip")),
+    "search": lambda agent: agent.search("tree", text="OUT"),
+    "search the folder": lambda agent: agent.search("tree/folder", regex="O[U]T"),
 }
 
 
 async def test_reading_never_reads_outside(subject: Subject) -> None:
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        async with racing(link):
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        async with racing(agent):
             honest = 0
             for _ in range(ROUNDS):
                 for name, read in READS.items():
-                    got = await _attempt(read(link))
+                    got = await _attempt(read(agent))
                     if isinstance(got, bytes):
                         honest += b"inside" in _plain(got)
                         assert b"OUTSIDE" not in _plain(got), name
@@ -91,17 +91,20 @@ async def test_reading_never_reads_outside(subject: Subject) -> None:
 
 
 async def test_looking_never_looks_outside(subject: Subject) -> None:
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await run(link, "import os; os.makedirs('/tmp/outside/sub')")
-        await run(link, _PREPARE.replace('os.makedirs("/tmp/outside/sub")', "pass"))
-        await run(link, "open('/tmp/outside/tell-tale', 'w').close()")
-        await run(link, program("racer"), ExecKind.SCRIPT, timeout_s=20)
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await run(agent, "import os; os.makedirs('/tmp/outside/sub')")
+        await run(agent, _PREPARE.replace('os.makedirs("/tmp/outside/sub")', "pass"))
+        await run(agent, "open('/tmp/outside/tell-tale', 'w').close()")
+        await run(agent, program("racer"), ExecKind.SCRIPT, timeout_s=20)
         for _ in range(ROUNDS):
-            for listed in (await _attempt(link.list("tree", recursive=True)), await _attempt(link.list("tree/folder"))):
+            for listed in (
+                await _attempt(agent.list("tree", recursive=True)),
+                await _attempt(agent.list("tree/folder")),
+            ):
                 assert "tell-tale" not in str(listed)
-            assert await _attempt(link.stat("tree/folder/tell-tale")) is None
-            assert "tell-tale" not in str(await _attempt(link.search("tree", name="tell*")))
-        await run(link, "touch /tmp/stop", ExecKind.SHELL)
+            assert await _attempt(agent.stat("tree/folder/tell-tale")) is None
+            assert "tell-tale" not in str(await _attempt(agent.search("tree", name="tell*")))
+        await run(agent, "touch /tmp/stop", ExecKind.SHELL)
         await stands(subject, handle)
 
 
@@ -119,20 +122,20 @@ def _make_archives() -> tuple[bytes, bytes]:
 
 
 _ARCHIVE, _ZIP = _make_archives()
-WRITES: dict[str, Callable[[Link, int], Awaitable[object]]] = {
-    "write": lambda link, n: link.write(f"tree/folder/new{n}", b"from outside"),
-    "overwrite": lambda link, _: link.write("tree/folder/file", b"inside"),
-    "overwrite a swapped file": lambda link, _: link.write("tree/file", b"inside"),
-    "append": lambda link, _: link.write("tree/folder/sub/file", b"", create="append"),
-    "create": lambda link, n: link.write(f"tree/folder/sub/only{n}", b"x", create="exclusive"),
-    "make folders": lambda link, n: link.mkdir(f"tree/folder/sub/made{n}/deep"),
-    "move in": lambda link, n: link.move("mine", f"tree/folder/sub/moved{n}"),
-    "move out of it": lambda link, n: link.move("tree/folder/sub/file", f"stolen{n}"),
-    "move over": lambda link, _: link.move("mine", "tree/folder/file", overwrite=True),
-    "delete": lambda link, _: link.delete("tree/folder/sub/file"),
-    "delete a tree": lambda link, _: link.delete("tree/folder/sub", recursive=True),
-    "unpack": lambda link, _: link.unpack("tree/folder", _ARCHIVE, "tar"),
-    "unpack deep": lambda link, _: link.unpack("tree/folder/sub", _ZIP, "zip"),
+WRITES: dict[str, Callable[[AgentClient, int], Awaitable[object]]] = {
+    "write": lambda agent, n: agent.write(f"tree/folder/new{n}", b"from outside"),
+    "overwrite": lambda agent, _: agent.write("tree/folder/file", b"inside"),
+    "overwrite a swapped file": lambda agent, _: agent.write("tree/file", b"inside"),
+    "append": lambda agent, _: agent.write("tree/folder/sub/file", b"", create="append"),
+    "create": lambda agent, n: agent.write(f"tree/folder/sub/only{n}", b"x", create="exclusive"),
+    "make folders": lambda agent, n: agent.mkdir(f"tree/folder/sub/made{n}/deep"),
+    "move in": lambda agent, n: agent.move("mine", f"tree/folder/sub/moved{n}"),
+    "move out of it": lambda agent, n: agent.move("tree/folder/sub/file", f"stolen{n}"),
+    "move over": lambda agent, _: agent.move("mine", "tree/folder/file", overwrite=True),
+    "delete": lambda agent, _: agent.delete("tree/folder/sub/file"),
+    "delete a tree": lambda agent, _: agent.delete("tree/folder/sub", recursive=True),
+    "unpack": lambda agent, _: agent.unpack("tree/folder", _ARCHIVE, "tar"),
+    "unpack deep": lambda agent, _: agent.unpack("tree/folder/sub", _ZIP, "zip"),
 }
 
 
@@ -148,11 +151,11 @@ async def test_writing_never_writes_outside(subject: Subject, name: str) -> None
         "            open(place + '/sub/file', 'x').write('inside')\n"
         "    except OSError: pass"
     )
-    async with subject.sandbox() as handle, subject.link(handle) as link, racing(link):
+    async with subject.sandbox() as handle, subject.agent(handle) as agent, racing(agent):
         for turn in range(ROUNDS):
             if turn % 10 == 0:
-                await run(link, again)
-            await _attempt(WRITES[name](link, turn))
+                await run(agent, again)
+            await _attempt(WRITES[name](agent, turn))
     del handle
 
 
@@ -167,8 +170,8 @@ async def test_a_hard_link_shows_only_what_the_program_could_read_itself(subject
         "    except OSError: pass\n"
         "print(json.dumps(made))"
     )
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        assert await printed(link, code) == "[]"
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        assert await printed(agent, code) == "[]"
         await stands(subject, handle)
 
 
@@ -182,16 +185,16 @@ async def test_links_to_odd_places_are_not_followed(subject: Subject) -> None:
         f"import os, socket\nfor n, target in enumerate({targets!r}): os.symlink(target, f'link{{n}}')\n"
         "os.symlink('loop', 'loop')\nos.mkfifo('fifo')\nsocket.socket(socket.AF_UNIX).bind('socket')\n"
     )
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        assert (await run(link, code)).ok
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        assert (await run(agent, code)).ok
         names = [*(f"link{number}" for number in range(len(targets))), "loop", "fifo", "socket"]
         for name in names:
-            assert await _attempt(link.read_bytes(name, 1000)) is None, name
-            assert await _attempt(link.read_bytes(f"{name}/passwd", 1000)) is None, name
-            assert await _attempt(link.list(name)) is None, name
-        packed = await _collect(link.pack(".", "tar"))
+            assert await _attempt(agent.read_bytes(name, 1000)) is None, name
+            assert await _attempt(agent.read_bytes(f"{name}/passwd", 1000)) is None, name
+            assert await _attempt(agent.list(name)) is None, name
+        packed = await _collect(agent.pack(".", "tar"))
         assert b"root:x:" not in packed
-        await link.delete("fifo")
+        await agent.delete("fifo")
         await stands(subject, handle)
 
 

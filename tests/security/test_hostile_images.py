@@ -93,8 +93,8 @@ async def test_code_of_an_image_reaches_neither_host_nor_other_images(
     """It may do what it likes to its own sandboxes; it holds no right over anything else."""
     del sibling  # Its image's zygote is one of the targets.
     image = make_image("explore")
-    async with subject.linked_sandbox(image=image) as link:
-        found = json.loads(await printed(link, "import hostile, json; print(json.dumps(hostile.FOUND))"))
+    async with subject.linked_sandbox(image=image) as agent:
+        found = json.loads(await printed(agent, "import hostile, json; print(json.dumps(hostile.FOUND))"))
 
     assert ROOTLESS or found["map"][1] != "0", "the zygote is the host's root"
     del found["map"]
@@ -130,5 +130,5 @@ async def test_an_image_that_misbehaves_costs_its_own_sandboxes_only(
     with anyio.fail_after(PROMPTLY_S):
         while _zygotes_of(data_dir, mode):  # noqa: ASYNC110  (the kernel tells nobody but the parent)
             await anyio.sleep(0.01)
-    async with subject.linked_sandbox() as link:
-        await answers(link)
+    async with subject.linked_sandbox() as agent:
+        await answers(agent)

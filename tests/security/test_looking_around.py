@@ -47,10 +47,10 @@ ENVIRONMENT = {
 @pytest.fixture(scope="module", params=VANTAGES)
 async def seen(request: pytest.FixtureRequest, subject: Subject, sibling: Handle) -> dict[str, Any]:
     """Everything that a program can see from one vantage, while a sibling runs something that can be recognised."""
-    async with subject.link(sibling) as busy:
+    async with subject.agent(sibling) as busy:
         await run(busy, "import subprocess; sleeper = subprocess.Popen(['sleep', '600'])")
-        async with subject.linked_sandbox() as link:
-            found: dict[str, Any] = await report(link, "look", kind=request.param)
+        async with subject.linked_sandbox() as agent:
+            found: dict[str, Any] = await report(agent, "look", kind=request.param)
         await run(busy, "sleeper.kill(); sleeper.wait()")
     return found
 
@@ -105,9 +105,11 @@ async def test_the_host_s_files_are_not_there(subject: Subject, host: Host, data
         "/boot", "/sys", "/mnt", "/srv", "/run/systemd", "/var/run/docker.sock", "/run/docker.sock",
         sys.prefix, PROGRAMS, *_home(),
     ]  # fmt: skip
-    async with subject.linked_sandbox() as link:
-        done = await report(link, "touch", absent, ["read", "write", "truncate", "unlink"])
-        var = await printed(link, "import os; print([os.listdir(p) for p in ('/var', '/var/lib') if os.path.isdir(p)])")
+    async with subject.linked_sandbox() as agent:
+        done = await report(agent, "touch", absent, ["read", "write", "truncate", "unlink"])
+        var = await printed(
+            agent, "import os; print([os.listdir(p) for p in ('/var', '/var/lib') if os.path.isdir(p)])"
+        )
 
     assert not any(done.values()), done
     # What packages of TeX put there, and nothing else of /var.
@@ -126,9 +128,9 @@ async def test_what_is_shown_of_the_host_cannot_be_changed(subject: Subject) -> 
         "/etc/ssl/certs", "/opt/image", "/opt/image/bin/python", "/opt/warren", "/opt/warren/warren/guest/agent.py",
         "/dev", "/home", "/home/sandbox", "/proc",
     ]  # fmt: skip
-    async with subject.linked_sandbox() as link:
-        done = await report(link, "touch", paths, [*CHANGES, "create below", "link"])
-        there = await printed(link, "import os; print(os.path.isfile('/opt/warren/warren/guest/agent.py'))")
+    async with subject.linked_sandbox() as agent:
+        done = await report(agent, "touch", paths, [*CHANGES, "create below", "link"])
+        there = await printed(agent, "import os; print(os.path.isfile('/opt/warren/warren/guest/agent.py'))")
 
     # /home/sandbox is the workspace under another name, and that is the sandbox's own.
     assert set(done.pop("/home/sandbox")) <= {"chmod", "chown", "times", "create below"}
@@ -152,8 +154,8 @@ async def test_proc_tells_nothing_of_the_machine_and_changes_nothing(subject: Su
         "    return sum(not re.match(rb' *0+-0+ : ', line) for line in lines)\n"
         f"print(json.dumps({{path: size(path) for path in {leaks!r}}}))"
     )
-    async with subject.linked_sandbox() as link:
-        sizes = json.loads(await printed(link, code))
+    async with subject.linked_sandbox() as agent:
+        sizes = json.loads(await printed(agent, code))
 
     assert not any(sizes.values()), sizes
 
@@ -180,8 +182,8 @@ async def test_kernel_settings_cannot_be_written(subject: Subject) -> None:
         "    return True\n"
         f"print(json.dumps([path for path in {settings!r} if attempt(path)]))"
     )
-    async with subject.linked_sandbox() as link:
-        written = json.loads(await printed(link, code))
+    async with subject.linked_sandbox() as agent:
+        written = json.loads(await printed(agent, code))
 
     # Masked files are the null device: writing to them reaches nobody.
     allowed = {"/proc/sysrq-trigger", "/proc/mtrr"}
@@ -193,8 +195,8 @@ async def test_kernel_settings_cannot_be_written(subject: Subject) -> None:
 @pytest.mark.parametrize("kind", VANTAGES)
 async def test_the_agent_cannot_be_looked_into(subject: Subject, kind: ExecKind) -> None:
     paths = [f"/proc/1/{name}" for name in ("environ", "mem", "maps", "fd/0", "fd/3", "root", "cwd", "exe", "auxv")]
-    async with subject.linked_sandbox() as link:
-        done = await report(link, "touch", paths, ["read", "write", "create below", "replace"], kind=kind)
+    async with subject.linked_sandbox() as agent:
+        done = await report(agent, "touch", paths, ["read", "write", "create below", "replace"], kind=kind)
 
     assert not any(done.values()), done
 
@@ -211,8 +213,8 @@ async def test_signals_reach_nobody_outside(subject: Subject, host: Host, siblin
         f"own = set(os.listdir('/proc'))\n"
         f"print(json.dumps([pid for pid in {pids!r} if str(pid) not in own and attempt(pid)]))"
     )
-    async with subject.linked_sandbox() as link:
-        assert json.loads(await printed(link, code)) == []
+    async with subject.linked_sandbox() as agent:
+        assert json.loads(await printed(agent, code)) == []
 
 
 async def test_two_sandboxes_share_no_files(subject: Subject, sibling: Handle) -> None:
@@ -228,8 +230,8 @@ async def test_two_sandboxes_share_no_files(subject: Subject, sibling: Handle) -
 
 async def test_the_host_s_sockets_are_out_of_reach(subject: Subject, host: Host) -> None:
     places = [(listener.family, listener.address, listener.port) for listener in host.listeners]
-    async with subject.linked_sandbox() as link:
-        reached = await report(link, "reach", places)
+    async with subject.linked_sandbox() as agent:
+        reached = await report(agent, "reach", places)
 
     assert reached == []
 
@@ -243,8 +245,8 @@ async def test_nothing_on_any_network_answers(subject: Subject, host: Host) -> N
         ("udp", "1.1.1.1", 53), ("udp", "169.254.169.254", 53), ("udp", "255.255.255.255", 67), ("udp", "224.0.0.1", 9),
         ("name", "metadata.google.internal", 80), ("name", "example.com", 80),
     ]  # fmt: skip
-    async with subject.linked_sandbox() as link:
-        assert await report(link, "reach", places) == []
+    async with subject.linked_sandbox() as agent:
+        assert await report(agent, "reach", places) == []
 
 
 async def test_loopback_belongs_to_one_sandbox(subject: Subject) -> None:
@@ -261,14 +263,14 @@ async def test_shared_memory_and_queues_are_the_sandbox_s_own(subject: Subject, 
         "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
         f"print(libc.shmget({host.shm_key}, 0, 0), len(open('/proc/sysvipc/shm').readlines()) - 1)"
     )
-    async with subject.linked_sandbox() as link:
-        assert await printed(link, code) == "-1 0"
+    async with subject.linked_sandbox() as agent:
+        assert await printed(agent, code) == "-1 0"
 
 
 @pytest.mark.skipif(ROOTLESS, reason="an ordinary user has one host id for all sandboxes, and the record says so")
 async def test_each_sandbox_has_a_host_id_of_its_own(subject: Subject) -> None:
     async with subject.linked_sandbox() as first, subject.linked_sandbox() as second:
-        maps = {await printed(link, "print(open('/proc/self/uid_map').read())") for link in (first, second)}
+        maps = {await printed(agent, "print(open('/proc/self/uid_map').read())") for agent in (first, second)}
 
     assert len(maps) == 2
     for line in maps:

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from unit.core.mirrored import mirroring
-from warren.core.concurrency.fair_queue import Gate
+from warren.core.concurrency.fair_queue import FairQueue
 from warren.core.packages.fetch import Fetcher, Unfetched
 from warren.core.packages.pages import Turn
 from warren.core.packages.sources import PackageSources, Source
@@ -123,7 +123,7 @@ def test_a_page_that_never_ends_is_given_up() -> None:
 
 def test_large_pages_are_had_in_turn_and_small_ones_at_once() -> None:
     async def body() -> None:
-        gate = Gate("pages", places=1, waiting=8, wait_s=60, on_refused=lambda _why: None)
+        gate = FairQueue("pages", slots=1, waiting=8, wait_s=60, on_refused=lambda _why: None)
         first, second, small = (Turn(gate, owner) for owner in ("a", "b", "c"))
         await first.take(2 << 20)
         # Of two indexes that both have a large page of one project, for instance.

@@ -12,7 +12,7 @@ from warren.domain.values import ExecKind
 from warren.testing.subject import printed, run
 
 if TYPE_CHECKING:
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio
@@ -50,18 +50,18 @@ _ATTEMPTS = {
 }
 
 
-async def _status(link: Link, kind: ExecKind) -> dict[str, str]:
+async def _status(agent: AgentClient, kind: ExecKind) -> dict[str, str]:
     if kind is ExecKind.ARGV:
-        result = await run(link, "", kind, argv=("cat", "/proc/self/status"))
+        result = await run(agent, "", kind, argv=("cat", "/proc/self/status"))
     else:
-        result = await run(link, _STATUS, kind)
+        result = await run(agent, _STATUS, kind)
     return dict(line.split(":\t", 1) for line in result.stdout.decode().splitlines() if ":\t" in line)
 
 
 @pytest.mark.parametrize("kind", [ExecKind.CELL, ExecKind.SCRIPT, ExecKind.ARGV])
 async def test_every_process_is_sealed(subject: Subject, kind: ExecKind) -> None:
-    async with subject.linked_sandbox() as link:
-        status = await _status(link, kind)
+    async with subject.linked_sandbox() as agent:
+        status = await _status(agent, kind)
 
     assert [status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")] == ["0" * 16] * 5
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
@@ -81,9 +81,9 @@ async def test_nothing_raises_a_program_s_rights(subject: Subject) -> None:
         "    done.append(name)\n"
         "print(json.dumps(done))"
     )
-    async with subject.linked_sandbox() as link:
-        done = json.loads(await printed(link, code))
-        status = await _status(link, ExecKind.CELL)
+    async with subject.linked_sandbox() as agent:
+        done = json.loads(await printed(agent, code))
+        status = await _status(agent, ExecKind.CELL)
 
     assert done == []
     assert status["CapEff"] == "0" * 16
@@ -102,8 +102,8 @@ async def test_setuid_programs_gain_nothing(subject: Subject) -> None:
         "flags = [line.split()[5] for line in open('/proc/self/mountinfo')]\n"
         "print(json.dumps([ids, su, flags]))"
     )
-    async with subject.linked_sandbox() as link:
-        ids, su, flags = json.loads(await printed(link, code))
+    async with subject.linked_sandbox() as agent:
+        ids, su, flags = json.loads(await printed(agent, code))
 
     assert ids == ["1000\n", "1000\n"]
     assert not any(text.strip() == "0" for text in su)
@@ -113,8 +113,8 @@ async def test_setuid_programs_gain_nothing(subject: Subject) -> None:
 
 async def test_no_mount_but_devices_lets_devices_in(subject: Subject) -> None:
     code = "print(__import__('json').dumps([line.split()[4:6] for line in open('/proc/self/mountinfo')]))"
-    async with subject.linked_sandbox() as link:
-        mounts = json.loads(await printed(link, code))
+    async with subject.linked_sandbox() as agent:
+        mounts = json.loads(await printed(agent, code))
 
     loose = {place for place, flags in mounts if "nodev" not in flags.split(",")}
     assert {place for place in loose if not place.startswith(("/dev/", "/proc/"))} <= {"/"}

@@ -14,7 +14,7 @@ from warren.domain.values import Cause, ExecKind, Limits, State
 from warren.testing.subject import printed, run
 
 if TYPE_CHECKING:
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.domain.values import ExecResult
     from warren.testing.subject import Subject
 
@@ -66,25 +66,25 @@ BROKEN_FRAMES = {
 }
 
 
-async def attack(link: Link, code: str, **fields: Any) -> ExecResult:
-    return await run(link, f"{program('forge')}\n{code}", **{"timeout_s": 30, **fields})
+async def attack(agent: AgentClient, code: str, **fields: Any) -> ExecResult:
+    return await run(agent, f"{program('forge')}\n{code}", **{"timeout_s": 30, **fields})
 
 
 async def test_a_broken_frame_costs_that_kernel_at_most(subject: Subject) -> None:
     """Each in a kernel of its own; whatever becomes of it, the agent answers and variables of others are kept."""
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await run(link, "x = 'kept'")
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'kept'")
         for name, data in BROKEN_FRAMES.items():
             with anyio.fail_after(30):
-                result = await attack(link, f"say({data})", kernel="attacker", timeout_s=3, grace_s=0.1)
+                result = await attack(agent, f"say({data})", kernel="attacker", timeout_s=3, grace_s=0.1)
             assert result.cause in (Cause.EXITED, Cause.ERROR, Cause.KILLED, Cause.TIMEOUT), (name, result)
             assert result.ok or explained(result), (name, result)
             with anyio.fail_after(30):
-                after = await run(link, "print('own answer')", kernel="attacker", timeout_s=3, grace_s=0.1)
+                after = await run(agent, "print('own answer')", kernel="attacker", timeout_s=3, grace_s=0.1)
             assert after.stdout in (b"own answer\n", b""), (name, after)
             assert after.stdout or not after.ok, (name, after)
-            await link.delete_kernel("attacker")
-        assert await printed(link, "print(x)") == "kept"
+            await agent.delete_kernel("attacker")
+        assert await printed(agent, "print(x)") == "kept"
         await stands(subject, handle)
 
 
@@ -101,14 +101,14 @@ async def test_odd_descriptors_are_closed_and_counted(subject: Subject, data_dir
         "        say(frame({'t': 'frozen', 'exec': 'copy-1', 'pid': pid, 'private_bytes': 0}), [fd, fd, fd])\n"
         "        say(frame({'t': 'display', 'exec': OWN, 'display': 'x'}), [fd] * 4)\n"
     )
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await run(link, "x = 'kept'")
-        await run(link, "y = 'kept'", kernel="attacker")
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'kept'")
+        await run(agent, "y = 'kept'", kernel="attacker")
         before = None if ROOTLESS else _count_descriptors(data_dir, handle.sandbox_id)
         for _ in range(5):
-            await attack(link, code, kernel="attacker", timeout_s=5)
-            await link.restart_kernel("attacker")
-        assert await printed(link, "print(x)") == "kept"
+            await attack(agent, code, kernel="attacker", timeout_s=5)
+            await agent.restart_kernel("attacker")
+        assert await printed(agent, "print(x)") == "kept"
         if before is not None:
             assert _count_descriptors(data_dir, handle.sandbox_id) <= before + 8
         await stands(subject, handle)
@@ -127,14 +127,14 @@ async def test_a_claimed_copy_does_not_let_a_kernel_kill_another(subject: Subjec
         "    say(frame({'t': 'frozen', 'exec': OWN, 'pid': pid, 'private_bytes': 0}), [theirs.fileno()])\n"
         "os.kill(os.getpid(), 9)"
     )
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await run(link, "x = 'kept'")
-        await run(link, "(sleep 600) & echo started", ExecKind.SHELL)
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'kept'")
+        await run(agent, "(sleep 600) & echo started", ExecKind.SHELL)
         for _ in range(3):
-            await attack(link, code, kernel="attacker", timeout_s=5)
-            await run(link, "1", kernel="attacker", timeout_s=10)
-        assert await printed(link, "print(x)") == "kept"
-        background = await run(link, "pgrep -c sleep || ls /proc | wc -l", ExecKind.SHELL)
+            await attack(agent, code, kernel="attacker", timeout_s=5)
+            await run(agent, "1", kernel="attacker", timeout_s=10)
+        assert await printed(agent, "print(x)") == "kept"
+        background = await run(agent, "pgrep -c sleep || ls /proc | wc -l", ExecKind.SHELL)
         assert background.ok
         await stands(subject, handle)
 
@@ -158,12 +158,12 @@ async def test_a_flood_that_outlives_its_kernel_does_not_hold_the_agent(subject:
         "import time; time.sleep(0.2)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    async with subject.sandbox(limits=Limits(cpus=4)) as handle, subject.link(handle) as link:
-        await run(link, "x = 'kept'")
+    async with subject.sandbox(limits=Limits(cpus=4)) as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'kept'")
         with anyio.fail_after(20):
-            result = await attack(link, code, kernel="attacker", timeout_s=10)
+            result = await attack(agent, code, kernel="attacker", timeout_s=10)
         assert result.cause in (Cause.KILLED, Cause.TIMEOUT), result
-        assert await printed(link, "print(x)") == "kept"
+        assert await printed(agent, "print(x)") == "kept"
         await stands(subject, handle)
 
 
@@ -173,14 +173,14 @@ async def test_closing_or_hiding_the_control_socket_loses_that_kernel_only(subje
         "import subprocess; subprocess.Popen(['sleep', '600'], pass_fds=[kept])\n"
         "os.dup2(os.open('/dev/null', os.O_RDWR), fd); os.close(kept)"
     )
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await run(link, "x = 'kept'")
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'kept'")
         for code in ("os.close(sockets()[0])", "os.closerange(3, 4096)", hidden, "os.closerange(0, 4096)"):
             with anyio.fail_after(30):
-                result = await attack(link, code, kernel="attacker", timeout_s=3, grace_s=0.1)
+                result = await attack(agent, code, kernel="attacker", timeout_s=3, grace_s=0.1)
             assert result.cause in (Cause.KILLED, Cause.TIMEOUT, Cause.ERROR, Cause.EXITED), (code, result)
-            assert (await run(link, "print('own')", kernel="attacker", timeout_s=10)).stdout in (b"own\n", b"")
-        assert await printed(link, "print(x)") == "kept"
+            assert (await run(agent, "print('own')", kernel="attacker", timeout_s=10)).stdout in (b"own\n", b"")
+        assert await printed(agent, "print(x)") == "kept"
         await stands(subject, handle)
 
 
@@ -194,38 +194,38 @@ async def test_no_signal_ends_the_agent(subject: Subject) -> None:
         "            except OSError: pass\n"
         "print('sent')"
     )
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await run(link, "x = 'kept'")
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'kept'")
         for kind in (ExecKind.CELL, ExecKind.SCRIPT):
-            assert (await run(link, code, kind, timeout_s=20)).stdout == b"sent\n"
-        assert await printed(link, "print(x)") == "kept"
+            assert (await run(agent, code, kind, timeout_s=20)).stdout == b"sent\n"
+        assert await printed(agent, "print(x)") == "kept"
         await stands(subject, handle)
 
 
 @pytest.mark.parametrize("number", ["KILL", "STOP", "TERM", "SEGV", "HUP", "USR1"])
 async def test_signals_to_everybody_leave_a_sandbox_that_answers(subject: Subject, number: str) -> None:
     """Kernel, copies, nursery and file workers all belong to the program's user; it may signal all of them."""
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await run(link, "x = 'before'")
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'before'")
         for _ in range(2):
             with anyio.fail_after(30):
-                await run(link, f"kill -{number} -1; true", ExecKind.SHELL, timeout_s=5, grace_s=0.1)
+                await run(agent, f"kill -{number} -1; true", ExecKind.SHELL, timeout_s=5, grace_s=0.1)
         with anyio.fail_after(60):
-            result = await run(link, "print(1)", timeout_s=5, grace_s=0.1)
+            result = await run(agent, "print(1)", timeout_s=5, grace_s=0.1)
         assert result.ok or explained(result), result
-        await revive(link)
+        await revive(agent)
         await stands(subject, handle)
 
 
 async def test_a_stopped_kernel_is_rolled_back_in_time(subject: Subject) -> None:
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await run(link, "x = 'before'")
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 'before'")
         with anyio.fail_after(20):
             result = await run(
-                link, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", timeout_s=3, grace_s=0.2
+                agent, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", timeout_s=3, grace_s=0.2
             )
         assert (result.cause, result.state) == (Cause.TIMEOUT, State.ROLLED_BACK)
-        assert await printed(link, "print(x)") == "before"
+        assert await printed(agent, "print(x)") == "before"
         await stands(subject, handle)
 
 
@@ -239,19 +239,19 @@ async def test_killing_the_nursery_again_and_again_is_survived(subject: Subject)
         "            try: os.kill(int(name), signal.SIGKILL)\n"
         "            except OSError: pass\n"
     )
-    async with subject.sandbox(limits=Limits(cpus=1)) as handle, subject.link(handle) as link:
-        await answers_somehow(link)
+    async with subject.sandbox(limits=Limits(cpus=1)) as handle, subject.agent(handle) as agent:
+        await answers_somehow(agent)
         async with anyio.create_task_group() as group:
-            group.start_soon(lambda: run(link, hunt, timeout_s=10))
+            group.start_soon(lambda: run(agent, hunt, timeout_s=10))
             for _ in range(20):
                 with anyio.fail_after(30):
-                    await run(link, "print(1)", ExecKind.SCRIPT, timeout_s=3)
-        await revive(link)
+                    await run(agent, "print(1)", ExecKind.SCRIPT, timeout_s=3)
+        await revive(agent)
         await stands(subject, handle)
 
 
-async def answers_somehow(link: Link) -> None:
-    assert (await run(link, "1")).ok
+async def answers_somehow(agent: AgentClient) -> None:
+    assert (await run(agent, "1")).ok
 
 
 def _count_descriptors(data_dir: str, sandbox_id: str) -> int:

@@ -13,7 +13,7 @@ from warren.domain.values import ExecKind, Image
 from warren.testing.subject import run
 
 if TYPE_CHECKING:
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio
@@ -36,8 +36,8 @@ DRAW_NUMPY = (
 PRINT = "print(json.dumps(drawn))"
 
 
-async def _draw(link: Link, code: str, kind: ExecKind = ExecKind.CELL, **fields: Any) -> dict[str, Any]:
-    result = await run(link, code + PRINT, kind, timeout_s=60, **fields)
+async def _draw(agent: AgentClient, code: str, kind: ExecKind = ExecKind.CELL, **fields: Any) -> dict[str, Any]:
+    result = await run(agent, code + PRINT, kind, timeout_s=60, **fields)
     assert result.ok, result
     drawn: dict[str, Any] = json.loads(result.stdout)
     return drawn
@@ -53,27 +53,27 @@ def _assert_all_differ(draws: list[dict[str, Any]], *, same_sandbox: bool) -> No
 async def test_sandboxes_from_one_parent_draw_differently(subject: Subject) -> None:
     draws = []
     for _ in range(3):
-        async with subject.linked_sandbox() as link:
-            draws.append(await _draw(link, DRAW))
+        async with subject.linked_sandbox() as agent:
+            draws.append(await _draw(agent, DRAW))
 
     _assert_all_differ(draws, same_sandbox=False)
 
 
 async def test_kernels_and_scripts_of_one_sandbox_draw_differently(subject: Subject) -> None:
-    async with subject.linked_sandbox() as link:
-        draws = [await _draw(link, DRAW), await _draw(link, DRAW, kernel="second")]
-        draws += [await _draw(link, DRAW, ExecKind.SCRIPT), await _draw(link, DRAW, ExecKind.SCRIPT)]
-        await link.restart_kernel("main")
-        draws.append(await _draw(link, DRAW))
+    async with subject.linked_sandbox() as agent:
+        draws = [await _draw(agent, DRAW), await _draw(agent, DRAW, kernel="second")]
+        draws += [await _draw(agent, DRAW, ExecKind.SCRIPT), await _draw(agent, DRAW, ExecKind.SCRIPT)]
+        await agent.restart_kernel("main")
+        draws.append(await _draw(agent, DRAW))
 
     _assert_all_differ(draws, same_sandbox=True)
 
 
 async def test_a_forked_kernel_draws_differently_from_then_on(subject: Subject) -> None:
-    async with subject.linked_sandbox() as link:
-        await _draw(link, DRAW)
-        await link.fork_kernel("main", "copy")
-        draws = [await _draw(link, DRAW), await _draw(link, DRAW, kernel="copy")]
+    async with subject.linked_sandbox() as agent:
+        await _draw(agent, DRAW)
+        await agent.fork_kernel("main", "copy")
+        draws = [await _draw(agent, DRAW), await _draw(agent, DRAW, kernel="copy")]
 
     _assert_all_differ(draws, same_sandbox=True)
 
@@ -88,9 +88,9 @@ def data_image(images_dir: str) -> Image:
 async def test_numpy_draws_differently_too(subject: Subject, data_image: Image) -> None:
     draws = []
     for _ in range(2):
-        async with subject.linked_sandbox(image=data_image) as link:
-            draws.append(await _draw(link, DRAW + DRAW_NUMPY))
-            second = await _draw(link, DRAW + DRAW_NUMPY, kernel="second")
+        async with subject.linked_sandbox(image=data_image) as agent:
+            draws.append(await _draw(agent, DRAW + DRAW_NUMPY))
+            second = await _draw(agent, DRAW + DRAW_NUMPY, kernel="second")
             _assert_all_differ([draws[-1], second], same_sandbox=True)
 
     _assert_all_differ(draws, same_sandbox=False)

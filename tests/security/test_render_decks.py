@@ -21,9 +21,9 @@ _LIMITS = Limits(memory_bytes=2 * GIB, cpus=2, pids=300)
 
 async def _render(subject: Subject, image: Image, decks: dict[str, str]) -> dict[str, dict[str, Any]]:
     """Render decks in one sandbox, as a hostile program would, and check what holds for all of them."""
-    async with subject.linked_sandbox(image=image, limits=_LIMITS) as link:
+    async with subject.linked_sandbox(image=image, limits=_LIMITS) as agent:
         told = await report(
-            link, "render_decks", _LIBRARY, decks, hostile_decks.ORDERS, hostile_decks.ALONE, timeout_s=400
+            agent, "render_decks", _LIBRARY, decks, hostile_decks.ORDERS, hostile_decks.ALONE, timeout_s=400
         )
     assert (told["called"], told["browsers"]) == ([], 0)
     found: dict[str, dict[str, Any]] = told["decks"]

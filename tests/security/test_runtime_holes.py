@@ -15,7 +15,7 @@ from warren.domain.values import ExecKind
 from warren.testing.subject import printed, run
 
 if TYPE_CHECKING:
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.testing.subject import Subject
 
 pytestmark = pytest.mark.anyio
@@ -58,13 +58,13 @@ async def test_the_program_of_the_supervisor_cannot_be_overwritten(subject: Subj
         "print(json.dumps([path for path in files for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC,\n"
         "                  os.O_WRONLY | os.O_APPEND) if attempt(path, flags)]))"
     )
-    async with subject.sandbox() as handle, subject.link(handle) as link:
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
         for kind in (ExecKind.CELL, ExecKind.SCRIPT):
-            result = await run(link, code, kind)
+            result = await run(agent, code, kind)
             assert json.loads(result.stdout) == [], result
         modules = "/opt/warren/warren/guest"
         done = await report(
-            link, "touch", [modules, f"{modules}/agent.py", "/opt/warren", "/opt/image/bin/python"], WAYS
+            agent, "touch", [modules, f"{modules}/agent.py", "/opt/warren", "/opt/image/bin/python"], WAYS
         )
         assert not any(done.values()), done
         await stands(subject, handle)
@@ -89,9 +89,9 @@ async def test_no_process_holds_a_descriptor_of_the_host(subject: Subject) -> No
         "        except OSError: pass\n"
         "print(json.dumps(seen))"
     )
-    async with subject.linked_sandbox() as link:
+    async with subject.linked_sandbox() as agent:
         for kind in (ExecKind.CELL, ExecKind.SCRIPT):
-            seen = json.loads((await run(link, code, kind)).stdout)
+            seen = json.loads((await run(agent, code, kind)).stdout)
             assert seen
             folders = {target for _, what, target in seen if what in ("fd", "cwd", "root")}
             assert {target for target in folders if not target.startswith(("pipe:", "socket:", "anon_inode:"))} <= {
@@ -102,25 +102,25 @@ async def test_no_process_holds_a_descriptor_of_the_host(subject: Subject) -> No
 
 async def test_a_descriptor_as_working_folder_leads_nowhere(subject: Subject) -> None:
     """Every descriptor there could be is tried as the folder to work in, and to climb from."""
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await run(link, "import os\nfor n in range(64): os.symlink(f'/proc/self/fd/{n}', f'fd{n}')")
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await run(agent, "import os\nfor n in range(64): os.symlink(f'/proc/self/fd/{n}', f'fd{n}')")
         for number in range(0, 64, 7):
             for cwd in (f"/proc/self/fd/{number}", f"/proc/1/fd/{number}", f"fd{number}", f"fd{number}/../../.."):
                 for kind in (ExecKind.SHELL, ExecKind.CELL):
                     code = "pwd; ls -a" if kind is ExecKind.SHELL else "import os; print(os.getcwd())"
                     try:
-                        result = await run(link, code, kind, cwd=cwd, timeout_s=10)
+                        result = await run(agent, code, kind, cwd=cwd, timeout_s=10)
                     except Error:
                         continue
                     if result.ok and result.stdout:
                         assert result.stdout.startswith(b"/workspace"), (cwd, result)
         for cwd in ("..", "/", "/tmp/..", "/etc", "../../etc", "/proc/1/root", "/proc/1/cwd"):
             with pytest.raises(Error):
-                await run(link, "pwd", ExecKind.SHELL, cwd=cwd, timeout_s=10)
+                await run(agent, "pwd", ExecKind.SHELL, cwd=cwd, timeout_s=10)
         await stands(subject, handle)
 
 
-async def _swap_null(link: Link) -> list[str]:
+async def _swap_null(agent: AgentClient) -> list[str]:
     code = (
         "import json, os, socket, subprocess\n"
         "done = []\n"
@@ -150,16 +150,16 @@ async def _swap_null(link: Link) -> list[str]:
         "    except FileNotFoundError: pass\n"
         "print(json.dumps(done))"
     )
-    done: list[str] = json.loads(await printed(link, code))
+    done: list[str] = json.loads(await printed(agent, code))
     return done
 
 
 async def test_masks_and_devices_cannot_be_swapped(subject: Subject) -> None:
     """CVE-2025-31133: /dev/null was replaced by a link, and the runtime showed the link's target as a mask."""
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        assert await _swap_null(link) == []
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        assert await _swap_null(agent) == []
         check = "import os; print([os.major(os.stat(p).st_rdev) for p in ('/dev/null', '/proc/kallsyms')])"
-        assert await printed(link, check) == "[1, 1]"
+        assert await printed(agent, check) == "[1, 1]"
         await stands(subject, handle)
 
 
@@ -191,8 +191,8 @@ async def test_the_disk_under_a_workspace_cannot_be_opened(subject: Subject) -> 
         "    except OSError: pass\n"
         "print(json.dumps([major, opened]))"
     )
-    async with subject.linked_sandbox() as link:
-        major, opened = json.loads(await printed(link, code))
+    async with subject.linked_sandbox() as agent:
+        major, opened = json.loads(await printed(agent, code))
 
     assert major == 7
     assert opened == []
@@ -226,8 +226,8 @@ async def test_other_processes_memory_and_descriptors_stay_theirs(subject: Subje
         "        except OSError: pass\n"
         "print(json.dumps([sorted(closed), got]))"
     )
-    async with subject.linked_sandbox() as link:
-        closed, got = json.loads((await run(link, code)).stdout)
+    async with subject.linked_sandbox() as agent:
+        closed, got = json.loads((await run(agent, code)).stdout)
 
     assert 1 in closed
     assert len(closed) >= 2, "the nursery can be looked into"

@@ -72,7 +72,7 @@ def inside(target: Attacked) -> Iterator[Inside]:
 
 
 @pytest.fixture(scope="module")
-def link(inside: Inside) -> str:
+def agent(inside: Inside) -> str:
     made = inside.client.post(f"/sandboxes/{inside.sandbox}/links", json={"kind": "port", "port": inside.port})
     url: str = made.json()["url"]
     return url.rstrip("/")
@@ -84,8 +84,8 @@ def anybody(target: Attacked) -> Iterator[httpx.Client]:
         yield client
 
 
-def answer_to(inside: Inside, anybody: httpx.Client, link: str, raw: bytes, **options: Any) -> httpx.Response:
-    return anybody.get(link + inside.say(raw), **options)
+def answer_to(inside: Inside, anybody: httpx.Client, agent: str, raw: bytes, **options: Any) -> httpx.Response:
+    return anybody.get(agent + inside.say(raw), **options)
 
 
 @pytest.mark.parametrize("raw", NO_HTTP.values(), ids=NO_HTTP.keys())
@@ -153,7 +153,7 @@ def test_requests_are_framed_anew(target: Attacked, inside: Inside) -> None:
     assert not any(name.lower() == "x-evil" for name, _ in said["headers"])
 
 
-def test_no_credential_of_ours_goes_in(target: Attacked, inside: Inside, anybody: httpx.Client, link: str) -> None:
+def test_no_credential_of_ours_goes_in(target: Attacked, inside: Inside, anybody: httpx.Client, agent: str) -> None:
     key = target.secrets["ann"]
     ways: list[dict[str, str]] = [
         {"Authorization": f"Bearer {key}"},
@@ -162,28 +162,28 @@ def test_no_credential_of_ours_goes_in(target: Attacked, inside: Inside, anybody
         {"Authorization": key},
         {"Authorization": f"Bearer {key}", "Connection": "close, authorization"},
         {"Cookie": f"session={key}", "X-API-Key": key},
-        {"Referer": f"{target.url}{link}/x"},
+        {"Referer": f"{target.url}{agent}/x"},
         {"Proxy-Authorization": f"Bearer {key}"},
     ]
     for headers in ways:
-        said = anybody.get(f"{link}/echo", headers=headers).text
+        said = anybody.get(f"{agent}/echo", headers=headers).text
         assert key not in said, headers
         assert "referer" not in said.lower()
     said = inside.ask("/echo", headers={"Cookie": f"k={key}"}).text
     assert key not in said
 
 
-def test_no_page_has_a_key_in_its_address(target: Attacked, inside: Inside, anybody: httpx.Client, link: str) -> None:
+def test_no_page_has_a_key_in_its_address(target: Attacked, inside: Inside, anybody: httpx.Client, agent: str) -> None:
     """Its script could read it there, wherever the page has its origin."""
     key = target.secrets["ann"]
-    for path in (f"/api/v1/sandboxes/{inside.sandbox}/ports/{inside.port}/", f"{link}/"):
+    for path in (f"/api/v1/sandboxes/{inside.sandbox}/ports/{inside.port}/", f"{agent}/"):
         answer = anybody.get(f"/k/{key}{path}")
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
         assert key not in answer.text
 
 
-def test_a_server_inside_gets_what_is_meant_for_it(inside: Inside, anybody: httpx.Client, link: str) -> None:
-    def sent(headers: dict[str, str], path: str = f"{link}/echo") -> Any:
+def test_a_server_inside_gets_what_is_meant_for_it(inside: Inside, anybody: httpx.Client, agent: str) -> None:
+    def sent(headers: dict[str, str], path: str = f"{agent}/echo") -> Any:
         client = anybody if path.startswith("/s/") else inside.client
         return dict(client.get(path, headers=headers).json()["headers"]).get("authorization")
 
@@ -193,12 +193,12 @@ def test_a_server_inside_gets_what_is_meant_for_it(inside: Inside, anybody: http
     assert sent({}, f"{inside.path}/echo") is None
 
 
-def test_pages_have_an_origin_of_their_own(inside: Inside, anybody: httpx.Client, link: str) -> None:
+def test_pages_have_an_origin_of_their_own(inside: Inside, anybody: httpx.Client, agent: str) -> None:
     raw = OK + (
         b"Content-Type: text/html\r\nContent-Security-Policy: default-src *\r\nReferrer-Policy: unsafe-url\r\n"
         b"X-Content-Type-Options: sniff\r\nContent-Length: 8\r\n\r\n<script>"
     )
-    for answer in (answer_to(inside, anybody, link, raw), inside.ask(inside.say(raw))):
+    for answer in (answer_to(inside, anybody, agent, raw), inside.ask(inside.say(raw))):
         policies = answer.headers.get_list("content-security-policy")
         assert any(each.startswith("sandbox ") and "allow-same-origin" not in each for each in policies)
         assert answer.headers.get_list("referrer-policy") == ["no-referrer"]
@@ -223,10 +223,10 @@ def test_pages_have_an_origin_of_their_own(inside: Inside, anybody: httpx.Client
         "X-Request-ID: forged",
     ],
 )
-def test_nothing_is_said_for_all_of_our_host(inside: Inside, anybody: httpx.Client, link: str, header: str) -> None:
+def test_nothing_is_said_for_all_of_our_host(inside: Inside, anybody: httpx.Client, agent: str, header: str) -> None:
     raw = OK + header.encode() + b"\r\nContent-Length: 0\r\n\r\n"
 
-    answer = answer_to(inside, anybody, link, raw)
+    answer = answer_to(inside, anybody, agent, raw)
 
     name, _, value = header.partition(": ")
     assert value not in answer.headers.get_list(name)
@@ -243,40 +243,40 @@ def test_nothing_is_said_for_all_of_our_host(inside: Inside, anybody: httpx.Clie
         "warren-port-a=1; Path=/x",
     ],
 )
-def test_a_cookie_stays_with_its_server(inside: Inside, anybody: httpx.Client, link: str, cookie: str) -> None:
+def test_a_cookie_stays_with_its_server(inside: Inside, anybody: httpx.Client, agent: str, cookie: str) -> None:
     raw = OK + f"Set-Cookie: {cookie}\r\nContent-Length: 0\r\n\r\n".encode()
 
-    (set_cookie,) = answer_to(inside, anybody, link, raw).headers.get_list("set-cookie")
+    (set_cookie,) = answer_to(inside, anybody, agent, raw).headers.get_list("set-cookie")
 
     name, _, rest = set_cookie.partition("=")
     paths = [each.strip() for each in rest.split(";") if each.strip().lower().startswith("path=")]
     assert name.startswith("warren-port-")
     assert len(paths) == 1
-    assert paths[0].startswith(f"Path={link}/")
+    assert paths[0].startswith(f"Path={agent}/")
     assert "domain" not in set_cookie.lower()
 
 
-def test_only_its_own_cookies_reach_a_server(anybody: httpx.Client, link: str) -> None:
+def test_only_its_own_cookies_reach_a_server(anybody: httpx.Client, agent: str) -> None:
     sent = {"Cookie": "session=ours; warren-port-a=1; warren-port-b=2; other=x"}
 
-    said = dict(anybody.get(f"{link}/echo", headers=sent).json()["headers"])
+    said = dict(anybody.get(f"{agent}/echo", headers=sent).json()["headers"])
 
     assert said["cookie"] == "a=1; b=2"
 
 
-def test_no_service_worker_is_served(inside: Inside, anybody: httpx.Client, link: str) -> None:
-    assert anybody.get(f"{link}/echo", headers={"Service-Worker": "script"}).status_code == 403
+def test_no_service_worker_is_served(inside: Inside, anybody: httpx.Client, agent: str) -> None:
+    assert anybody.get(f"{agent}/echo", headers={"Service-Worker": "script"}).status_code == 403
     assert inside.ask("/echo", headers={"Service-Worker": "script"}).status_code == 403
 
 
 def test_pages_without_an_origin_may_ask_their_own_server_only_by_its_link(
-    inside: Inside, anybody: httpx.Client, link: str
+    inside: Inside, anybody: httpx.Client, agent: str
 ) -> None:
-    own = anybody.get(f"{link}/echo", headers={"Origin": "null"})
-    foreign = anybody.get(f"{link}/echo", headers={"Origin": "https://evil.example"})
+    own = anybody.get(f"{agent}/echo", headers={"Origin": "null"})
+    foreign = anybody.get(f"{agent}/echo", headers={"Origin": "https://evil.example"})
     keyed = inside.ask("/echo", headers={"Origin": "null"})
     asked = {"Origin": "null", "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "x-own"}
-    preflight = anybody.options(f"{link}/echo", headers=asked)
+    preflight = anybody.options(f"{agent}/echo", headers=asked)
 
     assert own.headers["access-control-allow-origin"] == "null"
     assert "access-control-allow-origin" not in foreign.headers

@@ -26,23 +26,23 @@ VANTAGES = (ExecKind.SCRIPT, ExecKind.ARGV)
 
 @pytest.mark.parametrize("kind", VANTAGES)
 async def test_dangerous_system_calls_are_refused(subject: Subject, kind: ExecKind) -> None:
-    async with subject.linked_sandbox() as link:
-        answered = await report(link, "calls", calls.refused_calls(), kind=kind)
+    async with subject.linked_sandbox() as agent:
+        answered = await report(agent, "calls", calls.refused_calls(), kind=kind)
 
     assert len(answered) == len(calls.refused_calls())
     assert [(name, number) for name, number in answered if number not in REFUSED] == []
 
 
 async def test_no_namespace_can_be_made(subject: Subject) -> None:
-    async with subject.linked_sandbox() as link:
-        answered = await report(link, "calls", calls.namespace_clones(), kind=ExecKind.ARGV)
+    async with subject.linked_sandbox() as agent:
+        answered = await report(agent, "calls", calls.namespace_clones(), kind=ExecKind.ARGV)
 
     assert {number for _, number in answered} == {errno.EPERM}, answered
 
 
 async def test_sockets_are_unix_or_ip_only(subject: Subject) -> None:
-    async with subject.linked_sandbox() as link:
-        answered = await report(link, "calls", calls.sockets(), kind=ExecKind.ARGV)
+    async with subject.linked_sandbox() as agent:
+        answered = await report(agent, "calls", calls.sockets(), kind=ExecKind.ARGV)
 
     assert [(name, number) for name, number in answered if number not in NO_SUCH_SOCKET] == []
 
@@ -56,8 +56,8 @@ async def test_the_door_for_32_bit_programs_is_shut(subject: Subject) -> None:
         "page = mmap.mmap(-1, 4096, prot=7); page.write(bytes.fromhex('b814000000cd80c3'))\n"
         "print(ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(page)))())"
     )
-    async with subject.linked_sandbox() as link:
-        result = await run(link, code, ExecKind.SCRIPT)
+    async with subject.linked_sandbox() as agent:
+        result = await run(agent, code, ExecKind.SCRIPT)
 
     assert not result.ok
     assert result.exit_code is not None
@@ -76,8 +76,8 @@ async def test_nothing_can_be_typed_into_a_terminal(subject: Subject) -> None:
         "    return 0\n"
         "print(json.dumps([attempt(0x5412, b'x'), attempt(0x541C, b'\\x02'), attempt(0x5423, b'\\0' * 4)]))"
     )
-    async with subject.linked_sandbox() as link:
-        assert json.loads(await printed(link, code)) == [errno.EPERM] * 3
+    async with subject.linked_sandbox() as agent:
+        assert json.loads(await printed(agent, code)) == [errno.EPERM] * 3
 
 
 async def test_what_ordinary_programs_need_is_allowed(subject: Subject) -> None:
@@ -94,7 +94,7 @@ async def test_what_ordinary_programs_need_is_allowed(subject: Subject) -> None:
         "os.mkfifo('/tmp/fifo'); os.memfd_create('m'); os.eventfd(0)\n"
         "print('fine')"
     )
-    async with subject.linked_sandbox() as link:
-        result = await run(link, code, ExecKind.SCRIPT, timeout_s=60)
+    async with subject.linked_sandbox() as agent:
+        result = await run(agent, code, ExecKind.SCRIPT, timeout_s=60)
 
     assert result.stdout == b"fine\n", result.stderr.decode()

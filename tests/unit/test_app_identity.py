@@ -10,7 +10,7 @@ import pytest
 from unit.core.minting import SECRET, ec_key, key_set, mint, public_jwk, public_pem, rsa_key
 from warren.bootstrap.app import build_policy, build_tokens
 from warren.domain.errors import ConfigError, InvalidRequest
-from warren.domain.records import Holding, Scope
+from warren.domain.records import ResourceUse, Scope
 from warren.domain.values import GIB, MIB
 from warren.settings import Settings
 
@@ -106,8 +106,8 @@ def test_a_tenant_has_what_its_own_table_says_and_else_what_all_have(tmp_path: P
         """
     policy = build_policy(load(tmp_path, text))
 
-    assert policy.ceiling_of("anybody").holding == Holding(active=5, memory_bytes=4 * GIB)
-    assert policy.ceiling_of("acme").holding == Holding(active=50, memory_bytes=4 * GIB)
+    assert policy.ceiling_of("anybody").holding == ResourceUse(active=5, memory_bytes=4 * GIB)
+    assert policy.ceiling_of("acme").holding == ResourceUse(active=50, memory_bytes=4 * GIB)
     assert (policy.ceiling_of("acme").requests_per_minute, policy.ceiling_of("a b").requests_per_minute) == (0, 100)
     assert policy.ceiling_of("a b").executions == 3
     assert (policy.limits_of("acme").memory_bytes, policy.limits_of("acme").cpus) == (256 * MIB, 0.5)

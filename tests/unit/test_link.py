@@ -13,7 +13,7 @@ import pytest
 from unit.guest.agent_client import running_agent
 from unit.guest.linked import Place
 from warren.core.agent.budget import Unread
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.core.agent.connection import MAX_LINK_QUEUED
 from warren.core.agent.request import render_request
 from warren.domain.errors import Conflict, InvalidRequest, NotFound, SandboxLost
@@ -36,10 +36,10 @@ def request(code: str, **fields: Any) -> ExecRequest:
 
 
 def test_a_cell_runs_and_its_result_is_whole(here: Place) -> None:
-    async def story(link: Link) -> None:
-        assert link.hello.sandbox_id == "sbx_00000000"
+    async def story(agent: AgentClient) -> None:
+        assert agent.hello.sandbox_id == "sbx_00000000"
         seen: list[Event] = []
-        result = await link.run(request("print('out')\n6 * 7"), on_event=seen.append)
+        result = await agent.run(request("print('out')\n6 * 7"), on_event=seen.append)
         assert (result.cause, result.exit_code, result.state, result.ok) == (Cause.EXITED, 0, State.KEPT, True)
         assert result.stdout == b"out\n"
         assert result.displays == (Display({"text/plain": "42"}, {}, is_result=True),)
@@ -51,13 +51,13 @@ def test_a_cell_runs_and_its_result_is_whole(here: Place) -> None:
 
 
 def test_variables_stay_and_errors_are_values(here: Place) -> None:
-    async def story(link: Link) -> None:
-        await link.run(request("x = 5"))
-        result = await link.run(request("1/0"))
+    async def story(agent: AgentClient) -> None:
+        await agent.run(request("x = 5"))
+        result = await agent.run(request("1/0"))
         assert result.cause is Cause.ERROR
         assert result.error is not None
         assert result.error["name"] == "ZeroDivisionError"
-        assert (await link.run(request("print(x)"))).stdout == b"5\n"
+        assert (await agent.run(request("print(x)"))).stdout == b"5\n"
 
     here.do(story)
 
@@ -69,11 +69,11 @@ def test_standard_input_is_bytes_of_any_size_or_a_stream(here: Place) -> None:
         for _ in range(30):
             yield b"x" * 200_000
 
-    async def story(link: Link) -> None:
+    async def story(agent: AgentClient) -> None:
         for stdin, size in ((b"", 0), (b"abc", 3), (bytes(WINDOW), WINDOW), (bytes(WINDOW * 2 + 1), WINDOW * 2 + 1)):
-            result = await link.run(request("wc -c", kind=count), stdin=stdin)
+            result = await agent.run(request("wc -c", kind=count), stdin=stdin)
             assert result.stdout.split() == [str(size).encode()]
-        result = await link.run(request("wc -c", kind=count), stdin=pieces())
+        result = await agent.run(request("wc -c", kind=count), stdin=pieces())
         assert result.stdout.split() == [b"6000000"]
 
     here.do(story)
@@ -84,10 +84,10 @@ def test_a_source_that_fails_fails_the_call(here: Place) -> None:
         yield b"x"
         raise ValueError("the source is broken")
 
-    async def story(link: Link) -> None:
+    async def story(agent: AgentClient) -> None:
         with pytest.raises(ValueError, match="source is broken"):
-            await link.run(request("cat", kind=ExecKind.SHELL), stdin=broken())
-        assert (await link.run(request("echo fine", kind=ExecKind.SHELL))).stdout == b"fine\n"
+            await agent.run(request("cat", kind=ExecKind.SHELL), stdin=broken())
+        assert (await agent.run(request("echo fine", kind=ExecKind.SHELL))).stdout == b"fine\n"
 
     here.do(story)
 
@@ -97,15 +97,15 @@ def test_a_program_that_ends_early_does_not_wait_for_its_input(here: Place) -> N
         while True:
             yield b"y" * 100_000
 
-    async def story(link: Link) -> None:
-        result = await link.run(request("head -c 1 | wc -c", kind=ExecKind.SHELL), stdin=endless())
+    async def story(agent: AgentClient) -> None:
+        result = await agent.run(request("head -c 1 | wc -c", kind=ExecKind.SHELL), stdin=endless())
         assert result.stdout.split() == [b"1"]
 
     here.do(story)
 
 
 def test_events_are_streamed_as_they_happen(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(agent: AgentClient) -> None:
         running = request("echo first; read line; echo got $line", kind=ExecKind.SHELL)
         go = anyio.Event()
 
@@ -114,7 +114,7 @@ def test_events_are_streamed_as_they_happen(here: Place) -> None:
             yield b"it\n"
 
         kinds = []
-        async with contextlib.aclosing(link.stream(running, typed())) as events:
+        async with contextlib.aclosing(agent.stream(running, typed())) as events:
             async for event in events:
                 kinds.append((event.kind, event.data))
                 go.set()
@@ -127,13 +127,13 @@ def test_events_are_streamed_as_they_happen(here: Place) -> None:
 def test_a_cancelled_call_runs_on_and_is_found_again(here: Place) -> None:
     os.mkfifo(here.path("gate"))
 
-    async def story(link: Link) -> None:
+    async def story(agent: AgentClient) -> None:
         running = request("echo started; cat gate", kind=ExecKind.SHELL)
         with anyio.CancelScope() as scope:
-            await link.run(running, on_event=lambda _event: scope.cancel())
+            await agent.run(running, on_event=lambda _event: scope.cancel())
         assert scope.cancelled_caught
 
-        async with Link(await connect(here.agent.path)) as second:
+        async with AgentClient(await connect(here.agent.path)) as second:
             known = {one.id: one for one in second.hello.executions}[running.id]
             assert known.running
             fd = os.open(here.path("gate"), os.O_WRONLY)
@@ -151,15 +151,15 @@ def test_a_cancelled_call_runs_on_and_is_found_again(here: Place) -> None:
 
 
 def test_readers_that_do_not_read_are_dropped_and_the_link_stays(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(agent: AgentClient) -> None:
         shown = request("'d' * 3_900_000")
-        assert len((await link.run(shown)).displays[0].data["text/plain"]) > 3_900_000
-        unread = [await link.request("attach", {"exec": shown.id}) for _ in range(40)]
+        assert len((await agent.run(shown)).displays[0].data["text/plain"]) > 3_900_000
+        unread = [await agent.request("attach", {"exec": shown.id}) for _ in range(40)]
         with anyio.fail_after(60):
             while not all(stream.answered for stream in unread):  # noqa: ASYNC110 - there is no event for all of them
                 await anyio.sleep(0.01)
-        assert link.lost is None
-        assert link.queued <= MAX_LINK_QUEUED
+        assert agent.lost is None
+        assert agent.queued <= MAX_LINK_QUEUED
         dropped = 0
         for stream in unread:
             try:
@@ -167,47 +167,47 @@ def test_readers_that_do_not_read_are_dropped_and_the_link_stays(here: Place) ->
             except Conflict:
                 dropped += 1
         assert 0 < dropped < 40
-        assert (await link.run(request("print(1)"))).stdout == b"1\n"
+        assert (await agent.run(request("print(1)"))).stdout == b"1\n"
 
     here.do(story)
 
 
 def test_however_much_is_under_way_there_is_room_for_a_kill(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(agent: AgentClient) -> None:
         running = request("echo on; exec sleep 1000", kind=ExecKind.SHELL)
         causes: list[Cause] = []
         begun = anyio.Event()
 
         async def run() -> None:
-            causes.append((await link.run(running, on_event=lambda _event: begun.set())).cause)
+            causes.append((await agent.run(running, on_event=lambda _event: begun.set())).cause)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await begun.wait()
             with pytest.raises(Conflict, match="under way"):
-                await _attach_for_ever(link, running.id)
-            await link.kill(running.id)
+                await _attach_for_ever(agent, running.id)
+            await agent.kill(running.id)
         assert causes == [Cause.KILLED]
 
     here.do(story)
 
 
-async def _attach_for_ever(link: Link, exec_id: str) -> None:
+async def _attach_for_ever(agent: AgentClient, exec_id: str) -> None:
     while True:
-        await link.request("attach", {"exec": exec_id})
+        await agent.request("attach", {"exec": exec_id})
 
 
 def test_links_whose_events_nobody_reads_share_what_there_is_for_all_of_them(here: Place) -> None:
-    async def ignore(link: Link, code: str) -> None:
+    async def ignore(agent: AgentClient, code: str) -> None:
         asked = request(code, kind=ExecKind.SCRIPT)
-        stream = await link.request("run", render_request(asked), asked.code.encode())
+        stream = await agent.request("run", render_request(asked), asked.code.encode())
         await here.until(lambda: stream.answered)
 
     async def tell() -> None:
         unread = Unread(4 << 20)
         async with (
-            Link(await connect(here.agent.path), unread) as noisy,
-            Link(await connect(here.agent.path), unread) as quiet,
+            AgentClient(await connect(here.agent.path), unread) as noisy,
+            AgentClient(await connect(here.agent.path), unread) as quiet,
         ):
             await ignore(noisy, "for _ in range(100): print('x' * 50_000)")
             assert 4 << 20 < noisy.queued < 6 << 20, "output is kept until there is too much, and then the result"
@@ -221,24 +221,24 @@ def test_links_whose_events_nobody_reads_share_what_there_is_for_all_of_them(her
 
 def test_a_reader_who_is_dropped_by_its_own_result_harms_nobody(here: Place) -> None:
     async def tell() -> None:
-        async with Link(await connect(here.agent.path), Unread(1 << 19)) as link:
+        async with AgentClient(await connect(here.agent.path), Unread(1 << 19)) as agent:
             asked = request("print('x' * 5_000_000)", kind=ExecKind.SCRIPT)
-            stream = await link.request("run", render_request(asked), asked.code.encode())
+            stream = await agent.request("run", render_request(asked), asked.code.encode())
             await here.until(lambda: stream.answered)
             with pytest.raises(Conflict, match="follow it again"):
                 await stream.answer()
-            assert link.lost is None
-            assert link.queued == 0
-            assert (await link.run(request("print(1)"))).stdout == b"1\n"
+            assert agent.lost is None
+            assert agent.queued == 0
+            assert (await agent.run(request("print(1)"))).stdout == b"1\n"
 
     anyio.run(tell)
 
 
 def test_interrupt_and_kill_end_a_call(here: Place) -> None:
-    async def story(link: Link) -> None:
-        for end, cause in ((link.interrupt, Cause.INTERRUPTED), (link.kill, Cause.KILLED)):
+    async def story(agent: AgentClient) -> None:
+        for end, cause in ((agent.interrupt, Cause.INTERRUPTED), (agent.kill, Cause.KILLED)):
             running = request("echo on; exec sleep 1000", kind=ExecKind.SHELL)
-            async with anyio.create_task_group() as tasks, contextlib.aclosing(link.stream(running)) as events:
+            async with anyio.create_task_group() as tasks, contextlib.aclosing(agent.stream(running)) as events:
                 async for event in events:
                     if event.kind == "stdout":
                         tasks.start_soon(end, running.id)
@@ -249,37 +249,37 @@ def test_interrupt_and_kill_end_a_call(here: Place) -> None:
 
 
 def test_errors_come_back_as_their_classes(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(agent: AgentClient) -> None:
         with pytest.raises(NotFound):
-            await link.interrupt("exe_unknown0")
+            await agent.interrupt("exe_unknown0")
         with pytest.raises(InvalidRequest):
-            await link.call("no.such.operation")
+            await agent.call("no.such.operation")
         twice = request("1")
-        await link.run(twice)
+        await agent.run(twice)
         with pytest.raises(Conflict):
-            await link.run(twice)
+            await agent.run(twice)
 
     here.do(story)
 
 
 def test_kernels_are_made_listed_forked_and_ended(here: Place) -> None:
-    async def story(link: Link) -> None:
-        await link.create_kernel("other")
-        await link.run(request("y = 7", kernel="other"))
-        await link.fork_kernel("other", "copy")
-        assert (await link.run(request("print(y)", kernel="copy"))).stdout == b"7\n"
-        assert {"other", "copy"} <= {kernel.name for kernel in await link.kernels()}
-        await link.restart_kernel("other")
-        assert (await link.run(request("y", kernel="other"))).cause is Cause.ERROR
+    async def story(agent: AgentClient) -> None:
+        await agent.create_kernel("other")
+        await agent.run(request("y = 7", kernel="other"))
+        await agent.fork_kernel("other", "copy")
+        assert (await agent.run(request("print(y)", kernel="copy"))).stdout == b"7\n"
+        assert {"other", "copy"} <= {kernel.name for kernel in await agent.kernels()}
+        await agent.restart_kernel("other")
+        assert (await agent.run(request("y", kernel="other"))).cause is Cause.ERROR
         for name in ("other", "copy"):
-            await link.delete_kernel(name)
+            await agent.delete_kernel(name)
 
     here.do(story)
 
 
 def test_a_terminal_takes_typing_and_tells_its_exit_code(here: Place) -> None:
-    async def story(link: Link) -> None:
-        terminal = await link.terminal("t", argv=("sh",), cols=100, rows=30)
+    async def story(agent: AgentClient) -> None:
+        terminal = await agent.terminal("t", argv=("sh",), cols=100, rows=30)
         await terminal.resize(120, 40)
         await terminal.send(b"stty size; exit 3\n")
         shown = bytearray()
@@ -292,36 +292,36 @@ def test_a_terminal_takes_typing_and_tells_its_exit_code(here: Place) -> None:
 
 
 def test_a_terminal_is_joined_again_by_its_name_and_closed(here: Place) -> None:
-    async def story(link: Link) -> None:
-        first = await link.terminal("joined", argv=("bash", "-c", "echo once; exec sleep 1000"))
+    async def story(agent: AgentClient) -> None:
+        first = await agent.terminal("joined", argv=("bash", "-c", "echo once; exec sleep 1000"))
         while b"once" not in await first.receive():
             """What a shell says before is of no interest."""
         await first.aclose()
-        again = await link.attach_terminal("joined")
+        again = await agent.attach_terminal("joined")
         assert b"once" in await again.receive()
-        await link.close_terminal("joined")
+        await agent.close_terminal("joined")
         assert await again.exit_code() == -1
 
     here.do(story)
 
 
 def test_what_is_configured_holds_for_what_starts_later(here: Place) -> None:
-    async def story(link: Link) -> None:
-        await link.configure(env={"CONFIGURED": "yes"}, limits={"pids": 99})
-        result = await link.run(request("echo $CONFIGURED", kind=ExecKind.SHELL))
+    async def story(agent: AgentClient) -> None:
+        await agent.configure(env={"CONFIGURED": "yes"}, limits={"pids": 99})
+        result = await agent.run(request("echo $CONFIGURED", kind=ExecKind.SHELL))
         assert result.stdout == b"yes\n"
         with pytest.raises(InvalidRequest, match="limits"):
-            await link.configure(limits={"pids": -1})
+            await agent.configure(limits={"pids": -1})
 
     here.do(story)
 
 
 def test_many_calls_at_once_each_get_their_own_answer(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(agent: AgentClient) -> None:
         answers: dict[int, bytes] = {}
 
         async def ask(number: int) -> None:
-            result = await link.run(request(f"echo {number}", kind=ExecKind.SHELL))
+            result = await agent.run(request(f"echo {number}", kind=ExecKind.SHELL))
             answers[number] = result.stdout
 
         async with anyio.create_task_group() as tasks:
@@ -333,16 +333,16 @@ def test_many_calls_at_once_each_get_their_own_answer(here: Place) -> None:
 
 
 def test_a_ping_is_answered(here: Place) -> None:
-    async def story(link: Link) -> None:
-        await link.ping()
-        await link.ping()
+    async def story(agent: AgentClient) -> None:
+        await agent.ping()
+        await agent.ping()
 
     here.do(story)
 
 
 def test_the_bodys_own_exception_comes_out_as_it_is(here: Place) -> None:
-    async def story(link: Link) -> None:
-        await link.stat("nothing-of-that-name")
+    async def story(agent: AgentClient) -> None:
+        await agent.stat("nothing-of-that-name")
 
     with pytest.raises(NotFound):
         here.do(story)
@@ -351,11 +351,11 @@ def test_the_bodys_own_exception_comes_out_as_it_is(here: Place) -> None:
 def test_a_link_can_live_in_a_task_group_of_somebody_elses(here: Place) -> None:
     async def tell() -> None:
         async with anyio.create_task_group() as tasks:
-            link = await Link.open(await connect(here.agent.path), tasks)
-            await link.stat(".")
-            await link.aclose()
+            agent = await AgentClient.open(await connect(here.agent.path), tasks)
+            await agent.stat(".")
+            await agent.aclose()
             with pytest.raises(SandboxLost):
-                await link.stat(".")
+                await agent.stat(".")
 
     anyio.run(tell)
 
@@ -363,12 +363,12 @@ def test_a_link_can_live_in_a_task_group_of_somebody_elses(here: Place) -> None:
 def test_a_link_that_is_cancelled_goes_away_quietly(here: Place) -> None:
     async def tell() -> None:
         with anyio.CancelScope() as scope:
-            async with Link(await connect(here.agent.path)) as link:
-                await link.stat(".")
+            async with AgentClient(await connect(here.agent.path)) as agent:
+                await agent.stat(".")
                 scope.cancel()
                 await anyio.sleep_forever()
         assert scope.cancelled_caught
-        assert link.lost is not None
+        assert agent.lost is not None
 
     anyio.run(tell)
 
@@ -376,11 +376,11 @@ def test_a_link_that_is_cancelled_goes_away_quietly(here: Place) -> None:
 def test_a_call_that_waits_is_cancelled_with_its_link(here: Place) -> None:
     async def tell() -> None:
         with anyio.CancelScope() as scope:
-            async with Link(await connect(here.agent.path)) as link, anyio.create_task_group() as tasks:
+            async with AgentClient(await connect(here.agent.path)) as agent, anyio.create_task_group() as tasks:
                 for _ in range(3):
-                    tasks.start_soon(link.run, request("exec sleep 60", kind=ExecKind.SHELL))
+                    tasks.start_soon(agent.run, request("exec sleep 60", kind=ExecKind.SHELL))
                 await anyio.wait_all_tasks_blocked()
-                await link.ping()
+                await agent.ping()
                 scope.cancel()
         assert scope.cancelled_caught
 
@@ -390,11 +390,11 @@ def test_a_call_that_waits_is_cancelled_with_its_link(here: Place) -> None:
 def test_a_call_that_begins_after_its_link_was_cancelled_is_cancelled_too(here: Place) -> None:
     async def tell() -> None:
         with anyio.CancelScope() as scope:
-            async with Link(await connect(here.agent.path)) as link, anyio.create_task_group() as tasks:
+            async with AgentClient(await connect(here.agent.path)) as agent, anyio.create_task_group() as tasks:
                 scope.cancel()
                 with anyio.CancelScope(shield=True):
-                    lost = await link.wait_lost()
-                tasks.start_soon(link.run, request("1"))
+                    lost = await agent.wait_lost()
+                tasks.start_soon(agent.run, request("1"))
         assert scope.cancelled_caught
         assert "closed on this side" in str(lost)
 
@@ -413,8 +413,8 @@ def test_several_tasks_may_send_on_one_stream(here: Place) -> None:
                     total += len(data)
             return total
 
-        async def story(link: Link) -> None:
-            stream = await link.connect_port(port)
+        async def story(agent: AgentClient) -> None:
+            stream = await agent.connect_port(port)
             totals: list[int] = []
 
             async def counted() -> None:

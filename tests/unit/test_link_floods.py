@@ -6,7 +6,7 @@ import socket
 
 import anyio
 
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.core.agent.connection import MAX_OPENED
 from warren.engines.unix_channel import UnixChannel
 from warren.guest.wire.frames import PROTOCOL_VERSION, Header, encode
@@ -22,7 +22,7 @@ async def flood(headers: list[Header], most: int) -> tuple[int, bool]:
     agent = UnixChannel(theirs)
     try:
         await agent.send(b"".join(encode(HELLO)))
-        async with Link(UnixChannel(ours)) as link:
+        async with AgentClient(UnixChannel(ours)) as link:
             frames = b"".join(b"".join(encode(header)) for header in headers)
             with anyio.move_on_after(60):
                 for _ in range(most // len(headers)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.core.agent.connection import MAX_OPENED
 from warren.domain.errors import SandboxLost, TooLarge, Unsupported
 from warren.domain.values import Cause, ExecRequest, new_id
@@ -47,22 +47,22 @@ class Liar:
         return self._frames.pop(0)
 
 
-def lie(story: Callable[[Link, Liar], Awaitable[None]], hello: Header | bytes = HELLO) -> None:
+def lie(story: Callable[[AgentClient, Liar], Awaitable[None]], hello: Header | bytes = HELLO) -> None:
     async def tell() -> None:
         ours, theirs = socket.socketpair()
         liar = Liar(theirs)
         with anyio.fail_after(60):
             await liar.channel.send(hello if isinstance(hello, bytes) else b"".join(encode(hello)))
             try:
-                async with Link(UnixChannel(ours)) as link:
-                    await story(link, liar)
+                async with AgentClient(UnixChannel(ours)) as agent:
+                    await story(agent, liar)
             finally:
                 await liar.channel.aclose()
 
     anyio.run(tell)
 
 
-async def nothing(_link: Link, _liar: Liar) -> None:
+async def nothing(_agent: AgentClient, _liar: Liar) -> None:
     pytest.fail("this hello should not have been accepted")
 
 
@@ -105,14 +105,14 @@ def result_frame(exec_id: str, **fields: Any) -> tuple[Header, bytes]:
     return {"t": "event", "seq": 1, "kind": "result", "parts": [len(blob), 3, 0]}, blob + b"out"
 
 
-async def answered(link: Link, liar: Liar, change: Callable[[str], tuple[Header, bytes]]) -> Any:
+async def answered(agent: AgentClient, liar: Liar, change: Callable[[str], tuple[Header, bytes]]) -> Any:
     """Run something that is answered with one frame of the test's making."""
     asked = request("1")
     outcome: list[Any] = []
 
     async def run() -> None:
         try:
-            outcome.append(await link.run(asked))
+            outcome.append(await agent.run(asked))
         except Exception as error:  # noqa: BLE001 - the outcome is what is looked at
             outcome.append(error)
 
@@ -125,8 +125,8 @@ async def answered(link: Link, liar: Liar, change: Callable[[str], tuple[Header,
 
 
 def test_a_plain_result_is_accepted() -> None:
-    async def story(link: Link, liar: Liar) -> None:
-        result = await answered(link, liar, result_frame)
+    async def story(agent: AgentClient, liar: Liar) -> None:
+        result = await answered(agent, liar, result_frame)
         assert (result.stdout, result.duration_ms, result.cause) == (b"out", 1.5, Cause.EXITED)
 
     lie(story)
@@ -144,8 +144,8 @@ def whole_frame(exec_id: str, displays: object, *shown: bytes) -> tuple[Header, 
 
 
 def test_an_answer_that_holds_everything_is_accepted() -> None:
-    async def story(link: Link, liar: Liar) -> None:
-        result = await answered(link, liar, lambda exec_id: whole_frame(exec_id, ["display", "result"], SHOWN, SHOWN))
+    async def story(agent: AgentClient, liar: Liar) -> None:
+        result = await answered(agent, liar, lambda exec_id: whole_frame(exec_id, ["display", "result"], SHOWN, SHOWN))
         assert result.stdout == b"out"
         assert [(one.data["text/plain"], one.is_result) for one in result.displays] == [("2", False), ("2", True)]
 
@@ -166,10 +166,10 @@ def test_an_answer_that_holds_everything_is_accepted() -> None:
     ],
 )
 def test_an_answer_with_displays_that_are_none_is_a_lost_sandbox(displays: object, shown: tuple[bytes, ...]) -> None:
-    async def story(link: Link, liar: Liar) -> None:
-        outcome = await answered(link, liar, lambda exec_id: whole_frame(exec_id, displays, *shown))
+    async def story(agent: AgentClient, liar: Liar) -> None:
+        outcome = await answered(agent, liar, lambda exec_id: whole_frame(exec_id, displays, *shown))
         assert isinstance(outcome, SandboxLost)
-        assert link.broke_protocol
+        assert agent.broke_protocol
 
     lie(story)
 
@@ -200,12 +200,12 @@ def test_an_answer_with_displays_that_are_none_is_a_lost_sandbox(displays: objec
     ],
 )
 def test_a_mistyped_result_is_a_lost_sandbox(fields: dict[str, Any]) -> None:
-    async def story(link: Link, liar: Liar) -> None:
-        outcome = await answered(link, liar, lambda exec_id: result_frame(exec_id, **fields))
+    async def story(agent: AgentClient, liar: Liar) -> None:
+        outcome = await answered(agent, liar, lambda exec_id: result_frame(exec_id, **fields))
         assert isinstance(outcome, SandboxLost)
-        assert link.broke_protocol
+        assert agent.broke_protocol
         with pytest.raises(SandboxLost):
-            await link.stat(".")
+            await agent.stat(".")
         assert (await liar.receive())[0]["t"] == "gone"
 
     lie(story)
@@ -247,22 +247,22 @@ def test_a_mistyped_result_is_a_lost_sandbox(fields: dict[str, Any]) -> None:
     ],
 )
 def test_a_frame_no_agent_sends_is_a_lost_sandbox(header: Header, payload: bytes) -> None:
-    async def story(link: Link, liar: Liar) -> None:
-        outcome = await answered(link, liar, lambda _exec_id: (header, payload))
+    async def story(agent: AgentClient, liar: Liar) -> None:
+        outcome = await answered(agent, liar, lambda _exec_id: (header, payload))
         assert isinstance(outcome, SandboxLost)
-        assert link.broke_protocol
+        assert agent.broke_protocol
 
     lie(story)
 
 
 def test_data_beyond_the_window_is_a_protocol_error() -> None:
-    async def story(link: Link, liar: Liar) -> None:
-        stream = await link.request("fs.read", {"path": "f"})
+    async def story(agent: AgentClient, liar: Liar) -> None:
+        stream = await agent.request("fs.read", {"path": "f"})
         await liar.receive()
         for _ in range(WINDOW // CHUNK + 1):
             await liar.send({"t": "data", "id": stream.id}, bytes(CHUNK))
-        await link.wait_lost()
-        assert link.broke_protocol
+        await agent.wait_lost()
+        assert agent.broke_protocol
 
     lie(story)
 
@@ -272,25 +272,25 @@ def failing(code: str) -> Callable[[str], tuple[Header, bytes]]:
 
 
 def test_an_unknown_error_code_is_a_lost_sandbox_but_not_a_broken_protocol() -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         for code, kind in (
             ("unsupported", Unsupported),
             ("too_large", TooLarge),
             ("forbidden", SandboxLost),
             ("__class__", SandboxLost),
         ):
-            outcome = await answered(link, liar, failing(code))
+            outcome = await answered(agent, liar, failing(code))
             assert type(outcome) is kind
             assert "sorry" in str(outcome)
-        assert not link.broke_protocol
+        assert not agent.broke_protocol
 
     lie(story)
 
 
 def test_output_that_nobody_reads_is_dropped_and_counted_and_the_rest_goes_on() -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         asked = request("1")
-        async with contextlib.aclosing(link.stream(asked)) as events:
+        async with contextlib.aclosing(agent.stream(asked)) as events:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(anext, events)
                 sent, _ = await liar.receive()
@@ -315,11 +315,11 @@ def test_output_that_nobody_reads_is_dropped_and_counted_and_the_rest_goes_on() 
 
 
 def test_tunnels_beyond_the_bound_are_refused_not_fatal() -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         async def hold(_stream: object) -> None:
             await anyio.sleep_forever()
 
-        link.on_tunnel["l"] = hold
+        agent.on_tunnel["l"] = hold
         for number in range(MAX_OPENED + 1):
             header = {"t": "open", "id": 2 * number + 2, "op": "tunnel", "listener": "l", "host": "h", "port": 1}
             await liar.send(header)
@@ -329,12 +329,12 @@ def test_tunnels_beyond_the_bound_are_refused_not_fatal() -> None:
 
 
 def test_an_agent_that_goes_away_ends_every_call() -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         outcomes: list[str] = []
 
         async def call() -> None:
             try:
-                await link.run(request("1"))
+                await agent.run(request("1"))
             except SandboxLost as error:
                 outcomes.append(str(error))
 
@@ -345,16 +345,16 @@ def test_an_agent_that_goes_away_ends_every_call() -> None:
                 await liar.receive()
             await liar.channel.aclose()
         assert len(outcomes) == 5
-        assert "gone" in str(await link.wait_lost())
-        assert not link.broke_protocol
+        assert "gone" in str(await agent.wait_lost())
+        assert not agent.broke_protocol
 
     lie(story)
 
 
 def test_an_agent_that_takes_nothing_does_not_block_a_cancelled_upload_for_ever() -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         with anyio.move_on_after(0.2) as scope:
-            await link.write("f", bytes(64 << 20))
+            await agent.write("f", bytes(64 << 20))
         assert scope.cancelled_caught
         kinds = set()
         while "cancel" not in kinds:
@@ -365,24 +365,24 @@ def test_an_agent_that_takes_nothing_does_not_block_a_cancelled_upload_for_ever(
 
 
 def test_a_stream_given_up_is_cancelled_at_the_agent_and_its_late_frames_are_ignored() -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         with anyio.move_on_after(0.05):
-            await link.stat(".")
+            await agent.stat(".")
         sent, _ = await liar.receive()
         assert await liar.receive() == ({"t": "cancel", "id": sent["id"]}, b"")
         await liar.send({"t": "ok", "id": sent["id"], "entry": 5})
         await liar.send({"t": "data", "id": sent["id"]}, b"late")
         await liar.send({"t": "ping"})
         assert (await liar.receive())[0]["t"] == "pong"
-        assert link.lost is None
+        assert agent.lost is None
 
     lie(story)
 
 
 def test_one_task_sees_only_one_write_for_a_call_and_no_cancel_after_its_result() -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         for _ in range(3):
-            await answered(link, liar, result_frame)
+            await answered(agent, liar, result_frame)
         await liar.send({"t": "ping"})
         assert (await liar.receive())[0]["t"] == "pong"
 
@@ -402,7 +402,7 @@ def test_one_task_sees_only_one_write_for_a_call_and_no_cancel_after_its_result(
     ],
 )
 def test_a_terminal_that_is_neither_attached_nor_refused_is_a_lie(first: Header) -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         async def answer() -> None:
             header, _ = await liar.receive()
             await liar.send({**first, "id": header["id"]})
@@ -410,14 +410,14 @@ def test_a_terminal_that_is_neither_attached_nor_refused_is_a_lie(first: Header)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer)
             with pytest.raises(SandboxLost):
-                await link.terminal("t")
-        assert link.broke_protocol
+                await agent.terminal("t")
+        assert agent.broke_protocol
 
     lie(story)
 
 
 def test_more_of_a_terminal_than_its_window_is_a_lie() -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         async def answer() -> None:
             header, _ = await liar.receive()
             assert header["window"] == 128 << 10
@@ -427,16 +427,16 @@ def test_more_of_a_terminal_than_its_window_is_a_lie() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer)
-            await link.terminal("t")
-        await link.wait_lost()
-        assert link.broke_protocol
+            await agent.terminal("t")
+        await agent.wait_lost()
+        assert agent.broke_protocol
 
     lie(story)
 
 
 @pytest.mark.parametrize("terminals", ["many", [1], [{"name": "a"}], [{"name": 5, "program": "x"}]])
 def test_a_list_of_terminals_that_is_none_is_a_lie(terminals: object) -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         async def answer() -> None:
             header, _ = await liar.receive()
             await liar.send({"t": "ok", "id": header["id"], "terminals": terminals})
@@ -444,6 +444,6 @@ def test_a_list_of_terminals_that_is_none_is_a_lie(terminals: object) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer)
             with pytest.raises(SandboxLost):
-                await link.terminals()
+                await agent.terminals()
 
     lie(story)

@@ -11,7 +11,7 @@ from unit.test_link_liars import Liar, lie
 from warren.domain.values import Cause, Display, Event, ExecRequest, ExecResult, FileChange, State
 
 if TYPE_CHECKING:
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
 
 DISPLAY = b'{"data": {"text/plain": "1"}, "metadata": {}}'
 BODY = (
@@ -62,12 +62,12 @@ async def serve_as_before(liar: Liar) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_its_executions_have_their_results(stream: bool) -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         seen: list[Event] = []
 
         async def run() -> None:
             request = ExecRequest(id="exe_1", code="1/0", stream=stream)
-            assert await link.run(request, on_event=seen.append) == RESULT
+            assert await agent.run(request, on_event=seen.append) == RESULT
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
@@ -77,17 +77,17 @@ def test_its_executions_have_their_results(stream: bool) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await serve_as_before(liar)
-        assert link.lost is None
+        assert agent.lost is None
 
     lie(story)
 
 
 def test_its_executions_can_be_followed_again() -> None:
-    async def story(link: Link, liar: Liar) -> None:
+    async def story(agent: AgentClient, liar: Liar) -> None:
         seen: list[Event] = []
 
         async def follow() -> None:
-            seen.extend([event async for event in link.attach("exe_1")])
+            seen.extend([event async for event in agent.attach("exe_1")])
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follow)

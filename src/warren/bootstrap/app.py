@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from warren.core.images.catalog import Catalog
 from warren.core.policy.egress_hosts import parse_pattern
 from warren.core.policy.egress_limits import EgressLimits
-from warren.core.policy.policy import Ceiling, Policy
+from warren.core.policy.policy import Policy, TenantLimits
 from warren.core.policy.slides import RenderPolicy
 from warren.domain.egress import Egress, EgressMode, EgressRule
 from warren.domain.errors import ConfigError, InvalidRequest
-from warren.domain.records import Holding, Scope
+from warren.domain.records import ResourceUse, Scope
 from warren.engines.base import load_engine
 from warren.stores.base import load_store
 
@@ -181,17 +181,17 @@ def build_render_policy(settings: RenderSettings) -> RenderPolicy:
     return RenderPolicy(limits=limits, **same)
 
 
-def _holding(settings: QuotaSettings | CapacitySettings) -> Holding:
-    return Holding(*(getattr(settings, name) for name in Holding._fields))
+def _holding(settings: QuotaSettings | CapacitySettings) -> ResourceUse:
+    return ResourceUse(*(getattr(settings, name) for name in ResourceUse._fields))
 
 
-def _ceiling(settings: TenantSettings, otherwise: TenantSettings | None = None) -> Ceiling:
+def _ceiling(settings: TenantSettings, otherwise: TenantSettings | None = None) -> TenantLimits:
     """Build the ceiling of a tenant; what is not said is as in the other settings, or no ceiling."""
     values = settings.model_dump(exclude_none=True)
     if otherwise is not None:
         values = otherwise.model_dump(exclude_none=True) | values
-    return Ceiling(
-        holding=Holding(*(values.get(name, 0) for name in Holding._fields)),
+    return TenantLimits(
+        holding=ResourceUse(*(values.get(name, 0) for name in ResourceUse._fields)),
         executions=values.get("executions", 0),
         requests_per_minute=values.get("requests_per_minute", 0),
         creates_per_minute=values.get("creates_per_minute", 0),

@@ -37,7 +37,7 @@ COMMANDS = {
     "serve": Command("serve", "serve", "Serve sandboxes over HTTP.", "EXAMPLES"),
     "mcp": Command("mcp", "mcp", "Serve tools for a model, by MCP.", "EXAMPLES"),
     "status": Command("status", "status", "Say how the service is.", "EXAMPLES"),
-    "stop": Command("daemon", "stop", "Stop the service.", "STOP_EXAMPLES"),
+    "stop": Command("stop", "stop", "Stop the service.", "EXAMPLES"),
     "image": Command("image", "app", "List, build, show and remove images."),
     "keys": Command("keys", "app", "Make, list and revoke API keys."),
     "audit": Command("audit", "app", "Check and copy the audit record."),
@@ -70,7 +70,7 @@ class Commands(Mapping[str, Any]):
 
 
 def _build(name: str, command: Command) -> Any:
-    module = import_module(f"warren.cli.{command.module}")
+    module = import_module(f"warren.cli.commands.{command.module}")
     found = getattr(module, command.name)
     # With a callback it is a group, from which the one command can be taken.
     group = typer.Typer(rich_markup_mode=None, add_completion=False, callback=lambda: None)

@@ -33,18 +33,18 @@ from warren.core.packages.install import Packages
 from warren.core.packages.setup import PackageDoor, PackageSetup
 from warren.core.policy.slides import RenderPolicy
 from warren.core.ports.ports import Ports
-from warren.core.sandboxes.connections import Links
+from warren.core.sandboxes.connections import AgentConnections
 from warren.core.sandboxes.pool import Pool
 from warren.core.sandboxes.reaper import Reaper
 from warren.core.sandboxes.recovery import recover
 from warren.core.sandboxes.sandboxes import Sandboxes
-from warren.core.shared_links.shared_links import Sharing
+from warren.core.shared_links.shared_links import SharedLinks
 from warren.core.shared_links.signing_keys import SigningKeys
 from warren.core.skills.install import SkillInstallation
 from warren.core.skills.registry import Skills
-from warren.core.slides.browser_pool import RenderPlaces
+from warren.core.slides.browser_pool import BrowserPool
 from warren.core.slides.renders import Renders
-from warren.core.telemetry.counters import Observer
+from warren.core.telemetry.counters import Counters
 from warren.core.telemetry.tracing import Tracer
 from warren.domain.egress import PACKAGES_HOST
 from warren.domain.errors import StoreError
@@ -88,19 +88,19 @@ class Service:
         self.store = store
         self.images = ImageCache(images)
         self.policy = policy
-        self.observer = Observer()
+        self.observer = Counters()
         self.tracer = tracer or Tracer()
         self.started_at = time.time()
-        self.links = Links(engine)
+        self.connections = AgentConnections(engine)
         self.audit = Audit(store, policy)
         self.keys = Keys(store, self.audit)
         self.tokens = tokens
         self.admission = Admission(store, policy, self.observer)
-        self.pool = Pool(engine, self.links, self.images, policy)
+        self.pool = Pool(engine, self.connections, self.images, policy)
         self.sandboxes = Sandboxes(
             engine=engine,
             store=store,
-            links=self.links,
+            connections=self.connections,
             pool=self.pool,
             images=self.images,
             admission=self.admission,
@@ -115,7 +115,7 @@ class Service:
         self._build_packages(packages or PackageSetup(folder=os.path.join(blobs_dir, "packages")))
         self._build_renders(render_policy or RenderPolicy())
         self.retention = Retention(store, self.audit, policy)
-        self.reaper = Reaper(self.sandboxes.lives, store, self.audit, policy)
+        self.reaper = Reaper(self.sandboxes.transitions, store, self.audit, policy)
         self._open = contextlib.AsyncExitStack()
 
     def beside(self, kind: type[T]) -> T:
@@ -127,16 +127,16 @@ class Service:
 
     def _build_executions(self, journal_path: str) -> None:
         """Build what runs in sandboxes, and the way out of them, whose refusals are hints in results."""
-        policies = EgressPolicies(self.sandboxes.lives.places, self.policy)
+        policies = EgressPolicies(self.sandboxes.transitions.live_sandboxes, self.policy)
         self.egress = EgressControl(self.sandboxes, self.store, self.audit, policies)
         self.egress_proxy = EgressProxy(
             policies, self.audit, self.observer, self.policy, self.engine, journal_path=journal_path
         )
-        self.links.on_open.append(self.egress_proxy.attach)
+        self.connections.on_open.append(self.egress_proxy.attach)
         self.executions = Executions(
             store=self.store,
             sandboxes=self.sandboxes,
-            links=self.links,
+            connections=self.connections,
             admission=self.admission,
             audit=self.audit,
             policy=self.policy,
@@ -171,9 +171,9 @@ class Service:
         self.files = Files(self.sandboxes, self.audit, self.observer)
         targets = Targets(self.policy.callback_hosts)
         self.callbacks = ToolCallbacks(self.sandboxes, self.store, self.audit, targets, self.observer)
-        self.links.on_open.append(self.callbacks.attach)
+        self.connections.on_open.append(self.callbacks.attach)
         self.ports = Ports(self.sandboxes, self.audit, self.observer)
-        self.sharing = Sharing(self.sandboxes, self.keys, self.audit, signing, max_s=self.policy.link_max_s)
+        self.sharing = SharedLinks(self.sandboxes, self.keys, self.audit, signing, max_s=self.policy.link_max_s)
 
     def _build_packages(self, setup: PackageSetup) -> None:
         self.package_index = PackageDoor(setup, self.observer)
@@ -182,7 +182,7 @@ class Service:
         self.packages = Packages(self.sandboxes, self.executions, policies, self.engine, setup.timeout_s)
 
     def _build_renders(self, policy: RenderPolicy) -> None:
-        self.render_places = RenderPlaces(self.engine, self.links, self.images, policy)
+        self.render_places = BrowserPool(self.engine, self.connections, self.images, policy)
         self.renders = Renders(self.render_places, self.store, self.stored_files, self.audit, policy)
 
     async def __aenter__(self) -> Self:
@@ -197,9 +197,9 @@ class Service:
             await opening.enter_async_context(_running(self.audit.run))
             if self.tokens is not None:
                 await opening.enter_async_context(_running(self.tokens.run))
-            await opening.enter_async_context(self.links)
+            await opening.enter_async_context(self.connections)
             await opening.enter_async_context(self.executions)
-            self.sandboxes.lives.before_end = self.executions.end_all
+            self.sandboxes.transitions.before_end = self.executions.end_all
             await opening.enter_async_context(self.oneshots)
             await opening.enter_async_context(self.image_builds)
             opening.push_async_callback(self.render_places.drain)
@@ -207,7 +207,7 @@ class Service:
             await opening.enter_async_context(self.package_index)
             await self.callbacks.load()
             await self._load_egress()
-            counts = await recover(self.sandboxes.lives, self.engine, self.store, self.executions.adopt)
+            counts = await recover(self.sandboxes.transitions, self.engine, self.store, self.executions.adopt)
             await self.executions.lose_rest()
             _log.info("service.recovered", extra=counts)
             opening.push_async_callback(self.pool.drain)

@@ -9,7 +9,7 @@ import orjson
 from starlette.exceptions import HTTPException
 
 from warren.gateway.api.auth import Auth
-from warren.gateway.api.body_memory import Room
+from warren.gateway.api.body_memory import BodyMemory
 from warren.gateway.api.dispatch import Dispatcher
 from warren.gateway.api.operations import Reply
 from warren.gateway.dialects.chatui import routes as chatui
@@ -34,12 +34,12 @@ from warren.gateway.dialects.onyx import routes as onyx
 from warren.gateway.dialects.otari import routes as otari
 from warren.gateway.dialects.serving import Dialects, choose
 from warren.gateway.mcp import Mcp
-from warren.gateway.middleware.early_close import UnreadMiddleware
+from warren.gateway.middleware.early_close import EarlyCloseMiddleware
 from warren.gateway.middleware.forwarded import trust_proxies
 from warren.gateway.middleware.key_in_path import KeyInPath
 from warren.gateway.middleware.problems import ProblemMiddleware
 from warren.gateway.middleware.request import RequestMiddleware, allow_origins
-from warren.gateway.middleware.rewrites import Entrance
+from warren.gateway.middleware.rewrites import Rewrites
 from warren.gateway.middleware.tracing import trace_requests
 from warren.gateway.openapi.document import build_dialect_openapi, build_openapi
 from warren.gateway.openapi.health import PATHS, describe_health
@@ -96,15 +96,15 @@ def build_app(
     documents = Documents(settings, choose(DIALECTS, settings))
     health = Health(service, auth, metrics, documents, reports=reports)
     # One for all: what somebody sends counts, in whatever dialect.
-    room = Room()
+    room = BodyMemory()
     dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health, room=room)
     mcp = Mcp(service, settings, auth, otherwise=dialects, room=room)
     routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=mcp, room=room)
     hosts = PortHosts(settings.serve.ports_url) if settings.serve.ports_url else None
-    app: ASGIApp = ProblemMiddleware(Entrance(routes, service.sharing, hosts))
+    app: ASGIApp = ProblemMiddleware(Rewrites(routes, service.sharing, hosts))
     app = allow_origins(app, settings.serve.cors_origins, hosts)
     app = MetricsMiddleware(app, metrics)
-    app = UnreadMiddleware(app)
+    app = EarlyCloseMiddleware(app)
     app = trace_requests(app, service.tracer)
     app = RequestMiddleware(KeyInPath(app, hosts))
     return trust_proxies(app, settings.serve.trusted_proxies)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from warren.core.service import Service
     from warren.domain.records import Caller
     from warren.gateway.api.auth import Auth
-    from warren.gateway.api.body_memory import Room
+    from warren.gateway.api.body_memory import BodyMemory
     from warren.gateway.api.operations import Call
     from warren.settings import Settings
 
@@ -37,7 +37,9 @@ _TAG = "MCP"
 class Mcp:
     """Answers the addresses of MCP; passes all others on."""
 
-    def __init__(self, service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp, *, room: Room) -> None:
+    def __init__(
+        self, service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp, *, room: BodyMemory
+    ) -> None:
         self._service = service
         self._settings = settings
         self._room = room

@@ -23,12 +23,12 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import warren
-from warren.guest.executions.execution_table import Ledger
+from warren.guest.executions.execution_table import ExecutionTable
 from warren.guest.executions.pipes import Leftovers
 from warren.guest.files.changes import Changes
 from warren.guest.files.documents import Undo
 from warren.guest.interpreter import forkserver, kernel_main
-from warren.guest.kernels.forkserver_client import NurseryLink
+from warren.guest.kernels.forkserver_client import ForkserverClient
 from warren.guest.kernels.table import Kernels
 from warren.guest.ops import OPERATIONS
 from warren.guest.system import forking, processes
@@ -91,14 +91,14 @@ class Agent:
         self.facts = Facts(boot.facts, boot.workspace)
         self.changes = Changes(boot.workspace)
         self.undo = Undo()
-        self.ledger = Ledger()
+        self.ledger = ExecutionTable()
         self.runs: dict[str, Run] = {}
         """What runs each execution that has not finished."""
         self.leftovers = Leftovers(self.loop)
         self.kernels = Kernels(self)
         self.terminals: dict[str, Terminal] = {}
         self.listeners: dict[str, Listener] = {}
-        self.nursery = NurseryLink(self.loop, lambda: forkserver.start(boot.workspace), running)
+        self.nursery = ForkserverClient(self.loop, lambda: forkserver.start(boot.workspace), running)
         self._connections: list[Connection] = []
         self._reports = 0
         self._listener = socket.socket(fileno=boot.listener_fd)

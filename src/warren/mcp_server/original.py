@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from warren.domain.records import Sandbox
     from warren.domain.values import ExecResult
-    from warren.mcp_server.use import Place, Use
+    from warren.mcp_server.use import CurrentSandbox, Use
 
 MAX_TIMEOUT_S = 600
 OUTPUT_CHARS = 10_000
@@ -126,7 +126,7 @@ async def install_packages(use: Use, asked: install_packagesArguments) -> CallTo
     upgrade = asked.upgrade or bool({"-U", "--upgrade"} & set(words))
     new = NewInstall(ecosystem=asked.ecosystem, names=names, upgrade=upgrade, timeout_s=INSTALL_S)
 
-    async def work(place: Place) -> CallToolResult:
+    async def work(place: CurrentSandbox) -> CallToolResult:
         done = await use.install(place.id, new)
         output = "\n".join(part.rstrip("\n") for part in (done.output, done.hint or "") if part)
         installed = [name for name, _ in done.packages]
@@ -147,7 +147,7 @@ async def run_code(use: Use, asked: run_codeArguments) -> CallToolResult:
     timeout_s = max(0, min(asked.timeout, MAX_TIMEOUT_S))
     command = asked.command
 
-    async def work(place: Place) -> CallToolResult:
+    async def work(place: CurrentSandbox) -> CallToolResult:
         refused = use.count_refused(place.id)
         result = await use.run(place.id, _build(command, timeout_s))
         was_refused = use.count_refused(place.id) > refused

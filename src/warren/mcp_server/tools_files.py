@@ -18,9 +18,9 @@ from warren.mcp_server.tool import Arguments, SessionId, Tool
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.core.agent.editor import Replaced
-    from warren.mcp_server.use import Place, Use
+    from warren.mcp_server.use import CurrentSandbox, Use
 
 _READ_BYTES = 8 << 20
 _LISTED = 1000
@@ -152,7 +152,7 @@ async def write_file(use: Use, asked: WriteFile) -> CallToolResult:
     else:
         data = asked.content.encode("utf-8", "surrogatepass")
 
-    async def work(place: Place) -> CallToolResult:
+    async def work(place: CurrentSandbox) -> CallToolResult:
         entry = await use.service.files.write(
             use.caller, place.id, asked.path, data, create="append" if asked.append else "replace"
         )
@@ -167,9 +167,9 @@ async def edit_file(use: Use, asked: EditFile) -> CallToolResult:
     """Replace a text that is in a file once."""
     sandbox = await use.find(asked.session_id)
 
-    async def replace(link: Link, path: str) -> Replaced:
+    async def replace(agent: AgentClient, path: str) -> Replaced:
         old, new = (text.encode("utf-8", "surrogatepass") for text in (asked.old, asked.new))
-        return await link.replace_text(path, old, new)
+        return await agent.replace_text(path, old, new)
 
     try:
         done = await use.service.files.edit(use.caller, sandbox.id, asked.path, "str_replace", replace)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
     from warren.domain.values import Display, ExecResult
-    from warren.mcp_server.use import Place, Use
+    from warren.mcp_server.use import CurrentSandbox, Use
 
 _WAIT_S = 60
 _GLANCE_S = 0.25
@@ -86,7 +86,7 @@ async def run_python(use: Use, asked: RunPython) -> CallToolResult:
     timeout_s = min(asked.timeout, use.settings.mcp.max_timeout_s)
     new = NewExecution(code=asked.code, timeout_s=timeout_s, output_bytes=4 * use.settings.mcp.output_chars)
 
-    async def work(place: Place) -> CallToolResult:
+    async def work(place: CurrentSandbox) -> CallToolResult:
         return show(use, await use.run(place.id, new), timeout_s, place.note)
 
     return await use.within(asked.session_id, work)
@@ -97,7 +97,7 @@ async def run_bash(use: Use, asked: RunBash) -> CallToolResult:
     timeout_s = min(asked.timeout, use.settings.mcp.max_timeout_s)
     new = build_command(asked.command, timeout_s, 4 * use.settings.mcp.output_chars)
 
-    async def work(place: Place) -> CallToolResult:
+    async def work(place: CurrentSandbox) -> CallToolResult:
         if asked.background:
             return await _start(use, place, asked)
         return show(use, await use.run(place.id, new), timeout_s, place.note)
@@ -121,7 +121,7 @@ def build_command(command: str, timeout_s: float | None, output_bytes: int) -> N
     )
 
 
-async def _start(use: Use, place: Place, asked: RunBash) -> CallToolResult:
+async def _start(use: Use, place: CurrentSandbox, asked: RunBash) -> CallToolResult:
     new = build_command(asked.command, None, 4 * use.settings.mcp.output_chars)
     execution = await use.service.executions.start(use.caller, place.id, new)
     note = f"It runs in the background: check_command with command_id {execution.id} shows how it goes."

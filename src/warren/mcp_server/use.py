@@ -58,7 +58,7 @@ def session_key(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CurrentSandbox:
     """The sandbox of a call, and whether it was there before."""
 
     id: str
@@ -101,14 +101,14 @@ class Use:
         except NotFound:
             raise NotFound("There is no sandbox yet: run_python, run_bash and write_file make one.") from None
 
-    async def place(self, session_id: str | None) -> Place:
+    async def place(self, session_id: str | None) -> CurrentSandbox:
         """Return the sandbox, made if there is none."""
         try:
             found = await self.service.sandboxes.find(self.caller, self.key(session_id))
         except NotFound:
             sandbox, _ = await self.service.sandboxes.create(self.caller, self._new(session_id))
-            return Place(sandbox.id)
-        return Place(found.id, _RESUMED if found.status is Status.STOPPED else "")
+            return CurrentSandbox(sandbox.id)
+        return CurrentSandbox(found.id, _RESUMED if found.status is Status.STOPPED else "")
 
     def _new(self, session_id: str | None) -> NewSandbox:
         chosen = self.settings.mcp
@@ -128,7 +128,7 @@ class Use:
         chosen = Egress(mode=EgressMode(self.settings.mcp.egress))
         return self.service.policy.lower_egress(self.caller.principal.tenant, chosen)
 
-    async def within(self, session_id: str | None, work: Callable[[Place], Awaitable[T]]) -> T:
+    async def within(self, session_id: str | None, work: Callable[[CurrentSandbox], Awaitable[T]]) -> T:
         """Do something in the sandbox. One that went away meanwhile, because it was idle, is made again once."""
         place = await self.place(session_id)
         try:

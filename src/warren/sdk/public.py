@@ -57,7 +57,7 @@ from warren.sdk.values_files import Entry, FileInfo, Found, Listing, Match
 from warren.sdk.values_images import Build, Image
 from warren.sdk.values_packages import InstalledPackages, Package
 from warren.sdk.values_renders import DegradedSlide, MissingFile, Rendered, RenderInfo, RenderStep
-from warren.sdk.values_sandboxes import Kernel, Link, SandboxInfo, TerminalInfo, Usage
+from warren.sdk.values_sandboxes import Kernel, SandboxInfo, SharedLink, TerminalInfo, Usage
 from warren.sdk.values_service import AuditRow, Health
 from warren.sdk.values_skills import InstalledSkills, SkillInfo
 
@@ -104,7 +104,6 @@ __all__ = [
     "InvalidRequest",
     "Kernel",
     "Kernels",
-    "Link",
     "Listing",
     "Match",
     "MissingFile",
@@ -138,6 +137,7 @@ __all__ = [
     "Sandboxes",
     "Secret",
     "ServiceUnreachable",
+    "SharedLink",
     "SkillInfo",
     "Skills",
     "StartFailed",

@@ -89,7 +89,7 @@ class TerminalInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class SharedLink:
     """An address that whoever has it may use until it expires: treat it as a key."""
 
     id: str

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
         AuditRow,
         Callbacks,
         Execution,
-        Holding,
         Owner,
         Page,
+        RateDecision,
         Render,
+        ResourceUse,
         Sandbox,
         SandboxQuery,
         Skill,
         SkillQuery,
         StoredFile,
-        Taken,
     )
 
 STORES = {"sqlite": "warren.stores.sqlite:SqliteStore"}
 
 
-class HoldingExceeded(QuotaExceeded):
+class ResourceUseExceeded(QuotaExceeded):
     """What may be held in sandboxes is used up."""
 
     def __init__(self, message: str, whose: Owner | str | None) -> None:
@@ -63,9 +63,9 @@ class Store(Protocol):
         self,
         sandbox: Sandbox,
         *,
-        own: Holding | None = None,
-        tenant: Holding | None = None,
-        everybody: Holding | None = None,
+        own: ResourceUse | None = None,
+        tenant: ResourceUse | None = None,
+        everybody: ResourceUse | None = None,
     ) -> None:
         """Keep a new sandbox.
 
@@ -85,9 +85,9 @@ class Store(Protocol):
         sandbox: Sandbox,
         *,
         was: Status,
-        own: Holding | None = None,
-        tenant: Holding | None = None,
-        everybody: Holding | None = None,
+        own: ResourceUse | None = None,
+        tenant: ResourceUse | None = None,
+        everybody: ResourceUse | None = None,
     ) -> bool:
         """Replace a sandbox if its status still is `was`; say whether it was. Raises as `add`.
 
@@ -103,7 +103,7 @@ class Store(Protocol):
     async def list(self, query: SandboxQuery) -> Page[Sandbox]:
         """Return a page of sandboxes, newest first."""
 
-    async def holding(self, owner: Owner | None = None, *, tenant: str | None = None) -> Holding:
+    async def holding(self, owner: Owner | None = None, *, tenant: str | None = None) -> ResourceUse:
         """Add up what an owner, or all of a tenant, or everybody, holds."""
 
     async def record(self, execution: Execution) -> None:
@@ -282,7 +282,7 @@ class Store(Protocol):
     async def remove_renders(self, *, expired_at: float) -> int:
         """Forget the renders that are done and whose time is over then; say how many those were."""
 
-    async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
+    async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> RateDecision:
         """Take from a bucket that holds `capacity` and fills at `per_s`. Not kept over a restart."""
 
 

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
-from warren.domain.records import Taken
+from warren.domain.records import RateDecision
 
 MOST_BUCKETS = 10_000
 
@@ -25,7 +25,7 @@ class Buckets:
         self._buckets: dict[str, _Bucket] = {}
         self._sweep_at = MOST_BUCKETS
 
-    def take(self, name: str, *, capacity: int, per_s: float, amount: int) -> Taken:
+    def take(self, name: str, *, capacity: int, per_s: float, amount: int) -> RateDecision:
         """Take from a bucket, all or nothing."""
         now = time.monotonic()
         bucket = self._buckets.get(name)
@@ -40,7 +40,7 @@ class Buckets:
             bucket.level -= amount
         bucket.full_at = now + _wait(capacity - bucket.level, per_s)
         wait = 0.0 if allowed else math.inf if amount > capacity else _wait(amount - bucket.level, per_s)
-        return Taken(allowed, int(bucket.level), wait)
+        return RateDecision(allowed, int(bucket.level), wait)
 
     def _sweep(self, now: float) -> None:
         self._buckets = {name: bucket for name, bucket in self._buckets.items() if bucket.full_at >= now}

@@ -16,7 +16,7 @@ from warren.testing.subject import DEADLINE_S, printed, refused, request, run, t
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.core.agent.client import Link, Terminal
+    from warren.core.agent.client import AgentClient, Terminal
     from warren.testing.subject import Subject
 
 _BIG = 64 * MIB
@@ -34,13 +34,13 @@ async def check_a_big_file_makes_the_round_trip(subject: Subject) -> None:
             expected.update(part)
             yield part
 
-    async with subject.linked_sandbox() as link:
-        await link.write("big", parts())
+    async with subject.linked_sandbox() as agent:
+        await agent.write("big", parts())
         digest = "import hashlib; print(hashlib.file_digest(open('big', 'rb'), 'sha256').hexdigest())"
-        assert await printed(link, digest) == expected.hexdigest()
+        assert await printed(agent, digest) == expected.hexdigest()
 
         received, size = hashlib.sha256(), 0
-        async for part in link.read("big"):
+        async for part in agent.read("big"):
             received.update(part)
             size += len(part)
         assert (size, received.digest()) == (_BIG, expected.digest())
@@ -48,51 +48,51 @@ async def check_a_big_file_makes_the_round_trip(subject: Subject) -> None:
 
 async def check_files_are_written_read_moved_and_deleted(subject: Subject) -> None:
     """The ordinary operations do what they say, and a cell sees the same files."""
-    async with subject.linked_sandbox() as link:
-        entry = await link.write("sub/a.txt", b"hello")
+    async with subject.linked_sandbox() as agent:
+        entry = await agent.write("sub/a.txt", b"hello")
         assert (entry.path, entry.type, entry.size) == ("sub/a.txt", "file", 5)
-        assert await printed(link, "print(open('sub/a.txt').read())") == "hello"
-        assert b"".join([part async for part in link.read("sub/a.txt", offset=1, length=3)]) == b"ell"
+        assert await printed(agent, "print(open('sub/a.txt').read())") == "hello"
+        assert b"".join([part async for part in agent.read("sub/a.txt", offset=1, length=3)]) == b"ell"
 
-        await link.move("sub/a.txt", "b.txt")
-        entries, complete = await link.list(".")
+        await agent.move("sub/a.txt", "b.txt")
+        entries, complete = await agent.list(".")
         assert ([entry.path for entry in entries], complete) == (["b.txt", "sub"], True)
-        await link.write("full/c", b"")
-        await refused(Error, link.delete("full"))
-        await link.delete("full", recursive=True)
-        await link.delete("b.txt")
-        await refused(NotFound, link.stat("b.txt"))
+        await agent.write("full/c", b"")
+        await refused(Error, agent.delete("full"))
+        await agent.delete("full", recursive=True)
+        await agent.delete("b.txt")
+        await refused(NotFound, agent.stat("b.txt"))
 
 
 async def check_paths_do_not_leave_the_workspace(subject: Subject) -> None:
     """No path, with dots, absolute or through a link, reads or writes anything outside."""
-    async with subject.linked_sandbox() as link:
-        await run(link, "import os; os.symlink('/etc', 'out'); os.symlink('loop', 'loop')")
+    async with subject.linked_sandbox() as agent:
+        await run(agent, "import os; os.symlink('/etc', 'out'); os.symlink('loop', 'loop')")
         for path in _ESCAPES:
-            await refused(Error, link.read_bytes(path, MIB))
-            await refused(Error, link.write(path, b"x"))
+            await refused(Error, agent.read_bytes(path, MIB))
+            await refused(Error, agent.write(path, b"x"))
 
 
 async def check_archives_go_in_and_out(subject: Subject) -> None:
     """A folder packs into a tar that unpacks to the same files; one that climbs out is refused whole."""
-    async with subject.linked_sandbox() as link:
-        await link.write("tree/a", b"1")
-        await link.write("tree/deep/b", b"22")
-        packed = b"".join([part async for part in link.pack("tree", "tar")])
-        await link.unpack("copy", packed, "tar")
-        assert await text_file(link, "copy/deep/b") == "22"
+    async with subject.linked_sandbox() as agent:
+        await agent.write("tree/a", b"1")
+        await agent.write("tree/deep/b", b"22")
+        packed = b"".join([part async for part in agent.pack("tree", "tar")])
+        await agent.unpack("copy", packed, "tar")
+        assert await text_file(agent, "copy/deep/b") == "22"
 
         evil = io.BytesIO()
         with tarfile.open(fileobj=evil, mode="w") as archive:
             archive.addfile(tarfile.TarInfo("../evil"))
-        message = await refused(InvalidRequest, link.unpack("copy", evil.getvalue(), "tar"))
+        message = await refused(InvalidRequest, agent.unpack("copy", evil.getvalue(), "tar"))
         assert "../evil" in message
 
 
 async def check_a_terminal_echoes(subject: Subject) -> None:
     """A terminal is one: it echoes, has a size that can change, and its program's exit code comes back."""
-    async with subject.linked_sandbox() as link:
-        terminal = await link.terminal("t1", argv=("bash", "--norc"), cols=90, rows=30)
+    async with subject.linked_sandbox() as agent:
+        terminal = await agent.terminal("t1", argv=("bash", "--norc"), cols=90, rows=30)
         await terminal.send(b"stty size; echo mar$((40 + 2))ker\n")
         await _read_until(terminal, b"mar42ker", b"30 90")
         await terminal.resize(120, 40)
@@ -112,18 +112,18 @@ async def check_a_port_is_reached(subject: Subject) -> None:
         "print(s.getsockname()[1], silent.getsockname()[1], flush=True)\n"
         "c, _ = s.accept()\nwhile data := c.recv(65536): c.sendall(data.upper())\nc.close(); s.close()"
     )
-    async with subject.linked_sandbox() as link:
-        async for event in link.stream(request(server)):
+    async with subject.linked_sandbox() as agent:
+        async for event in agent.stream(request(server)):
             if event.kind == "stdout":
                 port, silent = map(int, event.data.split())
-                await _talk(link, port)
+                await _talk(agent, port)
             if event.result is not None:
                 assert event.result.ok, event.result
-        await refused(NotFound, link.connect_port(silent))
+        await refused(NotFound, agent.connect_port(silent))
 
 
-async def _talk(link: Link, port: int) -> None:
-    tunnel = await link.connect_port(port)
+async def _talk(agent: AgentClient, port: int) -> None:
+    tunnel = await agent.connect_port(port)
     await tunnel.send(b"over the wall")
     answer = b""
     while len(answer) < 13:

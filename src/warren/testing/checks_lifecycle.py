@@ -32,7 +32,7 @@ async def check_a_new_sandbox_says_hello_with_its_id(subject: Subject) -> None:
 
 async def check_two_connections_work_at_once(subject: Subject) -> None:
     """A second connection is answered while the first one stays open and is used."""
-    async with subject.sandbox() as handle, subject.link(handle) as one, subject.link(handle) as two:
+    async with subject.sandbox() as handle, subject.agent(handle) as one, subject.agent(handle) as two:
         await run(one, "x = 1")
 
         assert await printed(two, "x += 1; print(x)") == "2"
@@ -45,8 +45,8 @@ async def check_an_id_in_use_is_a_conflict(subject: Subject) -> None:
     async with subject.sandbox(id=spec.id) as handle:
         await refused(Conflict, subject.engine.create(spec))
 
-        async with subject.link(handle) as link:
-            assert await printed(link, "print('here')") == "here"
+        async with subject.agent(handle) as agent:
+            assert await printed(agent, "print('here')") == "here"
 
 
 async def check_a_persistent_workspace_outlives_stop(subject: Subject) -> None:
@@ -54,16 +54,16 @@ async def check_a_persistent_workspace_outlives_stop(subject: Subject) -> None:
     spec = subject.make_spec(storage=Storage.PERSISTENT)
     handle = await subject.engine.create(spec)
     try:
-        async with subject.link(handle) as link:
-            await run(link, "x = 1; open('kept.txt', 'w').write('still here')")
+        async with subject.agent(handle) as agent:
+            await run(agent, "x = 1; open('kept.txt', 'w').write('still here')")
         await subject.engine.stop(handle)
         await subject.engine.stop(handle)
         await refused(SandboxLost, subject.engine.connect(handle))
         handle = await subject.engine.start(handle, spec)
 
-        async with subject.link(handle) as link:
-            assert await text_file(link, "kept.txt") == "still here"
-            assert await printed(link, "print('x' in globals())") == "False"
+        async with subject.agent(handle) as agent:
+            assert await text_file(agent, "kept.txt") == "still here"
+            assert await printed(agent, "print('x' in globals())") == "False"
     finally:
         await subject.engine.destroy(handle)
 
@@ -73,15 +73,15 @@ async def check_an_ephemeral_workspace_is_gone_after_stop(subject: Subject) -> N
     spec = subject.make_spec(storage=Storage.EPHEMERAL)
     handle = await subject.engine.create(spec)
     try:
-        async with subject.link(handle) as link:
-            await run(link, "open('gone.txt', 'w').write('for now')")
+        async with subject.agent(handle) as agent:
+            await run(agent, "open('gone.txt', 'w').write('for now')")
         await subject.engine.stop(handle)
         try:
             handle = await subject.engine.start(handle, spec)
         except Error:
             return
-        async with subject.link(handle) as link:
-            assert await printed(link, "import os; print(os.path.exists('gone.txt'))") == "False"
+        async with subject.agent(handle) as agent:
+            assert await printed(agent, "import os; print(os.path.exists('gone.txt'))") == "False"
     finally:
         await subject.engine.destroy(handle)
 
@@ -89,11 +89,11 @@ async def check_an_ephemeral_workspace_is_gone_after_stop(subject: Subject) -> N
 async def check_starting_a_running_sandbox_is_a_conflict(subject: Subject) -> None:
     """Start is for stopped ones; a running one keeps its variables."""
     spec = subject.make_spec(storage=Storage.PERSISTENT)
-    async with subject.sandbox(storage=Storage.PERSISTENT, id=spec.id) as handle, subject.link(handle) as link:
-        await run(link, "x = 5")
+    async with subject.sandbox(storage=Storage.PERSISTENT, id=spec.id) as handle, subject.agent(handle) as agent:
+        await run(agent, "x = 5")
         await refused(Conflict, subject.engine.start(handle, spec))
 
-        assert await printed(link, "print(x)") == "5"
+        assert await printed(agent, "print(x)") == "5"
 
 
 async def check_destroy_is_idempotent(subject: Subject) -> None:
@@ -140,18 +140,18 @@ async def check_handles_lists_running_and_stopped(subject: Subject) -> None:
 async def check_another_engine_adopts_running_sandboxes(subject: Subject) -> None:
     """A second engine object over the same data connects, and the variables are there."""
     async with subject.sandbox() as handle:
-        async with subject.link(handle) as link:
-            await run(link, "x = 'adopted'")
+        async with subject.agent(handle) as agent:
+            await run(agent, "x = 'adopted'")
         other = subject.make_engine()
         await other.open()
         try:
-            async with subject.link(handle, other) as link:
-                assert await printed(link, "print(x)") == "adopted"
+            async with subject.agent(handle, other) as agent:
+                assert await printed(agent, "print(x)") == "adopted"
         finally:
             await other.close()
 
-        async with subject.link(handle) as link:
-            assert await printed(link, "print(x)") == "adopted"
+        async with subject.agent(handle) as agent:
+            assert await printed(agent, "print(x)") == "adopted"
 
 
 async def check_an_execution_outlives_its_connection(subject: Subject) -> None:
@@ -160,13 +160,13 @@ async def check_an_execution_outlives_its_connection(subject: Subject) -> None:
         "import os, time\nprint('first', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.005)\nprint('last')"
     )
     async with subject.sandbox() as handle:
-        async with subject.link(handle) as link, contextlib.aclosing(link.stream(asked)) as events:
+        async with subject.agent(handle) as agent, contextlib.aclosing(agent.stream(asked)) as events:
             async for event in events:
                 if event.kind == "stdout":
                     break
-        async with subject.link(handle) as link:
-            await link.write("go", b"")
-            results = [event.result async for event in link.attach(asked.id) if event.kind == "result"]
+        async with subject.agent(handle) as agent:
+            await agent.write("go", b"")
+            results = [event.result async for event in agent.attach(asked.id) if event.kind == "result"]
 
         assert len(results) == 1
         assert results[0] is not None
@@ -193,8 +193,8 @@ async def check_twenty_are_created_at_once(subject: Subject) -> None:
     seen: list[str] = []
 
     async def one() -> None:
-        async with subject.sandbox() as handle, subject.link(handle) as link:
-            result = await run(link, f"me = {handle.sandbox_id!r}; print(me, end='')")
+        async with subject.sandbox() as handle, subject.agent(handle) as agent:
+            result = await run(agent, f"me = {handle.sandbox_id!r}; print(me, end='')")
             assert result.stdout.decode() == handle.sandbox_id
             seen.append(handle.sandbox_id)
 
@@ -231,9 +231,9 @@ async def check_nonsense_limits_are_refused(subject: Subject) -> None:
 
 async def check_usage_counts_what_is_used(subject: Subject) -> None:
     """What the operating system counts agrees with what a cell took, where the engine can count it."""
-    async with subject.sandbox() as handle, subject.link(handle) as link:
-        await run(link, f"held = bytes(range(256)) * {96 * MIB // 256}\nopen('big', 'wb').write(held[:{8 * MIB}])")
-        await run(link, "sync", ExecKind.SHELL)
+    async with subject.sandbox() as handle, subject.agent(handle) as agent:
+        await run(agent, f"held = bytes(range(256)) * {96 * MIB // 256}\nopen('big', 'wb').write(held[:{8 * MIB}])")
+        await run(agent, "sync", ExecKind.SHELL)
         usage = await subject.engine.usage(handle)
 
         assert usage.memory_bytes is None or 96 * MIB <= usage.memory_bytes <= 512 * MIB

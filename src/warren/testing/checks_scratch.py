@@ -11,7 +11,7 @@ from warren.domain.values import ExecKind
 from warren.testing.subject import DEADLINE_S, run
 
 if TYPE_CHECKING:
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.domain.values import ExecResult
     from warren.testing.subject import Subject
 
@@ -19,15 +19,15 @@ _OUT = "/tmp/warren-check-out"
 _OTHER = "/tmp/warren-check-other"
 
 
-async def _run(link: Link, code: str) -> ExecResult:
-    return await run(link, code, kind=ExecKind.SHELL, scratch=(_OUT, _OTHER), collect=_OUT)
+async def _run(agent: AgentClient, code: str) -> ExecResult:
+    return await run(agent, code, kind=ExecKind.SHELL, scratch=(_OUT, _OTHER), collect=_OUT)
 
 
 async def check_what_a_program_leaves_is_collected(subject: Subject) -> None:
     """The result lists files, links and nothing else, by their path; each can be read, and no link is followed."""
-    async with subject.linked_sandbox() as link:
+    async with subject.linked_sandbox() as agent:
         result = await _run(
-            link, f"cd {_OUT} && mkdir -p a/b && echo 1 > z && echo 22 > a/b/c && ln -s /etc/passwd l && mkfifo f"
+            agent, f"cd {_OUT} && mkdir -p a/b && echo 1 > z && echo 22 > a/b/c && ln -s /etc/passwd l && mkfifo f"
         )
 
         assert [(one.path, one.type) for one in result.collected] == [
@@ -37,7 +37,7 @@ async def check_what_a_program_leaves_is_collected(subject: Subject) -> None:
             ("z", "file"),
         ]
         assert result.collected_complete
-        assert await link.read_scratch(_OUT, "a/b/c", 3) == b"22\n"
+        assert await agent.read_scratch(_OUT, "a/b/c", 3) == b"22\n"
         for path, limit, kind in (
             ("a/b/c", 2, TooLarge),
             ("l", 100, InvalidRequest),
@@ -46,7 +46,7 @@ async def check_what_a_program_leaves_is_collected(subject: Subject) -> None:
             ("none", 100, NotFound),
         ):
             try:
-                await link.read_scratch(_OUT, path, limit)
+                await agent.read_scratch(_OUT, path, limit)
             except kind:
                 continue
             raise AssertionError(f"{path} could be read")
@@ -54,7 +54,7 @@ async def check_what_a_program_leaves_is_collected(subject: Subject) -> None:
 
 async def check_a_program_finds_its_folders_empty(subject: Subject) -> None:
     """Whatever was left there, and whatever stands in their place, is gone when the next one begins."""
-    async with subject.linked_sandbox() as link:
+    async with subject.linked_sandbox() as agent:
         for left in (
             f"touch {_OUT}/a {_OUT}/.b {_OTHER}/c",
             f"mkdir -p {_OUT}/deep/er && touch {_OUT}/deep/er/x",
@@ -65,28 +65,28 @@ async def check_a_program_finds_its_folders_empty(subject: Subject) -> None:
             f"chmod 0 {_OUT}",
             f"mkdir -p {_OUT}/a/b/c && chmod 0 {_OUT}/a/b {_OUT}/a",
         ):
-            assert (await _run(link, left)).ok, left
-            result = await _run(link, f"ls -A {_OUT} {_OTHER}; test -w {_OUT} && test -d {_OUT}")
+            assert (await _run(agent, left)).ok, left
+            result = await _run(agent, f"ls -A {_OUT} {_OTHER}; test -w {_OUT} && test -d {_OUT}")
             assert result.stdout == f"{_OTHER}:\n\n{_OUT}:\n".encode(), left
             assert result.ok, left
         # Only the link went, not what it led to.
-        assert (await run(link, "test -e /workspace/mine", kind=ExecKind.SHELL)).ok
-        await _run(link, f"touch {_OUT}/a")
-        link.empty_scratch((_OUT,))
-        await _wait_until_clean(link)
+        assert (await run(agent, "test -e /workspace/mine", kind=ExecKind.SHELL)).ok
+        await _run(agent, f"touch {_OUT}/a")
+        agent.empty_scratch((_OUT,))
+        await _wait_until_clean(agent)
 
 
-async def _wait_until_clean(link: Link) -> None:
+async def _wait_until_clean(agent: AgentClient) -> None:
     """What is taken away whole is deleted by and by."""
     with anyio.fail_after(DEADLINE_S):
-        while (await run(link, f"ls -A {_OUT}; ls -A /tmp | grep ^.warren-", kind=ExecKind.SHELL)).stdout:  # noqa: ASYNC110 - nobody is told
+        while (await run(agent, f"ls -A {_OUT}; ls -A /tmp | grep ^.warren-", kind=ExecKind.SHELL)).stdout:  # noqa: ASYNC110 - nobody is told
             await anyio.sleep(0.02)
 
 
 async def check_of_very_many_files_some_are_collected(subject: Subject) -> None:
     """A program that leaves more files than a result can list is told of as many as fit, and that there are more."""
-    async with subject.linked_sandbox() as link:
-        result = await _run(link, f"cd {_OUT} && seq 1500 | xargs touch")
+    async with subject.linked_sandbox() as agent:
+        result = await _run(agent, f"cd {_OUT} && seq 1500 | xargs touch")
 
         assert len(result.collected) == 1000
         assert not result.collected_complete

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from warren.domain.lifecycle import Status
-from warren.domain.records import Holding
+from warren.domain.records import ResourceUse
 from warren.domain.values import GIB, Limits
-from warren.stores.base import HoldingExceeded
+from warren.stores.base import ResourceUseExceeded
 from warren.testing.checks_store_sandboxes import RACERS, outcomes
 from warren.testing.store_subject import OTHER, OWNER, make_sandbox
 from warren.testing.subject import refused
@@ -27,12 +27,12 @@ async def check_holding_adds_up(subject: StoreSubject) -> None:
     await subject.store.add(make_sandbox(limits=limits, status=Status.DESTROYING))
     await subject.store.add(make_sandbox(limits=limits, owner=OTHER, status=Status.STARTING))
 
-    assert await subject.store.holding(OWNER) == Holding(3, 1, GIB, 9 * GIB, 2)
-    assert await subject.store.holding(OTHER) == Holding(1, 1, GIB, 3 * GIB)
-    assert await subject.store.holding(None) == Holding(4, 2, 2 * GIB, 12 * GIB, 2)
-    assert await subject.store.holding(tenant=OWNER.tenant) == Holding(4, 2, 2 * GIB, 12 * GIB, 2)
-    assert await subject.store.holding(tenant="nobody") == Holding()
-    assert await subject.store.holding(OWNER._replace(tenant="nobody")) == Holding()
+    assert await subject.store.holding(OWNER) == ResourceUse(3, 1, GIB, 9 * GIB, 2)
+    assert await subject.store.holding(OTHER) == ResourceUse(1, 1, GIB, 3 * GIB)
+    assert await subject.store.holding(None) == ResourceUse(4, 2, 2 * GIB, 12 * GIB, 2)
+    assert await subject.store.holding(tenant=OWNER.tenant) == ResourceUse(4, 2, 2 * GIB, 12 * GIB, 2)
+    assert await subject.store.holding(tenant="nobody") == ResourceUse()
+    assert await subject.store.holding(OWNER._replace(tenant="nobody")) == ResourceUse()
 
 
 async def check_each_quota_holds(subject: StoreSubject) -> None:
@@ -40,16 +40,20 @@ async def check_each_quota_holds(subject: StoreSubject) -> None:
     limits = Limits(memory_bytes=GIB, disk_bytes=GIB)
     await subject.store.add(make_sandbox(limits=limits))
     with_two = make_sandbox(limits=limits, gpus=("example.com/gpu=0", "example.com/gpu=1"))
-    await refused(HoldingExceeded, subject.store.add(with_two, own=Holding(gpus=1)))
-    for ceiling in (Holding(1), Holding(0, 1), Holding(0, 0, GIB), Holding(0, 0, 0, GIB)):
-        await refused(HoldingExceeded, subject.store.add(make_sandbox(limits=limits), own=ceiling))
-        await refused(HoldingExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), everybody=ceiling))
-        await refused(HoldingExceeded, subject.store.add(make_sandbox(limits=limits), own=Holding(), everybody=ceiling))
+    await refused(ResourceUseExceeded, subject.store.add(with_two, own=ResourceUse(gpus=1)))
+    for ceiling in (ResourceUse(1), ResourceUse(0, 1), ResourceUse(0, 0, GIB), ResourceUse(0, 0, 0, GIB)):
+        await refused(ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits), own=ceiling))
+        await refused(
+            ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), everybody=ceiling)
+        )
+        await refused(
+            ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits), own=ResourceUse(), everybody=ceiling)
+        )
 
-    assert await subject.store.holding(None) == Holding(1, 1, GIB, GIB)
-    exactly = Holding(2, 2, 2 * GIB, 2 * GIB)
+    assert await subject.store.holding(None) == ResourceUse(1, 1, GIB, GIB)
+    exactly = ResourceUse(2, 2, 2 * GIB, 2 * GIB)
     await subject.store.add(make_sandbox(limits=limits), own=exactly, everybody=exactly)
-    await subject.store.add(make_sandbox(limits=limits, owner=OTHER), own=Holding(1))
+    await subject.store.add(make_sandbox(limits=limits, owner=OTHER), own=ResourceUse(1))
 
 
 async def check_each_ceiling_of_a_tenant_holds(subject: StoreSubject) -> None:
@@ -58,35 +62,35 @@ async def check_each_ceiling_of_a_tenant_holds(subject: StoreSubject) -> None:
     foreign = OWNER._replace(tenant="south")
     await subject.store.add(make_sandbox(limits=limits))
     await subject.store.add(make_sandbox(limits=limits, owner=foreign))
-    for ceiling in (Holding(1), Holding(0, 1), Holding(0, 0, GIB), Holding(0, 0, 0, GIB)):
+    for ceiling in (ResourceUse(1), ResourceUse(0, 1), ResourceUse(0, 0, GIB), ResourceUse(0, 0, 0, GIB)):
         error = await refused(
-            HoldingExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), tenant=ceiling)
+            ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), tenant=ceiling)
         )
         assert repr(OWNER.tenant) in str(error)
 
-    exactly = Holding(2, 2, 2 * GIB, 2 * GIB)
-    await subject.store.add(make_sandbox(limits=limits, owner=OTHER), own=Holding(1), tenant=exactly)
+    exactly = ResourceUse(2, 2, 2 * GIB, 2 * GIB)
+    await subject.store.add(make_sandbox(limits=limits, owner=OTHER), own=ResourceUse(1), tenant=exactly)
     stopped = make_sandbox(limits=limits, owner=foreign, status=Status.STOPPED)
-    await subject.store.add(stopped, tenant=Holding(active=1))
+    await subject.store.add(stopped, tenant=ResourceUse(active=1))
     starting = replace(stopped, status=Status.STARTING)
-    await refused(HoldingExceeded, subject.store.swap(starting, was=Status.STOPPED, tenant=Holding(active=1)))
+    await refused(ResourceUseExceeded, subject.store.swap(starting, was=Status.STOPPED, tenant=ResourceUse(active=1)))
 
     assert await subject.store.get(stopped.id) == stopped
-    assert await subject.store.swap(starting, was=Status.STOPPED, tenant=Holding(active=2))
+    assert await subject.store.swap(starting, was=Status.STOPPED, tenant=ResourceUse(active=2))
 
 
 async def check_a_refusal_says_whose_quota_it_is(subject: StoreSubject) -> None:
     """The owner's, the tenant's or everybody's: the first of those that are used up, and not the others."""
-    one = Holding(1)
+    one = ResourceUse(1)
     await subject.store.add(make_sandbox())
     for ceilings, whose in (
         ({"own": one, "tenant": one, "everybody": one}, OWNER),
-        ({"own": Holding(2), "tenant": one, "everybody": one}, OWNER.tenant),
-        ({"own": Holding(2), "tenant": Holding(2), "everybody": one}, None),
+        ({"own": ResourceUse(2), "tenant": one, "everybody": one}, OWNER.tenant),
+        ({"own": ResourceUse(2), "tenant": ResourceUse(2), "everybody": one}, None),
     ):
         try:
             await subject.store.add(make_sandbox(), **ceilings)
-        except HoldingExceeded as error:
+        except ResourceUseExceeded as error:
             assert error.whose == whose
         else:
             raise AssertionError("it was not refused")
@@ -95,7 +99,7 @@ async def check_a_refusal_says_whose_quota_it_is(subject: StoreSubject) -> None:
 async def check_the_ceiling_of_a_tenant_holds_in_a_race(subject: StoreSubject) -> None:
     """Of fifty at once, of two owners, exactly as many are kept as their tenant has room for."""
     attempts = [
-        partial(subject.store.add, make_sandbox(owner=owner), tenant=Holding(active=10))
+        partial(subject.store.add, make_sandbox(owner=owner), tenant=ResourceUse(active=10))
         for _ in range(RACERS // 2)
         for owner in (OWNER, OTHER)
     ]
@@ -107,11 +111,11 @@ async def check_the_ceiling_of_a_tenant_holds_in_a_race(subject: StoreSubject) -
 
 async def check_a_quota_holds_in_a_race(subject: StoreSubject) -> None:
     """Of fifty at once exactly as many are kept as the quota has room for."""
-    attempts = [partial(subject.store.add, make_sandbox(), own=Holding(active=10)) for _ in range(RACERS)]
+    attempts = [partial(subject.store.add, make_sandbox(), own=ResourceUse(active=10)) for _ in range(RACERS)]
     found = await outcomes(list(attempts))
 
     assert found.count(None) == 10
-    assert found.count(HoldingExceeded) == RACERS - 10
+    assert found.count(ResourceUseExceeded) == RACERS - 10
     assert (await subject.store.holding(OWNER)).active == 10
 
 
@@ -121,8 +125,10 @@ async def check_a_swap_into_activity_is_held_to_the_quota(subject: StoreSubject)
     await subject.store.add(active)
     await subject.store.add(stopped)
     starting = replace(stopped, status=Status.STARTING)
-    await refused(HoldingExceeded, subject.store.swap(starting, was=Status.STOPPED, own=Holding(active=1)))
-    await refused(HoldingExceeded, subject.store.swap(starting, was=Status.STOPPED, everybody=Holding(active=1)))
+    await refused(ResourceUseExceeded, subject.store.swap(starting, was=Status.STOPPED, own=ResourceUse(active=1)))
+    await refused(
+        ResourceUseExceeded, subject.store.swap(starting, was=Status.STOPPED, everybody=ResourceUse(active=1))
+    )
 
     assert await subject.store.get(stopped.id) == stopped
-    assert await subject.store.swap(starting, was=Status.STOPPED, own=Holding(active=2, sandboxes=2))
+    assert await subject.store.swap(starting, was=Status.STOPPED, own=ResourceUse(active=2, sandboxes=2))

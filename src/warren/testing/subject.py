@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.domain.values import MIB, ExecKind, ExecRequest, ExecResult, Handle, SandboxSpec, new_id
 
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ class Subject:
                 await self.engine.destroy(handle)
 
     @contextlib.asynccontextmanager
-    async def link(self, handle: Handle, engine: Engine | None = None) -> AsyncIterator[Link]:
+    async def agent(self, handle: Handle, engine: Engine | None = None) -> AsyncIterator[AgentClient]:
         """Connect to a sandbox for the length of a block."""
-        async with Link(await (engine or self.engine).connect(handle)) as link:
-            yield link
+        async with AgentClient(await (engine or self.engine).connect(handle)) as agent:
+            yield agent
 
     @contextlib.asynccontextmanager
-    async def linked_sandbox(self, **overrides: Any) -> AsyncIterator[Link]:
+    async def linked_sandbox(self, **overrides: Any) -> AsyncIterator[AgentClient]:
         """Create a sandbox and connect to it, for the length of a block."""
-        async with self.sandbox(**overrides) as handle, self.link(handle) as link:
-            yield link
+        async with self.sandbox(**overrides) as handle, self.agent(handle) as agent:
+            yield agent
 
     async def listed(self, engine: Engine | None = None) -> set[str]:
         """Collect the ids that `handles` lists."""
@@ -66,21 +66,21 @@ def request(code: str, kind: ExecKind = ExecKind.CELL, **fields: Any) -> ExecReq
     return ExecRequest(id=new_id("exe"), kind=kind, code=code, **fields)
 
 
-async def run(link: Link, code: str, kind: ExecKind = ExecKind.CELL, **fields: Any) -> ExecResult:
+async def run(agent: AgentClient, code: str, kind: ExecKind = ExecKind.CELL, **fields: Any) -> ExecResult:
     """Run code, a cell unless told otherwise, with nothing on standard input."""
-    return await link.run(request(code, kind, **fields))
+    return await agent.run(request(code, kind, **fields))
 
 
-async def printed(link: Link, code: str) -> str:
+async def printed(agent: AgentClient, code: str) -> str:
     """Run a cell that must end well, and give what it printed."""
-    result = await run(link, code)
+    result = await run(agent, code)
     assert result.ok, f"{code!r} ended with {result.cause}: {result.error or result.stderr!r}"
     return result.stdout.decode().strip()
 
 
-async def text_file(link: Link, path: str) -> str:
+async def text_file(agent: AgentClient, path: str) -> str:
     """Read a small file of the workspace."""
-    return (await link.read_bytes(path, MIB)).decode()
+    return (await agent.read_bytes(path, MIB)).decode()
 
 
 async def refused(error: type[Error], attempt: Awaitable[object]) -> str:

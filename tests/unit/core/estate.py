@@ -14,7 +14,7 @@ from warren.core.audit.log import Audit
 from warren.core.concurrency.admission import Admission
 from warren.core.images.cache import ImageCache
 from warren.core.images.catalog import Catalog
-from warren.core.sandboxes.connections import Links
+from warren.core.sandboxes.connections import AgentConnections
 from warren.core.sandboxes.pool import Pool
 from warren.core.sandboxes.reaper import Reaper
 from warren.core.sandboxes.recovery import recover
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from warren.core.policy.policy import Policy
-    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.live import LiveSandbox
     from warren.domain.records import Sandbox
     from warren.engines.base import Engine
 
@@ -54,21 +54,21 @@ class Estate:
         self.engine: Engine = BareEngine(data_dir, allow=True) if engine is None else engine
         self.store = SqliteStore(data_dir) if store is None else store
         self.audit = Audit(self.store, policy)
-        self.links = Links(self.engine)
+        self.connections = AgentConnections(self.engine)
         self.images = ImageCache(Catalog(images_dir))
-        self.pool = Pool(self.engine, self.links, self.images, policy)
+        self.pool = Pool(self.engine, self.connections, self.images, policy)
         self.sandboxes = Sandboxes(
             engine=self.engine,
             store=self.store,
-            links=self.links,
+            connections=self.connections,
             pool=self.pool,
             images=self.images,
             admission=Admission(self.store, policy),
             audit=self.audit,
             policy=policy,
         )
-        self.lives = self.sandboxes.lives
-        self.reaper = Reaper(self.lives, self.store, self.audit, policy)
+        self.transitions = self.sandboxes.transitions
+        self.reaper = Reaper(self.transitions, self.store, self.audit, policy)
         self.adopted: list[str] = []
         self.recovered: dict[str, int] = {}
 
@@ -78,8 +78,8 @@ class Estate:
         await self.store.open()
         await self.engine.open()
         try:
-            async with self.links:
-                self.recovered = await recover(self.lives, self.engine, self.store, self._adopt)
+            async with self.connections:
+                self.recovered = await recover(self.transitions, self.engine, self.store, self._adopt)
                 yield self
                 await self.audit.flush()
         finally:
@@ -87,8 +87,8 @@ class Estate:
                 await self.engine.close()
                 await self.store.close()
 
-    async def _adopt(self, place: Place) -> None:
-        self.adopted.append(place.id)
+    async def _adopt(self, live: LiveSandbox) -> None:
+        self.adopted.append(live.id)
 
     async def create(self, caller: Caller = ANN, **fields: Any) -> Sandbox:
         sandbox, _ = await self.sandboxes.create(caller, NewSandbox(**fields))
@@ -101,8 +101,8 @@ class Estate:
         return await self._run(caller, sandbox_id, ExecRequest(id=new_id("exe"), code=code))
 
     async def _run(self, caller: Caller, sandbox_id: str, request: ExecRequest) -> ExecResult:
-        async with self.sandboxes.use(caller, sandbox_id) as place:
-            return await place.link.run(request)
+        async with self.sandboxes.use(caller, sandbox_id) as live:
+            return await live.agent.run(request)
 
     async def handles(self) -> set[str]:
         return {handle.sandbox_id async for handle in self.engine.handles()}
@@ -123,7 +123,9 @@ class Estate:
 
     async def settle(self) -> None:
         """Wait until nobody works on any place, and none has a broken link that nobody has looked at yet."""
-        await wait_until(lambda: not any(p.lock.locked() or p.lost_link for p in self.lives.places.values()))
+        await wait_until(
+            lambda: not any(p.lock.locked() or p.lost_agent for p in self.transitions.live_sandboxes.values())
+        )
 
     async def clean(self) -> None:
         async for handle in self.engine.handles():

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from warren.core.concurrency.admission import Admission, RateExceeded
 from warren.core.concurrency.fair_queue import SHARE
-from warren.core.policy.policy import Ceiling, Policy
-from warren.core.telemetry.counters import Observer
+from warren.core.policy.policy import Policy, TenantLimits
+from warren.core.telemetry.counters import Counters
 from warren.domain.errors import Overloaded, QuotaExceeded
 from warren.domain.records import Principal
 from warren.stores.sqlite import SqliteStore
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ANN, BOB, EVE = (Principal(subject=name) for name in ("ann", "bob", "eve"))
 
 
-def build(observer: Observer | None = None, **choices: Any) -> Admission:
+def build(observer: Counters | None = None, **choices: Any) -> Admission:
     # Rates are kept in memory, so the store need not be open.
     return Admission(SqliteStore("unopened"), Policy(**choices), observer)
 
@@ -291,7 +291,7 @@ def test_creates_have_a_rate_of_their_own() -> None:
 
 def test_whoever_is_sent_away_is_counted_with_the_reason() -> None:
     async def check() -> None:
-        observer = Observer()
+        observer = Counters()
         admission = build(observer, requests_per_minute=1, own_executions=1, creates=1, waiting=1, wait_s=0.01)
         await admission.check_rate(ANN)
         async with admission.executing(ANN), admission.creating(BOB):
@@ -359,7 +359,7 @@ def _check_counts(admission: Admission, visitors: list[Visitor], places: int, wa
 
 def test_a_tenant_at_its_ceiling_is_refused_whoever_of_it_asks() -> None:
     async def check() -> None:
-        admission = build(own_executions=5, tenants={"acme": Ceiling(executions=2)})
+        admission = build(own_executions=5, tenants={"acme": TenantLimits(executions=2)})
         one, two, stranger = (
             Principal(subject=name, tenant=tenant) for name, tenant in (("a", "acme"), ("b", "acme"), ("a", "south"))
         )
@@ -383,7 +383,7 @@ def test_a_tenant_at_its_ceiling_is_refused_whoever_of_it_asks() -> None:
 
 def test_requests_and_creates_of_a_tenant_are_counted_together_with_its_principals_own() -> None:
     async def check() -> None:
-        ceiling = Ceiling(requests_per_minute=3, creates_per_minute=1)
+        ceiling = TenantLimits(requests_per_minute=3, creates_per_minute=1)
         admission = build(requests_per_minute=2, tenant=ceiling)
         ann, bob = Principal(subject="ann", tenant="acme"), Principal(subject="bob", tenant="acme")
         first, second, third = [await admission.check_rate(each) for each in (ann, ann, bob)]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from warren.core.audit import log as audit_module
 from warren.core.audit.details import MOST_BYTES, bound_details
 from warren.core.audit.log import Audit
-from warren.core.audit.login_failures import ALL, EACH, WINDOW_S, Refusals
+from warren.core.audit.login_failures import ALL, EACH, WINDOW_S, LoginFailures
 from warren.core.policy.policy import Policy
 from warren.domain.errors import Forbidden, StoreError
 from warren.domain.records import AuditQuery, Caller, Principal, Scope
@@ -213,7 +213,7 @@ def test_many_failed_logins_become_one_entry(tmp_path: Path) -> None:
 
 def test_a_new_minute_counts_anew() -> None:
     now = 0.0
-    refusals = Refusals(lambda: now)
+    refusals = LoginFailures(lambda: now)
     first = []
     for _ in range(EACH + 5):
         refusals.collect()
@@ -228,7 +228,7 @@ def test_a_new_minute_counts_anew() -> None:
 
 
 def test_however_many_addresses_fail_the_entries_of_a_minute_are_bounded() -> None:
-    refusals = Refusals(lambda: 0.0)
+    refusals = LoginFailures(lambda: 0.0)
     refusals.collect()
     alone = sum(refusals.count(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}") for n in range(5000))
     rest = refusals.collect(now=True)

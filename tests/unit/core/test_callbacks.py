@@ -11,7 +11,7 @@ from unit.core.meddling import MeddledStore, tell
 from warren.core.callbacks.callbacks import NewCallbacks, ToolCallbacks
 from warren.core.callbacks.stub import FOLDER, MODULE
 from warren.core.callbacks.targets import Targets
-from warren.core.telemetry.counters import Observer
+from warren.core.telemetry.counters import Counters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def test_of_two_who_offer_tools_at_once_the_module_and_the_record_are_the_same_o
     tmp_path: Path, images_dir: str, python_image: Image
 ) -> None:
     async def scenario(estate: Estate, store: CallbacksStore) -> None:
-        callbacks = ToolCallbacks(estate.sandboxes, store, estate.audit, Targets(("127.0.0.1:9",)), Observer())
+        callbacks = ToolCallbacks(estate.sandboxes, store, estate.audit, Targets(("127.0.0.1:9",)), Counters())
         sandbox = await estate.create()
         is_done = anyio.Event()
 
@@ -55,8 +55,8 @@ def test_of_two_who_offer_tools_at_once_the_module_and_the_record_are_the_same_o
             await register("first")
             await is_done.wait()
         (kept,) = await store.callbacks()
-        async with estate.sandboxes.use(ANN, sandbox.id) as place:
-            module = (await place.link.read_bytes(f"{FOLDER}/{MODULE}", 1 << 20)).decode()
+        async with estate.sandboxes.use(ANN, sandbox.id) as live:
+            module = (await live.agent.read_bytes(f"{FOLDER}/{MODULE}", 1 << 20)).decode()
         assert [tool for tool in ("first", "second") if tool in module] == list(kept.tools)
         assert str(kept.port) in module
 

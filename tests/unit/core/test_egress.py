@@ -23,9 +23,9 @@ from warren.core.egress.socks_session import run_socks
 from warren.core.egress.traffic import Asked, Traffic
 from warren.core.egress.upstream import parse_upstream
 from warren.core.policy.egress_limits import EgressLimits
-from warren.core.policy.policy import Ceiling, Policy
+from warren.core.policy.policy import Policy, TenantLimits
 from warren.core.sandboxes.changes import SandboxChanges
-from warren.core.telemetry.counters import Observer
+from warren.core.telemetry.counters import Counters
 from warren.domain.egress import Egress, EgressMode, EgressRule
 from warren.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from warren.domain.records import AuditQuery
@@ -42,7 +42,7 @@ SECRET = NewSecret(name="API_TOKEN", value="s3cret value", hosts=("API.example.o
 
 
 def control(estate: Estate) -> EgressControl:
-    policies = EgressPolicies(estate.lives.places, estate.policy)
+    policies = EgressPolicies(estate.transitions.live_sandboxes, estate.policy)
     return EgressControl(estate.sandboxes, estate.store, estate.audit, policies)
 
 
@@ -149,7 +149,7 @@ def test_a_secret_is_used_and_never_seen(serve: Serve) -> None:
 
 
 def test_what_a_tenant_may_have_is_held_against_everything(serve: Serve) -> None:
-    ceiling = Ceiling(egress=Egress(mode=EgressMode.PACKAGES, rules=(EgressRule(host="10.0.0.0/8", ports=()),)))
+    ceiling = TenantLimits(egress=Egress(mode=EgressMode.PACKAGES, rules=(EgressRule(host="10.0.0.0/8", ports=()),)))
 
     async def scenario(estate: Estate) -> None:
         egress = control(estate)
@@ -210,7 +210,7 @@ class Gate:
         record = EgressRecord(estate.audit, EgressJournal(str(folder / "journal")))
         self.around = Surroundings(
             policies=egress.policies,
-            traffic=Traffic(record, Observer(), EgressLimits()),
+            traffic=Traffic(record, Counters(), EgressLimits()),
             audit=estate.audit,
             resolve=self._find_public,
             inner={},

@@ -14,7 +14,7 @@ from warren.core.egress.message import BadRequest, read_authority, read_target, 
 from warren.core.egress.secret_broker import Broker
 from warren.core.egress.secret_echo import Cleaner
 from warren.core.egress.tls_hello import NotTls, asks_again, hello_size, may_be_tls, parse_hello
-from warren.core.egress.traffic import Hour
+from warren.core.egress.traffic import EgressUsage
 from warren.core.policy.egress_limits import EgressLimits
 from warren.domain.egress import Brokered
 
@@ -154,9 +154,9 @@ def test_without_secrets_nothing_is_changed() -> None:
 
 
 def test_bytes_and_connections_are_counted_by_the_hour_and_the_minute() -> None:
-    hour = Hour(EgressLimits(per_minute=40, bytes_per_hour=1000))
+    usage = EgressUsage(EgressLimits(per_minute=40, bytes_per_hour=1000))
 
-    assert [hour.take_connection() for _ in range(11)] == [True] * 10 + [False]
-    assert [hour.take(400) for _ in range(3)] == [True, True, False]
-    unlimited = Hour(EgressLimits(per_minute=0, bytes_per_hour=0))
+    assert [usage.take_connection() for _ in range(11)] == [True] * 10 + [False]
+    assert [usage.take(400) for _ in range(3)] == [True, True, False]
+    unlimited = EgressUsage(EgressLimits(per_minute=0, bytes_per_hour=0))
     assert all(unlimited.take_connection() and unlimited.take(1 << 50) for _ in range(100))

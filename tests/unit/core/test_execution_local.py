@@ -65,7 +65,7 @@ def test_a_sandbox_that_is_destroyed_underneath_is_a_result_and_an_audit_entry(
         sandbox = await shop.create(storage=EPHEMERAL)
         running = await shop.executions.begin(ANN, sandbox.id, command("echo said; exec sleep 100"))
         await first_output(shop, sandbox.id, running.execution.id)
-        await shop.engine.destroy(shop.lives.places[sandbox.id].handle)
+        await shop.engine.destroy(shop.transitions.live_sandboxes[sandbox.id].handle)
         done = await running.wait()
         assert done.result is not None
         assert (done.result.cause, done.result.stdout) == (Cause.LOST, b"said\n")
@@ -85,7 +85,7 @@ def test_one_shots_leave_no_sandbox(tmp_path: Path, images_dir: str, python_imag
         async with anyio.create_task_group() as tasks:
             for number in range(1, 9):
                 tasks.start_soon(shoot, number)
-        await wait_until(lambda: not shop.lives.places)
+        await wait_until(lambda: not shop.transitions.live_sandboxes)
         assert await shop.handles() == set()
 
     tell(tmp_path, images_dir, python_image, story)

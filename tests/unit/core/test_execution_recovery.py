@@ -15,7 +15,7 @@ import pytest
 
 from unit.core.estate import ANN
 from unit.core.workshop import SHELL, Workshop
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.core.executions.executions import NewExecution
 from warren.core.policy.policy import Policy
 from warren.domain.records import AuditEntry
@@ -60,16 +60,16 @@ class Crash:
             self.executions.append(told["execution"])
 
     @contextlib.asynccontextmanager
-    async def link(self, number: int = 0) -> Any:
+    async def agent(self, number: int = 0) -> Any:
         """Reach a sandbox as another service would."""
-        async with Link(await self.engine.connect(Handle("bare", self.sandboxes[number]))) as link:
-            yield link
+        async with AgentClient(await self.engine.connect(Handle("bare", self.sandboxes[number]))) as agent:
+            yield agent
 
     async def open_gate(self, number: int = 0) -> None:
         """Let an execution that waits go on, and wait for its end."""
-        async with self.link(number) as link:
-            await link.run(ExecRequest(id=new_id("exe"), kind=ExecKind.SHELL, code="echo > gate"))
-            async for _ in link.attach(self.executions[number]):
+        async with self.agent(number) as agent:
+            await agent.run(ExecRequest(id=new_id("exe"), kind=ExecKind.SHELL, code="echo > gate"))
+            async for _ in agent.attach(self.executions[number]):
                 """To its end."""
 
     def recover(self, after: After, meanwhile: Meanwhile | None = None) -> None:
@@ -174,9 +174,9 @@ def test_an_execution_that_only_the_agent_knows_is_adopted(crash: Crash) -> None
     unknown, no_id = new_id("exe"), "not-an-execution"
 
     async def run_unseen() -> None:
-        async with crash.link() as link:
+        async with crash.agent() as agent:
             for execution_id in (unknown, no_id):
-                await link.run(ExecRequest(id=execution_id, kind=ExecKind.SHELL, code="echo unseen"))
+                await agent.run(ExecRequest(id=execution_id, kind=ExecKind.SHELL, code="echo unseen"))
 
     async def after(shop: Workshop) -> None:
         done = await shop.executions.get(ANN, crash.sandboxes[0], unknown)
@@ -194,8 +194,8 @@ def test_an_agent_that_claims_anothers_execution_does_not_get_it(crash: Crash) -
     crash.happen({"how": "background", "code": WAITS}, {"how": "finished", "code": "true"})
 
     async def claim() -> None:
-        async with crash.link(1) as link:
-            await link.run(ExecRequest(id=crash.executions[0], kind=ExecKind.SHELL, code="echo forged"))
+        async with crash.agent(1) as agent:
+            await agent.run(ExecRequest(id=crash.executions[0], kind=ExecKind.SHELL, code="echo forged"))
         await crash.open_gate(0)
 
     async def after(shop: Workshop) -> None:

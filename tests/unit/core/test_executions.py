@@ -183,8 +183,8 @@ def test_a_connection_that_breaks_alone_costs_nothing(tell: Tell) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
             await wait_for_file(shop, sandbox.id, "up")
-            async with shop.sandboxes.use(ANN, sandbox.id) as place:
-                await place.link.aclose()
+            async with shop.sandboxes.use(ANN, sandbox.id) as live:
+                await live.agent.aclose()
             assert (await shop.run(sandbox.id, "echo > gate", kind=SHELL)).ok
         assert results[0].result is not None
         assert results[0].result.stdout == b"fine\n"
@@ -197,7 +197,7 @@ def test_a_sandbox_that_cannot_be_reached_is_an_error(tell: Tell) -> None:
         sandbox = await shop.create(storage=EPHEMERAL)
         await shop.executions.run(ANN, sandbox.id, command("true"))
         shop.kill_agent(sandbox.id)
-        await wait_until(lambda: sandbox.id not in shop.lives.places)
+        await wait_until(lambda: sandbox.id not in shop.transitions.live_sandboxes)
         with pytest.raises((SandboxLost, NotFound)):
             await shop.executions.run(ANN, sandbox.id, command("true"))
 
@@ -210,7 +210,7 @@ def test_a_sandbox_that_died_before_its_first_use_is_an_error_then(tell: Tell) -
         shop.kill_agent(sandbox.id)
         with pytest.raises(SandboxLost):
             await shop.executions.run(ANN, sandbox.id, command("true"))
-        assert sandbox.id not in shop.lives.places
+        assert sandbox.id not in shop.transitions.live_sandboxes
 
     tell(story)
 

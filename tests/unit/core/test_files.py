@@ -15,7 +15,7 @@ import pytest
 from unit.core.estate import ANN, BOB, READER, Estate
 from warren.core.files.files import Files
 from warren.core.policy.policy import Policy
-from warren.core.telemetry.counters import Observer
+from warren.core.telemetry.counters import Counters
 from warren.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound, PreconditionFailed, TooLarge
 from warren.domain.records import AuditQuery
 
@@ -32,7 +32,7 @@ class Shelf:
     def __init__(self, estate: Estate, sandbox_id: str) -> None:
         self.estate = estate
         self.id = sandbox_id
-        self.observer = Observer()
+        self.observer = Counters()
         self.files = Files(estate.sandboxes, estate.audit, self.observer)
 
     async def content(self, path: str, *where: int | None) -> bytes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import anyio
 
-from warren.core.concurrency.lazy_event import Flag
+from warren.core.concurrency.lazy_event import LazyEvent
 
 
 def test_who_waits_goes_on_when_it_happens_and_who_comes_late_goes_on_at_once() -> None:
     async def story() -> list[str]:
-        flag, told = Flag(), list[str]()
+        flag, told = LazyEvent(), list[str]()
 
         async def wait(name: str) -> None:
             await flag.wait()

@@ -12,7 +12,7 @@ import pytest
 
 from unit.core.estate import ANN, Estate
 from unit.local.forked import needs_root
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.core.policy.policy import Policy
 from warren.domain.errors import StartFailed
 from warren.domain.lifecycle import Status
@@ -92,9 +92,9 @@ def test_what_a_full_disk_cost_a_workspace_is_said_when_it_is_stopped(
         await engine.open()
         handle = await engine.create(spec)
         try:
-            async with Link(await engine.connect(handle)) as link:
+            async with AgentClient(await engine.connect(handle)) as agent:
                 with filled(small_disk) if is_full else contextlib.nullcontext():
-                    await link.write("lost", os.urandom(4 << 20))
+                    await agent.write("lost", os.urandom(4 << 20))
                     said = await engine.stop(handle)
             assert await engine.stop(handle) is None
         finally:

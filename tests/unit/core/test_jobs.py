@@ -80,7 +80,7 @@ def test_files_go_in_and_what_is_new_comes_out(tell: Callable[[Story], None]) ->
         ((path, out),) = done.files
         assert (path, out.name, done.unkept, done.is_complete) == ("out", "out", (), True)
         assert await bench.read(out) == b"onetwo500000"
-        await wait_until(lambda: not bench.shop.lives.places)
+        await wait_until(lambda: not bench.shop.transitions.live_sandboxes)
 
     tell(story)
 
@@ -120,7 +120,7 @@ def test_who_leaves_a_job_leaves_nothing(tell: Callable[[Story], None]) -> None:
                     break
         with anyio.move_on_after(1.0):
             await bench.jobs.run(ANN, job("import time\ntime.sleep(100)"))
-        await wait_until(lambda: not bench.shop.lives.places)
+        await wait_until(lambda: not bench.shop.transitions.live_sandboxes)
         assert await bench.files.list(ANN) == ()
 
     tell(story)
@@ -132,6 +132,6 @@ def test_an_input_whose_content_is_gone_leaves_no_sandbox(tell: Callable[[Story]
         os.unlink(tmp_path / "blobs" / file.blob)
         with pytest.raises(NotFound):
             await bench.jobs.run(ANN, job("1", inputs={"f": file}))
-        await wait_until(lambda: not bench.shop.lives.places)
+        await wait_until(lambda: not bench.shop.transitions.live_sandboxes)
 
     tell(story)

@@ -11,9 +11,9 @@ import pytest
 from unit.core.estate import ANN, BOB, EPHEMERAL, wait_until
 from warren.core.executions.executions import NewExecution
 from warren.core.executions.oneshot import OneShot
-from warren.core.policy.policy import Ceiling
+from warren.core.policy.policy import TenantLimits
 from warren.domain.errors import QuotaExceeded
-from warren.domain.records import Caller, Holding, Principal
+from warren.domain.records import Caller, Principal, ResourceUse
 from warren.domain.values import ExecKind
 from warren.stores.sqlite.store import SqliteStore
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unit.core.workshop import Tell, Workshop
     from warren.domain.records import Sandbox
 
-ONE = Holding(sandboxes=1)
+ONE = ResourceUse(sandboxes=1)
 SHOT = OneShot(request=NewExecution(kind=ExecKind.SCRIPT, code="print(2)"))
 STRANGER = Caller(principal=Principal(subject="ann", tenant="south"), request_id="req_5")
 
@@ -53,14 +53,14 @@ def store(tmp_path: Path) -> RefusingStore:
 @contextlib.contextmanager
 def held_back(shop: Workshop) -> Iterator[anyio.Event]:
     """Have no sandbox removed before the event is set, and nobody lose patience."""
-    may_go, end = anyio.Event(), shop.lives.before_end
+    may_go, end = anyio.Event(), shop.transitions.before_end
 
     async def end_late(sandbox_id: str) -> None:
         await may_go.wait()
         await end(sandbox_id)
 
-    shop.lives.before_end = end_late
-    shop.lives.leaving.patience_s = 60
+    shop.transitions.before_end = end_late
+    shop.transitions.pending_deletes.patience_s = 60
     try:
         yield may_go
     finally:
@@ -71,7 +71,7 @@ def held_back(shop: Workshop) -> Iterator[anyio.Event]:
     ("first", "quota"),
     [
         pytest.param(ANN, {"own": ONE}, id="her own quota"),
-        pytest.param(BOB, {"tenant": Ceiling(holding=ONE)}, id="the tenant's"),
+        pytest.param(BOB, {"tenant": TenantLimits(holding=ONE)}, id="the tenant's"),
         pytest.param(STRANGER, {"everybody": ONE}, id="everybody's"),
     ],
 )
@@ -108,7 +108,7 @@ def test_whoever_waits_takes_no_place_from_others_and_is_counted_once(tell: Tell
     ("other", "quota"),
     [
         pytest.param(BOB, {"own": ONE}, id="another owner's"),
-        pytest.param(STRANGER, {"tenant": Ceiling(holding=ONE)}, id="another tenant's"),
+        pytest.param(STRANGER, {"tenant": TenantLimits(holding=ONE)}, id="another tenant's"),
     ],
 )
 def test_nobody_waits_for_one_that_counts_for_another_quota(
@@ -132,7 +132,7 @@ def test_one_that_has_gone_before_the_refusal_is_heard_of_is_as_good(tell: Tell,
 
             async def let_go() -> None:
                 may_go.set()
-                await wait_until(lambda: not shop.lives.leaving.look())
+                await wait_until(lambda: not shop.transitions.pending_deletes.look())
 
             store.meanwhile = let_go
             await shop.oneshots.run(ANN, SHOT)
@@ -145,7 +145,7 @@ def test_patience_ends_and_then_the_quota_is_used_up(tell: Tell, store: Refusing
     async def story(shop: Workshop) -> None:
         with held_back(shop):
             await shop.oneshots.run(ANN, SHOT)
-            shop.lives.leaving.patience_s = 0.01
+            shop.transitions.pending_deletes.patience_s = 0.01
             with pytest.raises(QuotaExceeded, match="your quota of 1 sandboxes is used up"):
                 await shop.oneshots.run(ANN, SHOT)
         assert store.refusals == 2

@@ -6,32 +6,32 @@ import anyio
 import pytest
 
 from unit.core.estate import Estate, wait_until
-from warren.core.sandboxes.connections import Links
+from warren.core.sandboxes.connections import AgentConnections
 from warren.domain.errors import EngineUnavailable, SandboxLost
 from warren.domain.values import Handle, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
 
 
 def test_one_link_is_shared_and_reopened_when_it_was_lost(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         handle = Handle("bare", (await estate.create()).id)
-        lost: list[tuple[str, Link]] = []
+        lost: list[tuple[str, AgentClient]] = []
 
-        async def note(sandbox_id: str, link: Link) -> None:
-            lost.append((sandbox_id, link))
+        async def note(sandbox_id: str, agent: AgentClient) -> None:
+            lost.append((sandbox_id, agent))
 
-        async with Links(estate.engine, note) as links:
-            first = await links.get(handle)
-            assert await links.get(handle) is links.peek(handle.sandbox_id) is first
+        async with AgentConnections(estate.engine, note) as connections:
+            first = await connections.get(handle)
+            assert await connections.get(handle) is connections.peek(handle.sandbox_id) is first
             await first.aclose()
-            again: list[Link] = []
+            again: list[AgentClient] = []
 
             async def reopen() -> None:
-                again.append(await links.get(handle))
+                again.append(await connections.get(handle))
 
             async with anyio.create_task_group() as tasks:
                 for _ in range(5):
@@ -51,14 +51,14 @@ def test_a_lost_link_is_told_of_and_a_dropped_one_is_not(serve: Callable[..., No
         dropped, dying = Handle("bare", (await estate.create()).id), Handle("bare", (await estate.create()).id)
         lost: list[str] = []
 
-        async def note(sandbox_id: str, _link: Link) -> None:
+        async def note(sandbox_id: str, _agent: AgentClient) -> None:
             lost.append(sandbox_id)
 
-        async with Links(estate.engine, note) as links:
+        async with AgentConnections(estate.engine, note) as connections:
             for handle in (dropped, dying):
-                await links.get(handle)
-            await links.drop(dropped.sandbox_id)
-            await links.drop(dropped.sandbox_id)
+                await connections.get(handle)
+            await connections.drop(dropped.sandbox_id)
+            await connections.drop(dropped.sandbox_id)
             estate.kill_agent(dying.sandbox_id)
             await wait_until(lambda: lost)
 
@@ -70,7 +70,7 @@ def test_a_lost_link_is_told_of_and_a_dropped_one_is_not(serve: Callable[..., No
 def test_a_sandbox_that_is_not_there_is_lost(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         with pytest.raises(SandboxLost):
-            await estate.links.get(Handle("bare", new_id("sbx")))
+            await estate.connections.get(Handle("bare", new_id("sbx")))
 
     serve(scenario)
 
@@ -78,12 +78,12 @@ def test_a_sandbox_that_is_not_there_is_lost(serve: Callable[..., None]) -> None
 def test_closing_does_not_call_a_sandbox_lost(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         handle = Handle("bare", (await estate.create()).id)
-        links = Links(estate.engine)
-        async with links:
+        connections = AgentConnections(estate.engine)
+        async with connections:
             pass
 
         with pytest.raises(EngineUnavailable, match="stopping"):
-            await links.get(handle)
+            await connections.get(handle)
 
     serve(scenario)
 
@@ -93,15 +93,15 @@ def test_a_keeper_of_links_ends_with_what_its_body_raised(serve: Callable[..., N
         handle = Handle("bare", (await estate.create()).id)
 
         async def fail() -> None:
-            async with Links(estate.engine) as links:
-                await links.get(handle)
+            async with AgentConnections(estate.engine) as connections:
+                await connections.get(handle)
                 raise LookupError("mine")
 
         with pytest.raises(LookupError, match="mine"):
             await fail()
         with anyio.move_on_after(0):
-            async with Links(estate.engine) as links:
-                await links.get(handle)
+            async with AgentConnections(estate.engine) as connections:
+                await connections.get(handle)
 
     serve(scenario)
 
@@ -109,25 +109,25 @@ def test_a_keeper_of_links_ends_with_what_its_body_raised(serve: Callable[..., N
 def test_nobody_gets_a_link_before_it_is_prepared_and_none_that_is_half_prepared(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         handle = Handle("bare", (await estate.create()).id)
-        prepared: list[Link] = []
+        prepared: list[AgentClient] = []
         preparing, may_go = anyio.Event(), anyio.Event()
 
-        async def prepare(_sandbox_id: str, link: Link) -> None:
+        async def prepare(_sandbox_id: str, agent: AgentClient) -> None:
             preparing.set()
             await may_go.wait()
-            prepared.append(link)
+            prepared.append(agent)
 
-        async with Links(estate.engine) as links:
-            links.on_open.append(prepare)
+        async with AgentConnections(estate.engine) as connections:
+            connections.on_open.append(prepare)
 
             async def get() -> None:
-                assert await links.get(handle) in prepared
+                assert await connections.get(handle) in prepared
 
             async with anyio.create_task_group() as first:
                 first.start_soon(get)
                 await preparing.wait()
                 first.cancel_scope.cancel()
-            assert links.peek(handle.sandbox_id) is None
+            assert connections.peek(handle.sandbox_id) is None
             preparing = anyio.Event()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(get)
@@ -135,6 +135,6 @@ def test_nobody_gets_a_link_before_it_is_prepared_and_none_that_is_half_prepared
                 tasks.start_soon(get)
                 await anyio.wait_all_tasks_blocked()
                 may_go.set()
-            assert [links.peek(handle.sandbox_id)] == prepared
+            assert [connections.peek(handle.sandbox_id)] == prepared
 
     serve(scenario)

@@ -12,7 +12,7 @@ from unit.core.workshop import SHELL, Workshop
 from warren.core.executions.executions import NewExecution
 from warren.core.executions.oneshot import OneShot, OutputFile
 from warren.domain.errors import InvalidRequest, QuotaExceeded, TooLarge
-from warren.domain.records import Holding
+from warren.domain.records import ResourceUse
 from warren.domain.values import Cause, ExecKind
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def script(code: str, **fields: Any) -> OneShot:
 
 
 async def wait_gone(shop: Workshop) -> None:
-    await wait_until(lambda: not shop.lives.places)
+    await wait_until(lambda: not shop.transitions.live_sandboxes)
     assert await shop.rows() == {}
     assert await shop.handles() == set()
 
@@ -124,7 +124,7 @@ def test_many_at_once_count_against_the_quota_while_they_live(tell: Tell) -> Non
         assert len(outputs) + len(refused) == 6
         await wait_gone(shop)
 
-    tell(story, own=Holding(sandboxes=3))
+    tell(story, own=ResourceUse(sandboxes=3))
 
 
 def test_what_a_one_shot_cannot_keep_is_refused(tell: Tell) -> None:

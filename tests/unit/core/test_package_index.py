@@ -155,9 +155,9 @@ def test_two_who_ask_at_once_share_one_download(tmp_path: Path) -> None:
                     for _ in range(3):
                         tasks.start_soon(ask)
                     await anyio.to_thread.run_sync(shelf.middle.wait)
-                    _, _, leaving = await mirror.begin(url)
-                    first = await anext(leaving)
-                    await leaving.aclose()
+                    _, _, pending_deletes = await mirror.begin(url)
+                    first = await anext(pending_deletes)
+                    await pending_deletes.aclose()
                     hold.set()
 
         content = shelf.files[path]
@@ -177,8 +177,8 @@ def test_who_looks_at_a_part_and_then_asks_for_all_has_it_downloaded_once(tmp_pa
             async with mirroring(tmp_path, shelf) as mirror:
                 url = (await mirror.page("little"))[0]["url"]
                 part = await mirror.ask(url, range="bytes=0-99")
-                _, _, leaving = await mirror.begin(url)
-                await leaving.aclose()
+                _, _, pending_deletes = await mirror.begin(url)
+                await pending_deletes.aclose()
                 hold.set()
                 whole = await mirror.ask(url)
             shelf.held[shelf.put("other", "1.0")] = type(hold)()
@@ -221,14 +221,14 @@ def test_several_indexes_and_folders_are_one(tmp_path: Path) -> None:
         (folder / "notes.txt").write_text("no package")
         wheel = build_wheel("local", "1.0")
         (tmp_path / "index" / "local-1.0-py3-none-any.whl").write_bytes(wheel)
-        link = f"../../local-1.0-py3-none-any.whl#sha256={hashlib.sha256(wheel).hexdigest()}"
-        (simple / "local" / "index.html").write_text(f'<a href="{link}">local</a>')
+        agent = f"../../local-1.0-py3-none-any.whl#sha256={hashlib.sha256(wheel).hexdigest()}"
+        (simple / "local" / "index.html").write_text(f'<a href="{agent}">local</a>')
         with shelving() as first, shelving() as second:
             first.put("little", "1.0")
             second.put("little", "1.0", pad=10)
             second.put("little", "2.0")
-            links = Source(url=f"file://{folder}", is_links=True)
-            sources = (Source(url=first.url), Source(url=second.url), Source(url=f"file://{simple}/"), links)
+            connections = Source(url=f"file://{folder}", is_links=True)
+            sources = (Source(url=first.url), Source(url=second.url), Source(url=f"file://{simple}/"), connections)
             async with mirroring(tmp_path / "kept", *sources, is_merged=True) as mirror:
                 files = {file["filename"].split("-")[1]: file for file in await mirror.page("little")}
                 bodies = {version: (await mirror.ask(file["url"])).body for version, file in files.items()}
@@ -253,9 +253,9 @@ def test_a_project_is_of_the_first_index_that_has_it_and_nobody_else_is_told_its
             own.pages["reserved"] = []
             for name in ("private", "reserved", "public"):
                 public.put(name, "99.0")
-            links = Source(url=f"file://{tmp_path}/wheels", is_links=True)
+            connections = Source(url=f"file://{tmp_path}/wheels", is_links=True)
             empty = Source(url=f"file://{tmp_path}/nothing/")
-            sources = (empty, Source(url=own.url), Source(url=public.url), links)
+            sources = (empty, Source(url=own.url), Source(url=public.url), connections)
             async with mirroring(tmp_path / "kept", *sources) as mirror:
                 files = [file["filename"].split("-")[1] for file in await mirror.page("private")]
                 got = await mirror.download("private")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.core.policy.policy import Ceiling, Policy
+from warren.core.policy.policy import Policy, TenantLimits
 from warren.domain.values import MIB, Limits
 
 
@@ -14,7 +14,7 @@ from warren.domain.values import MIB, Limits
 )
 def test_memory_is_as_asked_for_within_what_the_tenant_may_have(asked: int, most: int | None, given: int) -> None:
     largest = {} if most is None else {"memory_bytes": most * MIB}
-    policy = Policy(limits=Limits(memory_bytes=512 * MIB), tenants={"acme": Ceiling(largest=largest)})
+    policy = Policy(limits=Limits(memory_bytes=512 * MIB), tenants={"acme": TenantLimits(largest=largest)})
 
     limits = policy.limits_with_memory("acme", asked * MIB)
 

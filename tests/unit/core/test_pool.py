@@ -13,7 +13,7 @@ from warren.core.sandboxes.pool import Pool
 from warren.core.sandboxes.sandboxes import NewSandbox
 from warren.domain.errors import QuotaExceeded
 from warren.domain.lifecycle import Status
-from warren.domain.records import Holding
+from warren.domain.records import ResourceUse
 from warren.domain.values import GIB, MIB, Cause, Limits, Storage
 from warren.engines.local.engine import LocalEngine
 
@@ -84,7 +84,7 @@ def test_a_sandbox_that_died_waiting_is_not_given_away(serve: Callable[..., None
         async with filled(estate) as waiting:
             for sandbox_id in waiting:
                 estate.kill_agent(sandbox_id)
-            await wait_until(lambda: not any(map(estate.links.peek, waiting)))
+            await wait_until(lambda: not any(map(estate.connections.peek, waiting)))
 
             sandbox = await estate.create(storage=EPHEMERAL)
 
@@ -108,14 +108,14 @@ def test_a_refused_create_gives_its_sandbox_back(serve: Callable[..., None]) -> 
             assert await estate.handles() == waiting
             assert estate.pool.sizes() == FULL
 
-    serve(scenario, pool_size=1, own=Holding(sandboxes=1))
+    serve(scenario, pool_size=1, own=ResourceUse(sandboxes=1))
 
 
 class Waiting(Pool):
     """A pool that is told when nobody else wants a sandbox, and says what it made."""
 
     def __init__(self, estate: Estate) -> None:
-        super().__init__(estate.engine, estate.links, estate.images, estate.policy)
+        super().__init__(estate.engine, estate.connections, estate.images, estate.policy)
         self.waits, self.is_quiet = anyio.Event(), anyio.Event()
         self.made = 0
 

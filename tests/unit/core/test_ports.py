@@ -10,7 +10,7 @@ import pytest
 from unit.core.estate import ANN, Estate
 from warren.core.audit.log import Audit
 from warren.core.ports.ports import Ports
-from warren.core.telemetry.counters import Observer
+from warren.core.telemetry.counters import Counters
 
 if TYPE_CHECKING:
     from unit.core.conftest import Serve
@@ -32,7 +32,7 @@ def test_a_client_who_leaves_while_its_connection_is_written_down_leaves_none_op
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create()
         audit = LeavingAudit(estate.store, estate.policy)
-        ports = Ports(estate.sandboxes, audit, Observer())
+        ports = Ports(estate.sandboxes, audit, Counters())
         has_ended = anyio.Event()
 
         async def serve_one(stream: anyio.abc.SocketStream) -> None:
@@ -54,6 +54,6 @@ def test_a_client_who_leaves_while_its_connection_is_written_down_leaves_none_op
             with anyio.fail_after(60):
                 await has_ended.wait()
             all_.cancel_scope.cancel()
-        assert not estate.lives.places[sandbox.id].is_busy
+        assert not estate.transitions.live_sandboxes[sandbox.id].is_busy
 
     serve(scenario)

@@ -29,9 +29,9 @@ def test_an_idle_sandbox_is_stopped_and_says_why(serve: Callable[..., None]) -> 
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create(idle_timeout_s=SOON)
         other = await estate.create()
-        place = estate.lives.places[sandbox.id]
+        live = estate.transitions.live_sandboxes[sandbox.id]
 
-        await reap_until(estate, lambda: place.sandbox.status is Status.STOPPED)
+        await reap_until(estate, lambda: live.sandbox.status is Status.STOPPED)
 
         assert "nobody used it for 0.05 seconds" in ((await estate.sandboxes.get(ANN, sandbox.id)).reason or "")
         assert (await estate.sandboxes.get(ANN, other.id)).status is Status.RUNNING
@@ -45,7 +45,7 @@ def test_an_idle_ephemeral_sandbox_is_destroyed(serve: Callable[..., None]) -> N
     async def scenario(estate: Estate) -> None:
         await estate.create(storage=EPHEMERAL, idle_timeout_s=SOON)
 
-        await reap_until(estate, lambda: not estate.lives.places)
+        await reap_until(estate, lambda: not estate.transitions.live_sandboxes)
 
         assert (await estate.rows(), await estate.handles()) == ({}, set())
         assert await estate.audited("sandbox.delete") == ["ok"]
@@ -56,14 +56,14 @@ def test_an_idle_ephemeral_sandbox_is_destroyed(serve: Callable[..., None]) -> N
 def test_a_busy_sandbox_is_left_alone_however_long_it_takes(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create(idle_timeout_s=SOON)
-        place = estate.lives.places[sandbox.id]
+        live = estate.transitions.live_sandboxes[sandbox.id]
         async with estate.sandboxes.use(ANN, sandbox.id), anyio.create_task_group() as tasks:
             idle = await estate.create(idle_timeout_s=SOON)
-            other = estate.lives.places[idle.id]
+            other = estate.transitions.live_sandboxes[idle.id]
             tasks.start_soon(reap_until, estate, lambda: other.sandbox.status is Status.STOPPED)
 
-        assert place.sandbox.status is Status.RUNNING
-        await reap_until(estate, lambda: place.sandbox.status is Status.STOPPED)
+        assert live.sandbox.status is Status.RUNNING
+        await reap_until(estate, lambda: live.sandbox.status is Status.STOPPED)
 
     serve(scenario)
 
@@ -73,7 +73,7 @@ def test_an_expired_sandbox_is_destroyed_though_it_is_used(serve: Callable[..., 
         sandbox = await estate.create()
         async with estate.sandboxes.use(ANN, sandbox.id):
             await estate.sandboxes.update(ANN, sandbox.id, SandboxChanges(max_lifetime_s=SOON))
-            await reap_until(estate, lambda: not estate.lives.places)
+            await reap_until(estate, lambda: not estate.transitions.live_sandboxes)
 
         assert (await estate.rows(), await estate.handles()) == ({}, set())
 
@@ -86,7 +86,7 @@ def test_a_sandbox_that_nobody_came_back_for_is_destroyed(serve: Callable[..., N
         stopped = await estate.create()
         await estate.sandboxes.stop(ANN, stopped.id)
 
-        await reap_until(estate, lambda: stopped.id not in estate.lives.places)
+        await reap_until(estate, lambda: stopped.id not in estate.transitions.live_sandboxes)
 
         assert set(await estate.rows()) == await estate.handles() == {kept.id}
 
@@ -96,7 +96,7 @@ def test_a_sandbox_that_nobody_came_back_for_is_destroyed(serve: Callable[..., N
 def test_what_could_not_be_removed_is_removed_later(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create()
-        place = estate.lives.places[sandbox.id]
+        live = estate.transitions.live_sandboxes[sandbox.id]
         home = os.path.join(estate.data_dir, "bare")
         os.rename(home, f"{home}.away")
         await anyio.Path(home).write_text("a file, where the engine's folder was")
@@ -106,7 +106,7 @@ def test_what_could_not_be_removed_is_removed_later(serve: Callable[..., None]) 
         os.unlink(home)
         os.rename(f"{home}.away", home)
 
-        await reap_until(estate, lambda: place.is_gone)
+        await reap_until(estate, lambda: live.is_gone)
 
         assert (await estate.rows(), await estate.handles()) == ({}, set())
 
@@ -118,14 +118,14 @@ def test_what_the_store_could_not_write_is_tried_again_as_soon_as_it_can(serve: 
 
     async def scenario(estate: Estate) -> None:
         await estate.create(storage=EPHEMERAL, idle_timeout_s=SOON)
-        (place,) = estate.lives.places.values()
+        (live,) = estate.transitions.live_sandboxes.values()
         await estate.store.close()
 
-        await reap_until(estate, lambda: place.sandbox.status is Status.DESTROYING)
+        await reap_until(estate, lambda: live.sandbox.status is Status.DESTROYING)
         await estate.reaper.tick()
-        assert place.id in estate.lives.places
+        assert live.id in estate.transitions.live_sandboxes
         await estate.store.open()
-        await reap_until(estate, lambda: not estate.lives.places)
+        await reap_until(estate, lambda: not estate.transitions.live_sandboxes)
 
         assert (await estate.rows(), await estate.handles()) == ({}, set())
 
@@ -135,10 +135,10 @@ def test_what_the_store_could_not_write_is_tried_again_as_soon_as_it_can(serve: 
 def test_it_looks_by_itself(serve: Callable[..., None]) -> None:
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create(idle_timeout_s=SOON)
-        place = estate.lives.places[sandbox.id]
+        live = estate.transitions.live_sandboxes[sandbox.id]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(estate.reaper.run)
-            await wait_until(lambda: place.sandbox.status is Status.STOPPED)
+            await wait_until(lambda: live.sandbox.status is Status.STOPPED)
             tasks.cancel_scope.cancel()
 
     serve(scenario)
@@ -149,8 +149,8 @@ def test_one_that_is_started_or_found_again_is_not_idle_since_before_that(serve:
         stopped = await estate.create(idle_timeout_s=60)
         found = await estate.create(storage=EPHEMERAL, session_key="s", idle_timeout_s=60)
         await estate.sandboxes.stop(ANN, stopped.id)
-        for place in estate.lives.places.values():
-            place.used_at -= 3600
+        for live in estate.transitions.live_sandboxes.values():
+            live.used_at -= 3600
 
         await estate.sandboxes.start(ANN, stopped.id)
         again = await estate.create(storage=EPHEMERAL, session_key="s")

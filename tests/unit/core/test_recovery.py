@@ -75,7 +75,7 @@ def test_what_died_meanwhile_is_stopped_or_removed(lifetimes: Callable[..., None
         made.extend([(await estate.create()).id, (await estate.create(storage=EPHEMERAL)).id])
         await estate.shell(made[0], "echo 1 > kept.txt")
         for sandbox_id in made:
-            await estate.links.drop(sandbox_id)
+            await estate.connections.drop(sandbox_id)
             estate.kill_agent(sandbox_id)
 
     async def after(estate: Estate) -> None:

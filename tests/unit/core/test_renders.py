@@ -13,7 +13,7 @@ from warren.blobs.filesystem import Blobs
 from warren.core.files.stored import StoredFiles
 from warren.core.policy.policy import Policy
 from warren.core.policy.slides import RenderPolicy
-from warren.core.slides.browser_pool import RenderPlaces
+from warren.core.slides.browser_pool import BrowserPool
 from warren.core.slides.job import NewRender
 from warren.core.slides.renders import Renders
 from warren.domain.errors import Conflict, NotFound, StoreError
@@ -82,11 +82,11 @@ class Studio(Estate):
         self.blobs = Blobs(os.path.join(folder, "blobs"), is_flushed=False)
         self.rendering = RenderPolicy(image="python", warm=0, per_minute=0)
         self.files = StoredFiles(store, self.blobs, self.audit, policy)
-        self.places = RenderPlaces(self.engine, self.links, self.images, self.rendering, _PROGRAM)
+        self.browsers = BrowserPool(self.engine, self.connections, self.images, self.rendering, _PROGRAM)
         self.renders = self.make_renders()
 
     def make_renders(self) -> Renders:
-        return Renders(self.places, self.pausing, self.files, self.audit, self.rendering)
+        return Renders(self.browsers, self.pausing, self.files, self.audit, self.rendering)
 
     async def finish(self, render_id: str) -> None:
         """Wait until nobody makes it any more."""
@@ -110,7 +110,7 @@ def tell(tmp_path: Path, images_dir: str) -> Callable[..., None]:
                             await story(studio)
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await studio.places.drain()
+                        await studio.browsers.drain()
                         await studio.clean()
 
         anyio.run(go)

@@ -16,7 +16,7 @@ from warren.core.sandboxes.changes import SandboxChanges
 from warren.core.sandboxes.sandboxes import NewSandbox
 from warren.domain.errors import Conflict, Forbidden, InvalidRequest, NotFound, QuotaExceeded, SandboxLost, StartFailed
 from warren.domain.lifecycle import Status
-from warren.domain.records import Holding, SandboxQuery
+from warren.domain.records import ResourceUse, SandboxQuery
 from warren.domain.values import MIB, Limits
 from warren.engines.bare.engine import BareEngine
 from warren.engines.bare.sandbox import link_library
@@ -163,7 +163,7 @@ def test_delete_leaves_nothing(serve: Callable[..., None]) -> None:
 
         await estate.sandboxes.delete(ANN, sandbox.id)
 
-        assert (await estate.rows(), await estate.handles(), estate.lives.places) == ({}, set(), {})
+        assert (await estate.rows(), await estate.handles(), estate.transitions.live_sandboxes) == ({}, set(), {})
         with pytest.raises(NotFound):
             await estate.sandboxes.delete(ANN, sandbox.id)
         assert await estate.audited("sandbox.delete") == ["ok", "not_found"]
@@ -255,7 +255,7 @@ def test_a_quota_holds_however_many_ask_at_once(serve: Callable[..., None]) -> N
                 tasks.start_soon(create)
 
         assert sorted(outcomes) == ["quota_exceeded"] * 4 + ["running"] * 2
-        assert await estate.handles() == set(await estate.rows()) == set(estate.lives.places)
+        assert await estate.handles() == set(await estate.rows()) == set(estate.transitions.live_sandboxes)
         stopped = next(iter(await estate.rows()))
         await estate.sandboxes.stop(ANN, stopped)
         await estate.create()
@@ -263,7 +263,7 @@ def test_a_quota_holds_however_many_ask_at_once(serve: Callable[..., None]) -> N
             await estate.sandboxes.start(ANN, stopped)
         assert (await estate.sandboxes.get(ANN, stopped)).status is Status.STOPPED
 
-    serve(scenario, own=Holding(sandboxes=3, active=2))
+    serve(scenario, own=ResourceUse(sandboxes=3, active=2))
 
 
 def test_a_create_that_is_cancelled_leaves_nothing_behind(serve: Callable[..., None]) -> None:
@@ -271,10 +271,10 @@ def test_a_create_that_is_cancelled_leaves_nothing_behind(serve: Callable[..., N
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(estate.sandboxes.create, ANN, NewSandbox(idempotency_key="k", session_key="s"))
-                await wait_until(lambda: estate.lives.places)
+                await wait_until(lambda: estate.transitions.live_sandboxes)
                 scope.cancel()
 
-        assert (await estate.rows(), await estate.handles(), estate.lives.places) == ({}, set(), {})
+        assert (await estate.rows(), await estate.handles(), estate.transitions.live_sandboxes) == ({}, set(), {})
         assert await estate.audited("sandbox.create") == ["cancelled"]
         assert (await estate.create(idempotency_key="k", session_key="s")).status is Status.RUNNING
 
@@ -292,7 +292,7 @@ def test_a_create_whose_task_is_cancelled_leaves_nothing_behind(serve: Callable[
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert (await estate.rows(), await estate.handles(), estate.lives.places) == ({}, set(), {})
+            assert (await estate.rows(), await estate.handles(), estate.transitions.live_sandboxes) == ({}, set(), {})
         assert (await estate.create(session_key="s")).status is Status.RUNNING
 
     serve(scenario)
@@ -307,7 +307,7 @@ def test_a_create_that_fails_leaves_nothing_behind(serve: Callable[..., None], t
         with pytest.raises(StartFailed, match="this host"):
             await estate.create(idempotency_key="k", session_key="s")
 
-        assert (await estate.rows(), await estate.handles(), estate.lives.places) == ({}, set(), {})
+        assert (await estate.rows(), await estate.handles(), estate.transitions.live_sandboxes) == ({}, set(), {})
         assert await estate.audited("sandbox.create") == ["start_failed"]
         await in_the_way.unlink()
         assert (await estate.create(idempotency_key="k", session_key="s")).status is Status.RUNNING
@@ -334,10 +334,10 @@ def test_a_persistent_sandbox_whose_agent_dies_is_stopped_and_resumes(serve: Cal
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create()
         await estate.shell(sandbox.id, "echo 1 > kept.txt")
-        place = estate.lives.places[sandbox.id]
+        live = estate.transitions.live_sandboxes[sandbox.id]
 
         estate.kill_agent(sandbox.id)
-        await wait_until(lambda: place.sandbox.status is Status.STOPPED)
+        await wait_until(lambda: live.sandbox.status is Status.STOPPED)
 
         lost = await estate.sandboxes.get(ANN, sandbox.id)
         assert lost.reason is not None
@@ -355,7 +355,7 @@ def test_an_ephemeral_sandbox_whose_agent_dies_is_removed(serve: Callable[..., N
         estate.kill_agent(sandbox.id)
         with pytest.raises((SandboxLost, NotFound)):
             await estate.shell(sandbox.id, "true")
-        await wait_until(lambda: not estate.lives.places)
+        await wait_until(lambda: not estate.transitions.live_sandboxes)
 
         assert (await estate.rows(), await estate.handles()) == ({}, set())
         assert await estate.audited("sandbox.lost") == ["sandbox_lost"]
@@ -367,10 +367,10 @@ def test_a_sandbox_that_breaks_its_protocol_is_stopped(serve: Callable[..., None
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create()
         await estate.shell(sandbox.id, "true")
-        place = estate.lives.places[sandbox.id]
+        live = estate.transitions.live_sandboxes[sandbox.id]
 
-        place.link.break_off(ProtocolError("nonsense"))
-        await wait_until(lambda: place.sandbox.status is Status.STOPPED)
+        live.agent.break_off(ProtocolError("nonsense"))
+        await wait_until(lambda: live.sandbox.status is Status.STOPPED)
 
         assert "broke its protocol" in ((await estate.sandboxes.get(ANN, sandbox.id)).reason or "")
         assert (await estate.shell(sandbox.id, "echo again")).stdout == b"again\n"
@@ -461,14 +461,14 @@ def test_whoever_comes_while_a_sandbox_is_being_stopped_gets_it_started_again(se
     async def scenario(estate: Estate) -> None:
         sandbox = await estate.create()
         await estate.shell(sandbox.id, "true")
-        before = estate.lives.places[sandbox.id].link
+        before = estate.transitions.live_sandboxes[sandbox.id].agent
         is_ending, may_end = anyio.Event(), anyio.Event()
 
         async def end(_sandbox_id: str) -> None:
             is_ending.set()
             await may_end.wait()
 
-        estate.lives.before_end = end
+        estate.transitions.before_end = end
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(estate.sandboxes.stop, ANN, sandbox.id)
             await is_ending.wait()
@@ -476,7 +476,7 @@ def test_whoever_comes_while_a_sandbox_is_being_stopped_gets_it_started_again(se
             await anyio.wait_all_tasks_blocked()
             may_end.set()
 
-        assert estate.lives.places[sandbox.id].link is not before
+        assert estate.transitions.live_sandboxes[sandbox.id].agent is not before
 
     serve(scenario)
 
@@ -485,8 +485,8 @@ def test_whoever_uses_a_sandbox_that_is_being_made_waits_for_it(serve: Callable[
     async def scenario(estate: Estate) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(estate.sandboxes.create, ANN, NewSandbox())
-            await wait_until(lambda: estate.lives.places)
-            result = await estate.shell(next(iter(estate.lives.places)), "echo ready")
+            await wait_until(lambda: estate.transitions.live_sandboxes)
+            result = await estate.shell(next(iter(estate.transitions.live_sandboxes)), "echo ready")
 
         assert result.stdout == b"ready\n"
 

@@ -215,9 +215,9 @@ def test_a_token_that_is_too_long_is_not_even_read() -> None:
 
 def test_every_changed_character_is_noticed() -> None:
     token = mint()
-    for place in range(0, len(token), 7):
-        other = "A" if token[place] != "A" else "B"
-        assert refuse(build(), token[:place] + other + token[place + 1 :]).reason.startswith("jwt_")
+    for live in range(0, len(token), 7):
+        other = "A" if token[live] != "A" else "B"
+        assert refuse(build(), token[:live] + other + token[live + 1 :]).reason.startswith("jwt_")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import contextlib
 import anyio
 import pytest
 
-from warren.core.concurrency.owner_limit import Transfers
-from warren.core.telemetry.counters import Observer
+from warren.core.concurrency.owner_limit import OwnerLimiter
+from warren.core.telemetry.counters import Counters
 from warren.domain.errors import Overloaded, QuotaExceeded
 from warren.domain.records import Owner
 
@@ -17,7 +17,7 @@ ANN, BOB = Owner("t", "ann"), Owner("t", "bob")
 
 def test_one_owner_cannot_take_all_places() -> None:
     async def story() -> None:
-        transfers = Transfers(Observer(), own=2, everybody=3, wait_s=0.01)
+        transfers = OwnerLimiter(Counters(), own=2, everybody=3, wait_s=0.01)
         async with transfers.one(ANN), transfers.one(ANN):
             with pytest.raises(QuotaExceeded, match="of yours"):
                 async with transfers.one(ANN):
@@ -30,7 +30,7 @@ def test_one_owner_cannot_take_all_places() -> None:
 
 def test_owners_who_never_finish_leave_room_for_the_next() -> None:
     async def story() -> None:
-        transfers = Transfers(Observer(), own=32, everybody=128, wait_s=0.01)
+        transfers = OwnerLimiter(Counters(), own=32, everybody=128, wait_s=0.01)
         async with contextlib.AsyncExitStack() as held:
             for owner in (Owner("t", f"greedy {number}") for number in range(4)):
                 with contextlib.suppress(Overloaded, QuotaExceeded):
@@ -45,8 +45,8 @@ def test_owners_who_never_finish_leave_room_for_the_next() -> None:
 
 def test_when_all_places_are_taken_the_service_is_overloaded() -> None:
     async def story() -> None:
-        observer = Observer()
-        transfers = Transfers(observer, own=2, everybody=2, wait_s=0.01)
+        observer = Counters()
+        transfers = OwnerLimiter(observer, own=2, everybody=2, wait_s=0.01)
         async with transfers.one(ANN), transfers.one(ANN):
             with pytest.raises(Overloaded):
                 async with transfers.one(BOB):
@@ -60,7 +60,7 @@ def test_when_all_places_are_taken_the_service_is_overloaded() -> None:
 
 def test_whoever_waits_is_let_in_when_one_leaves() -> None:
     async def story() -> None:
-        transfers = Transfers(Observer(), own=1, everybody=1, wait_s=30)
+        transfers = OwnerLimiter(Counters(), own=1, everybody=1, wait_s=30)
         order: list[str] = []
 
         async def second() -> None:
@@ -79,7 +79,7 @@ def test_whoever_waits_is_let_in_when_one_leaves() -> None:
 
 def test_nothing_is_kept_of_an_owner_who_left() -> None:
     async def story() -> None:
-        transfers = Transfers(Observer(), own=1, everybody=1, wait_s=0.01)
+        transfers = OwnerLimiter(Counters(), own=1, everybody=1, wait_s=0.01)
         for number in range(100):
             with contextlib.suppress(ZeroDivisionError):
                 async with transfers.one(Owner("t", str(number))):

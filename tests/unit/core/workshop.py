@@ -47,14 +47,14 @@ class Workshop(Estate):
         self.executions = Executions(
             store=store or self.store,
             sandboxes=self.sandboxes,
-            links=self.links,
+            connections=self.connections,
             admission=Admission(self.store, policy),
             audit=self.audit,
             policy=policy,
         )
         self.kernels = Kernels(self.sandboxes, self.audit)
         self.oneshots = OneShots(self.sandboxes, self.executions)
-        self.lives.before_end = self.executions.end_all
+        self.transitions.before_end = self.executions.end_all
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[Workshop]:
@@ -62,8 +62,8 @@ class Workshop(Estate):
         await self.store.open()
         await self.engine.open()
         try:
-            async with self.links, self.executions, self.oneshots:
-                await recover(self.lives, self.engine, self.store, self.executions.adopt)
+            async with self.connections, self.executions, self.oneshots:
+                await recover(self.transitions, self.engine, self.store, self.executions.adopt)
                 await self.executions.lose_rest()
                 yield self
             await self.audit.flush()
@@ -110,11 +110,11 @@ async def first_output(shop: Workshop, sandbox_id: str, execution_id: str) -> Ev
 
 async def wait_for_file(shop: Workshop, sandbox_id: str, path: str) -> None:
     """Wait until a file of a workspace is there."""
-    async with shop.sandboxes.use(ANN, sandbox_id) as place:
+    async with shop.sandboxes.use(ANN, sandbox_id) as live:
         with anyio.fail_after(60):
             while True:
                 with contextlib.suppress(NotFound):
-                    await place.link.stat(path)
+                    await live.agent.stat(path)
                     return
                 await anyio.sleep(0.01)
 

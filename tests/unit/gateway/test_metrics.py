@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from unit.gateway.whole import Whole, tell
-from warren.core.telemetry.counters import SECONDS, Histogram, Observer
+from warren.core.telemetry.counters import SECONDS, Counters, Histogram
 
 if TYPE_CHECKING:
     from warren.domain.values import Image
@@ -124,7 +124,7 @@ def test_a_duration_falls_into_the_first_bucket_that_holds_it() -> None:
 
 
 def test_an_observer_counts_by_a_few_words() -> None:
-    observer = Observer()
+    observer = Counters()
 
     observer.rejected("executions")
     observer.rejected("executions")

@@ -8,13 +8,13 @@ import pytest
 
 from warren.domain.errors import Overloaded, QuotaExceeded
 from warren.domain.records import Owner
-from warren.gateway.api.body_memory import Room
+from warren.gateway.api.body_memory import BodyMemory
 
 ANN, BOB = Owner("tests", "ann"), Owner("tests", "bob")
 
 
 def test_what_is_let_go_can_be_held_again() -> None:
-    room = Room(own=10, everybody=20)
+    room = BodyMemory(own=10, everybody=20)
     for _ in range(3):
         with room.hold(ANN, 10):
             assert room.held == 10
@@ -22,7 +22,7 @@ def test_what_is_let_go_can_be_held_again() -> None:
 
 
 def test_whoever_holds_too_much_is_refused_and_nobody_else() -> None:
-    room = Room(own=10, everybody=20)
+    room = BodyMemory(own=10, everybody=20)
     with room.hold(ANN, 6), room.hold(ANN, 4):
         with pytest.raises(QuotaExceeded) as refused, room.hold(ANN, 1):
             pytest.fail("there was no room")
@@ -32,19 +32,19 @@ def test_whoever_holds_too_much_is_refused_and_nobody_else() -> None:
 
 
 def test_all_together_hold_no_more_than_there_is() -> None:
-    room = Room(own=10, everybody=15)
+    room = BodyMemory(own=10, everybody=15)
     with room.hold(ANN, 10), pytest.raises(Overloaded), room.hold(BOB, 10):
         pytest.fail("there was no room")
 
 
 def test_one_body_alone_always_fits() -> None:
-    room = Room(own=10, everybody=15)
+    room = BodyMemory(own=10, everybody=15)
     with room.hold(ANN, 100):
         assert room.held == 100
 
 
 def test_room_is_given_back_however_it_ends() -> None:
-    room = Room(own=10, everybody=15)
+    room = BodyMemory(own=10, everybody=15)
     with contextlib.suppress(ValueError), room.hold(ANN, 10):
         raise ValueError
     assert room.held == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.engines.unix_channel import connect
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ class Place:
 
     agent: RunningAgent
 
-    def do(self, story: Callable[[Link], Awaitable[T]]) -> T:
+    def do(self, story: Callable[[AgentClient], Awaitable[T]]) -> T:
         """Run `story` with a link to the agent."""
 
         async def tell() -> T:
             with anyio.fail_after(DEADLINE_S):
-                async with Link(await connect(self.agent.path)) as link:
+                async with AgentClient(await connect(self.agent.path)) as link:
                     return await story(link)
 
         return anyio.run(tell)

@@ -46,7 +46,7 @@ class Ran:
     stdout: str
     stderr: str
     displays: list[dict[str, Any]] = field(default_factory=list)
-    copy: Copy | None = None
+    copy: Checkpoint | None = None
     why_unprotected: str | None = None
     wait_status: int | None = None
     """Set when the kernel died instead of finishing."""
@@ -56,7 +56,7 @@ class Ran:
         return [display["data"]["text/plain"] for display in self.displays]
 
 
-class Link:
+class AgentClient:
     """Frames over one socket, waited for with a deadline."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -108,7 +108,7 @@ class Nest:
         self.workspace = workspace
         self.env = {"PATH": os.environ["PATH"], "HOME": workspace, "TMPDIR": workspace}
         self._pids: list[int] = []
-        self._links: list[Link] = []
+        self._links: list[AgentClient] = []
         # The nursery's children are its parent's, and it is ours once the process that forked it is gone.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         options = json.dumps({"without": without, "preload": preload, "path": path, "workspace": workspace})
@@ -121,7 +121,7 @@ class Nest:
         self.successor = self._wait_for_successor()
         """Who is the nursery when this one has become a kernel."""
         self._pids += [self.pid, self.successor]
-        self.link = self._track(Link(socket.socket(fileno=fds[0])))
+        self.link = self._track(AgentClient(socket.socket(fileno=fds[0])))
 
     def spawn(self, fds: tuple[int, ...], *, payload: bytes = b"", **header: Any) -> Header:
         self.link.send({"t": "spawn", "env": self.env, "cwd": self.workspace, "argv": [], **header}, payload, fds)
@@ -139,7 +139,7 @@ class Nest:
         with theirs:
             spawned = self.spawn((theirs.fileno(), null, null, null), mode="kernel", **header)
         os.close(null)
-        kernel = Kernel(self, spawned["pid"], self._track(Link(mine)))
+        kernel = Kernel(self, spawned["pid"], self._track(AgentClient(mine)))
         kernel.spawned = spawned
         kernel.up = kernel.expect("up")
         return kernel
@@ -164,9 +164,9 @@ class Nest:
         self._pids.remove(pid)
         return os.waitpid(pid, 0)[1]
 
-    def adopt(self, pid: int, sock: socket.socket) -> Link:
+    def adopt(self, pid: int, sock: socket.socket) -> AgentClient:
         self._pids.append(pid)
-        return self._track(Link(sock))
+        return self._track(AgentClient(sock))
 
     def close(self) -> None:
         for link in self._links:
@@ -187,7 +187,7 @@ class Nest:
             os.sched_yield()
         raise AssertionError("the nursery forked no successor")
 
-    def _track(self, link: Link) -> Link:
+    def _track(self, link: AgentClient) -> AgentClient:
         self._links.append(link)
         return link
 
@@ -236,7 +236,7 @@ class Pipes:
         return self._data[self._out].decode(errors="replace"), self._data[self._err].decode(errors="replace")
 
 
-class Copy:
+class Checkpoint:
     """A frozen copy as the agent holds it."""
 
     def __init__(self, nest: Nest, pid: int, sock: socket.socket, private_bytes: int) -> None:
@@ -262,7 +262,7 @@ class Kernel:
     spawned: Header
     up: Header
 
-    def __init__(self, nest: Nest, pid: int, link: Link) -> None:
+    def __init__(self, nest: Nest, pid: int, link: AgentClient) -> None:
         self.nest = nest
         self.pid = pid
         self.link = link
@@ -332,4 +332,4 @@ class Kernel:
             ran.why_unprotected = header["why"]
         else:
             sock = socket.socket(fileno=self.link.fds.pop(0))
-            ran.copy = Copy(self.nest, header["pid"], sock, header["private_bytes"])
+            ran.copy = Checkpoint(self.nest, header["pid"], sock, header["private_bytes"])

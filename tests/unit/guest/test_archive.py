@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from unit.guest.linked import Place
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
 
 FORMATS = ["tar", "tar.gz", "zip"]
 
@@ -47,7 +47,7 @@ def zip_of(*members: tuple[str, bytes, int]) -> bytes:
     return out.getvalue()
 
 
-async def packed(link: Link, path: str, kind: str) -> bytes:
+async def packed(link: AgentClient, path: str, kind: str) -> bytes:
     return b"".join([piece async for piece in link.pack(path, kind)])
 
 
@@ -59,7 +59,7 @@ def test_a_folder_packed_here_unpacks_there_the_same(here: Place, kind: str) -> 
     os.symlink("sub/b.bin", here.path("d/link"))
     os.chmod(here.path("d/a.txt"), 0o750)
 
-    async def story(link: Link) -> int:
+    async def story(link: AgentClient) -> int:
         return await link.unpack("copy", await packed(link, "d", kind), kind)
 
     count = here.do(story)
@@ -76,7 +76,7 @@ def test_a_folder_packed_here_unpacks_there_the_same(here: Place, kind: str) -> 
 def test_what_we_pack_others_can_read(here: Place, kind: str) -> None:
     here.make({"a": b"x" * 100_000, "b/c": b"y"})
 
-    async def story(link: Link) -> bytes:
+    async def story(link: AgentClient) -> bytes:
         return await packed(link, ".", kind)
 
     blob = io.BytesIO(here.do(story))
@@ -93,7 +93,7 @@ def test_what_we_pack_others_can_read(here: Place, kind: str) -> None:
 def test_one_file_is_packed_under_its_own_name_and_nothing_is_an_error(here: Place) -> None:
     here.make({"d/only.txt": b"content"})
 
-    async def story(link: Link) -> bytes:
+    async def story(link: AgentClient) -> bytes:
         with pytest.raises(NotFound):
             await packed(link, "nothing", "tar")
         return await packed(link, "d/only.txt", "tar")
@@ -106,7 +106,7 @@ def test_fifos_are_left_out(here: Place) -> None:
     here.make({"f": b""})
     os.mkfifo(here.path("fifo"))
 
-    async def story(link: Link) -> bytes:
+    async def story(link: AgentClient) -> bytes:
         return await packed(link, ".", "tar")
 
     with tarfile.open(fileobj=io.BytesIO(here.do(story))) as tar:
@@ -134,7 +134,7 @@ def test_one_hostile_member_fails_the_whole_and_is_named(here: Place, name: str)
     here.make({"mine": b"untouched"})
     blob = tar_of((member("good"), b"fine"), HOSTILE_TARS[name])
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest, match="evil"):
             await link.unpack(".", blob, "tar")
 
@@ -153,7 +153,7 @@ def test_a_chain_of_links_that_would_climb_out_is_refused(here: Place) -> None:
         (member("d/out/planted"), b"gotcha"),
     )
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest, match="d/out"):
             await link.unpack(".", blob, "tar")
 
@@ -167,7 +167,7 @@ def test_a_member_below_a_link_of_the_archive_is_refused(here: Place) -> None:
         (member("real", tarfile.DIRTYPE), b""), (member("l", tarfile.SYMTYPE, "real"), b""), (member("l/x"), b"x")
     )
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest, match="l/x"):
             await link.unpack(".", blob, "tar")
 
@@ -180,7 +180,7 @@ def test_a_link_that_is_there_already_is_not_written_through(here: Place) -> Non
     here.make({"real/keep": b"keep"})
     os.symlink("real", here.path("d"))
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(Conflict):
             await link.unpack(".", tar_of((member("d/new"), b"x")), "tar")
 
@@ -201,7 +201,7 @@ def test_a_link_that_is_there_already_is_not_written_through(here: Place) -> Non
     ],
 )
 def test_a_hostile_zip_is_refused_too(here: Place, name: str, content: bytes, mode: int) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest, match="evil"):
             await link.unpack(".", zip_of(("good", b"fine", 0o644), (name, content, mode)), "zip")
 
@@ -213,7 +213,7 @@ def test_a_hostile_zip_is_refused_too(here: Place, name: str, content: bytes, mo
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("blob", [b"", b"not an archive at all", os.urandom(5000)], ids=["empty", "text", "noise"])
 def test_what_is_not_an_archive_is_refused(here: Place, kind: str, blob: bytes) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest):
             await link.unpack("d", blob, kind)
 
@@ -225,7 +225,7 @@ def test_what_is_not_an_archive_is_refused(here: Place, kind: str, blob: bytes) 
 def test_an_archive_cut_short_is_refused(here: Place) -> None:
     blob = tar_of((member("a"), os.urandom(100_000)), kind="tar.gz")
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest):
             await link.unpack(".", blob[:50_000], "tar.gz")
 
@@ -237,7 +237,7 @@ def test_an_archive_cut_short_is_refused(here: Place) -> None:
 def test_setuid_bits_are_stripped_and_hard_links_inside_work(here: Place) -> None:
     blob = tar_of((member("a", mode=0o6755), b"same"), (member("b", tarfile.LNKTYPE, "a"), b""))
 
-    async def story(link: Link) -> int:
+    async def story(link: AgentClient) -> int:
         return await link.unpack(".", blob, "tar")
 
     assert here.do(story) == 2
@@ -248,7 +248,7 @@ def test_setuid_bits_are_stripped_and_hard_links_inside_work(here: Place) -> Non
 def test_unpacking_merges_folders_and_replaces_files_but_not_one_by_the_other(here: Place) -> None:
     here.make({"d/old": b"old", "d/both": b"old", "f": b"file"})
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         await link.unpack(".", tar_of((member("d/both"), b"new"), (member("d/new"), b"new")), "tar")
         with pytest.raises(Conflict, match="'f'"):
             await link.unpack(".", tar_of((member("g"), b""), (member("f/x"), b"")), "tar")
@@ -260,7 +260,7 @@ def test_unpacking_merges_folders_and_replaces_files_but_not_one_by_the_other(he
 
 
 def test_a_member_that_comes_twice_is_the_later_one(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         await link.unpack(".", tar_of((member("a"), b"first"), (member("a"), b"second")), "tar")
 
     here.do(story)
@@ -276,7 +276,7 @@ def test_an_upload_that_stops_half_way_leaves_nothing(here: Place) -> None:
         await here.until(lambda: any(name.startswith(".warren-") for name in os.listdir(here.agent.workspace)))
         raise OSError("gone")
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(OSError, match="gone"):
             await link.unpack(".", half(), "tar")
         await here.until(lambda: not here.tree())
@@ -285,7 +285,7 @@ def test_an_upload_that_stops_half_way_leaves_nothing(here: Place) -> None:
 
 
 def test_what_was_unpacked_is_not_a_change(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         await link.changes()
         await link.unpack("d", tar_of((member("a/b"), b"x")), "tar")
         assert await link.changes() == ((), True)
@@ -297,7 +297,7 @@ def test_many_members_stream_through(here: Place) -> None:
     count = 3000
     blob = tar_of(*((member(f"d{number % 20}/f{number}"), b"x") for number in range(count)), kind="tar.gz")
 
-    async def story(link: Link) -> int:
+    async def story(link: AgentClient) -> int:
         return await link.unpack(".", blob, "tar.gz")
 
     assert here.do(story) == count

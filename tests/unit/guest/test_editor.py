@@ -13,13 +13,13 @@ from warren.guest.files.documents import MAX_EDITED, UNDO_BYTES, UNDO_STEPS, Und
 
 if TYPE_CHECKING:
     from unit.guest.linked import Place
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
 
 
 def test_a_file_is_shown_as_it_is_and_its_lines_are_counted(here: Place) -> None:
     here.make({"f": b"one\r\ntwo\n\xff three", "empty": b""})
 
-    async def story(link: Link) -> list[Viewed]:
+    async def story(link: AgentClient) -> list[Viewed]:
         return [await link.view_text("f"), await link.view_text("empty")]
 
     assert here.do(story) == [Viewed(b"one\r\ntwo\n\xff three", False, 3, 1), Viewed(b"", False, 0, 1)]
@@ -41,7 +41,7 @@ def test_some_lines_are_shown_without_the_end_of_the_last(
 ) -> None:
     here.make({"f": b"1\n2\r\n3\n4\n"})
 
-    async def story(link: Link) -> Viewed:
+    async def story(link: AgentClient) -> Viewed:
         return await link.view_text("f", first, last)
 
     viewed = here.do(story)
@@ -51,7 +51,7 @@ def test_some_lines_are_shown_without_the_end_of_the_last(
 def test_of_a_large_file_lines_are_shown_and_all_of_it_is_refused(here: Place) -> None:
     here.make({"log": b"".join(b"line %d\n" % number for number in range(1, 600_001))})
 
-    async def story(link: Link) -> Viewed:
+    async def story(link: AgentClient) -> Viewed:
         with pytest.raises(TooLarge, match="see a part of it"):
             await link.view_text("log")
         with pytest.raises(TooLarge, match="fewer lines"):
@@ -65,7 +65,7 @@ def test_a_folder_is_shown_two_levels_deep(here: Place) -> None:
     here.make({"d/b/deep/x": b"", "d/b/f": b"", "d/a": b"", "d/.h": b"", "other": b""})
     os.symlink("/etc", here.path("d/out"))
 
-    async def story(link: Link) -> list[Viewed]:
+    async def story(link: AgentClient) -> list[Viewed]:
         return [await link.view_text("d"), await link.view_text(".")]
 
     inner, outer = here.do(story)
@@ -74,7 +74,7 @@ def test_a_folder_is_shown_two_levels_deep(here: Place) -> None:
 
 
 def test_a_file_is_made_with_its_folders_and_never_overwritten_unasked(here: Place) -> None:
-    async def story(link: Link) -> list[tuple[bool, bool]]:
+    async def story(link: AgentClient) -> list[tuple[bool, bool]]:
         return [
             await link.create_text("new/deep/f", b"first"),
             await link.create_text("new/deep/f", b"second"),
@@ -90,7 +90,7 @@ def test_a_file_is_made_with_its_folders_and_never_overwritten_unasked(here: Pla
 def test_an_overwritten_file_comes_back_by_undo(here: Place) -> None:
     here.make({"f": b"before"})
 
-    async def story(link: Link) -> tuple[bool, bool]:
+    async def story(link: AgentClient) -> tuple[bool, bool]:
         made = await link.create_text("f", b"after", overwrite=True)
         assert here.read("f") == b"after"
         assert await link.undo_text("f")
@@ -104,7 +104,7 @@ def test_a_text_that_is_there_once_is_replaced_and_the_lines_around_it_are_told(
     here.make({"f": b"a\r\nsay old now\n\xff\n"})
     os.chmod(here.path("f"), 0o750)
 
-    async def story(link: Link) -> Replaced:
+    async def story(link: AgentClient) -> Replaced:
         return await link.replace_text("f", b"old now\n", b"new\nand ")
 
     assert here.do(story) == Replaced(1, 2, b"say old now\n\xff", b"say new\nand \xff")
@@ -117,7 +117,7 @@ def test_a_text_that_is_there_once_is_replaced_and_the_lines_around_it_are_told(
 def test_a_text_that_is_not_there_once_is_left_alone(here: Place, content: bytes, matches: int) -> None:
     here.make({"left": content})
 
-    async def story(link: Link) -> tuple[Replaced, bool]:
+    async def story(link: AgentClient) -> tuple[Replaced, bool]:
         return await link.replace_text("left", b"x", b"y"), await link.undo_text("left")
 
     assert here.do(story) == (Replaced(matches), False)
@@ -135,7 +135,7 @@ def test_a_text_that_is_not_there_once_is_left_alone(here: Place, content: bytes
 def test_text_is_inserted_after_a_line(here: Place, line: int, text: bytes, after: bytes) -> None:
     here.make({"f": b"1\r\n2"})
 
-    async def story(link: Link) -> tuple[bool, int]:
+    async def story(link: AgentClient) -> tuple[bool, int]:
         return await link.insert_text("f", line, text)
 
     assert here.do(story) == (True, 2)
@@ -146,7 +146,7 @@ def test_text_is_inserted_after_a_line(here: Place, line: int, text: bytes, afte
 def test_nothing_is_inserted_after_a_line_that_is_not_there(here: Place, line: int) -> None:
     here.make({"f": b"1\n2\n"})
 
-    async def story(link: Link) -> tuple[bool, int]:
+    async def story(link: AgentClient) -> tuple[bool, int]:
         return await link.insert_text("f", line, b"x")
 
     assert here.do(story) == (False, 2)
@@ -157,7 +157,7 @@ def test_edits_are_undone_the_newest_first_and_by_any_name_of_the_file(here: Pla
     here.make({"d/f": b"0\n", "g": b"g\n"})
     os.symlink("d/f", here.path("link"))
 
-    async def story(link: Link) -> list[bool]:
+    async def story(link: AgentClient) -> list[bool]:
         await link.insert_text("d/f", 1, b"1")
         await link.insert_text("g", 0, b"g")
         await link.replace_text("link", b"1", b"one")
@@ -175,7 +175,7 @@ def test_edits_are_undone_the_newest_first_and_by_any_name_of_the_file(here: Pla
 def test_what_leads_out_of_the_workspace_is_refused(here: Place) -> None:
     os.symlink("/etc/hostname", here.path("out"))
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         for path in ("../x", "/etc/hostname", "out", "a/../../x"):
             for refused in (
                 link.view_text(path),
@@ -194,7 +194,7 @@ def test_what_is_no_file_is_refused_and_nothing_waits_for_it(here: Place) -> Non
     here.make({"d/f": b""})
     os.mkfifo(here.path("pipe"))
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(NotFound):
             await link.replace_text("nothing", b"a", b"b")
         with pytest.raises(Conflict, match="folder"):
@@ -210,7 +210,7 @@ def test_what_is_no_file_is_refused_and_nothing_waits_for_it(here: Place) -> Non
 def test_a_file_that_is_too_large_to_edit_is_left_alone(here: Place) -> None:
     here.make({"f": b"x" * MAX_EDITED + b"y"})
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(TooLarge):
             await link.replace_text("f", b"y", b"z")
         with pytest.raises(TooLarge):

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from unit.guest.linked import Place
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
 
 
 def test_a_file_comes_back_as_it_was_written(here: Place) -> None:
     content = os.urandom(3 << 20)
 
-    async def story(link: Link) -> bytes:
+    async def story(link: AgentClient) -> bytes:
         entry = await link.write("data/new/file.bin", content, mode=0o640)
         assert (entry.path, entry.type, entry.size, entry.mode) == ("data/new/file.bin", "file", len(content), 0o640)
         return await link.read_bytes("data/new/file.bin", 1 << 30)
@@ -38,7 +38,7 @@ def test_a_file_comes_back_as_it_was_written(here: Place) -> None:
 def test_a_part_of_a_file_is_read(here: Place) -> None:
     here.make({"f": b"0123456789"})
 
-    async def story(link: Link) -> list[bytes]:
+    async def story(link: AgentClient) -> list[bytes]:
         return [
             b"".join([piece async for piece in link.read("f", offset, length)])
             for offset, length in ((2, 3), (8, 100), (50, 5), (0, 0), (4, None))
@@ -48,7 +48,7 @@ def test_a_part_of_a_file_is_read(here: Place) -> None:
 
 
 def test_an_empty_file_and_an_absolute_path_are_fine(here: Place) -> None:
-    async def story(link: Link) -> bytes:
+    async def story(link: AgentClient) -> bytes:
         await link.write(here.path("empty"), b"")
         return await link.read_bytes(here.path("empty"), 10)
 
@@ -58,7 +58,7 @@ def test_an_empty_file_and_an_absolute_path_are_fine(here: Place) -> None:
 def test_a_file_over_the_callers_limit_is_too_large(here: Place) -> None:
     here.make({"f": b"x" * 1000})
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(TooLarge):
             await link.read_bytes("f", 999)
         assert len(await link.read_bytes("f", 1000)) == 1000
@@ -67,7 +67,7 @@ def test_a_file_over_the_callers_limit_is_too_large(here: Place) -> None:
 
 
 def test_writing_replaces_appends_or_insists_on_being_first(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         await link.write("f", b"one")
         await link.write("f", b"two")
         await link.write("f", b"+three", create="append")
@@ -82,7 +82,7 @@ def test_writing_replaces_appends_or_insists_on_being_first(here: Place) -> None
 
 
 def test_no_two_states_of_a_file_have_the_same_time_however_soon_one_follows_the_other(here: Place) -> None:
-    async def story(link: Link) -> set[int]:
+    async def story(link: AgentClient) -> set[int]:
         times = set()
         for number in range(100):
             await link.write("f", b"%03d" % number)
@@ -99,7 +99,7 @@ def test_an_upload_that_breaks_off_leaves_the_old_file_and_nothing_else(here: Pl
         yield b"x" * 100_000
         raise OSError("the client went away")
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(OSError, match="went away"):
             await link.write("f", half())
         await link.stat("f")
@@ -111,7 +111,7 @@ def test_an_upload_that_breaks_off_leaves_the_old_file_and_nothing_else(here: Pl
 
 
 def test_a_temporary_file_of_an_upload_is_never_a_change(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         await link.changes()
         seen = anyio.Event()
 
@@ -133,7 +133,7 @@ def test_writing_through_a_link_inside_changes_the_target(here: Place) -> None:
     here.make({"real/f": b"old"})
     os.symlink("real/f", here.path("link"))
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         await link.write("link", b"new")
 
     here.do(story)
@@ -149,7 +149,7 @@ def test_no_operation_follows_a_link_that_leads_out(here: Place, target: str) ->
     outside = os.path.dirname(here.agent.workspace)
     before = sorted(os.listdir(outside))
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises((InvalidRequest, NotFound)):
             await link.read_bytes("link", 100)
         with pytest.raises(InvalidRequest):
@@ -175,7 +175,7 @@ def test_only_regular_files_are_read_or_written(here: Place) -> None:
     os.mkfifo(here.path("fifo"))
     os.mkdir(here.path("folder"))
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest, match="not a regular file"):
             await link.read_bytes("fifo", 10)
         with pytest.raises(InvalidRequest, match="not a regular file"):
@@ -196,7 +196,7 @@ def test_stat_tells_a_link_from_its_target(here: Place) -> None:
     os.symlink("f", here.path("link"))
     os.symlink("nothing", here.path("dangling"))
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         assert (await link.stat("link")).size == 5
         itself = await link.stat("link", follow=False)
         assert (itself.type, itself.target) == ("link", "f")
@@ -210,7 +210,7 @@ def test_stat_tells_a_link_from_its_target(here: Place) -> None:
 def test_listing_is_sorted_bounded_and_says_so(here: Place) -> None:
     here.make({f"d/{number:04}": b"" for number in range(600)} | {".hidden/x": b"", "a.txt": b""})
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         entries, complete = await link.list()
         assert [entry.path for entry in entries] == [".hidden", "a.txt", "d"]
         assert complete
@@ -229,7 +229,7 @@ def test_a_name_of_any_bytes_survives_the_trip(here: Place) -> None:
     with open(os.path.join(here.agent.workspace.encode(), name), "wb") as file:
         file.write(b"odd")
 
-    async def story(link: Link) -> bytes:
+    async def story(link: AgentClient) -> bytes:
         entries, _ = await link.list()
         return await link.read_bytes(entries[0].path, 10)
 
@@ -239,7 +239,7 @@ def test_a_name_of_any_bytes_survives_the_trip(here: Place) -> None:
 def test_moving_does_not_overwrite_unless_told(here: Place) -> None:
     here.make({"a": b"A", "b": b"B", "d/x": b"X"})
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(Conflict, match="'b' exists"):
             await link.move("a", "b")
         assert (await link.move("a", "b", overwrite=True)).path == "b"
@@ -258,7 +258,7 @@ def test_moving_does_not_overwrite_unless_told(here: Place) -> None:
 
 
 def test_folders_are_made_one_by_one_or_all_at_once(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(NotFound):
             await link.mkdir("a/b", parents=False)
         assert (await link.mkdir("a/b")).type == "directory"
@@ -276,7 +276,7 @@ def test_deleting_a_folder_needs_the_word_recursive(here: Place) -> None:
     here.make({f"d/{number}/f": b"" for number in range(30)} | {"keep": b""})
     os.symlink("../keep", here.path("d/link"))
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(Conflict, match="not empty"):
             await link.delete("d")
         assert await link.delete("d", recursive=True) == 62
@@ -300,7 +300,7 @@ def test_a_tree_deeper_than_a_path_can_say_is_deleted(here: Place) -> None:
         at = below
     os.close(at)
 
-    async def story(link: Link) -> int:
+    async def story(link: AgentClient) -> int:
         _, complete = await link.list(recursive=True)
         assert not complete
         return await link.delete("deep", recursive=True)
@@ -310,7 +310,7 @@ def test_a_tree_deeper_than_a_path_can_say_is_deleted(here: Place) -> None:
 
 
 def test_what_a_gateway_did_is_not_a_change_and_what_others_did_is(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         await link.changes()
         await link.write("mine", b"1")
         await link.write("d/mine", b"1")
@@ -326,7 +326,7 @@ def test_what_a_gateway_did_is_not_a_change_and_what_others_did_is(here: Place) 
 
 
 def test_nonsense_parameters_are_refused_and_named(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         for op, parameters, word in (
             ("fs.read", {"path": 5}, "path"),
             ("fs.read", {"path": "f", "offset": -1}, "offset"),
@@ -345,7 +345,7 @@ def test_nonsense_parameters_are_refused_and_named(here: Place) -> None:
 
 
 def test_a_setuid_mode_is_not_kept(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         await link.write("f", b"", mode=0o4755)
 
     here.do(story)
@@ -356,7 +356,7 @@ def test_a_setuid_mode_is_not_kept(here: Place) -> None:
 def test_a_reader_that_stops_reading_does_not_stall_the_others(here: Place) -> None:
     here.make({"big": bytes(20 << 20), "small": b"quick"})
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(20):
                 stalled = await stack.enter_async_context(contextlib.aclosing(link.read("big")))
@@ -370,7 +370,7 @@ def test_a_reader_that_stops_reading_does_not_stall_the_others(here: Place) -> N
 def test_a_cancelled_pack_leaves_no_process_behind(here: Place) -> None:
     here.make({f"f{number}": os.urandom(1 << 20) for number in range(16)})
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         async with contextlib.aclosing(link.pack(".", "tar.gz")) as pieces:
             await anext(pieces)
         await here.until(lambda: not workers(here))
@@ -417,7 +417,7 @@ def swapping(here: Place) -> Iterator[str]:
 def test_links_swapped_in_while_we_work_never_lead_out(here: Place) -> None:
     here.make({"real/f": b"inside", "real/sub/g": b"inside"})
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         for number in range(150):
             for call in (
                 link.write(f"real/n{number % 5}", b"x"),
@@ -445,7 +445,7 @@ def test_links_swapped_in_while_we_work_never_lead_out(here: Place) -> None:
 def test_workers_are_not_led_out_either(here: Place) -> None:
     here.make({f"real/sub{number}/g": b"inside" for number in range(20)})
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         packed = b""
         for _ in range(8):
             with contextlib.suppress(InvalidRequest, NotFound, Conflict):

@@ -10,7 +10,7 @@ from warren.domain.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from unit.guest.linked import Place
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def here(here: Place) -> Place:
 
 
 def test_names_are_matched_by_glob(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         found, complete = await link.search(name="*.py")
         assert [match.path for match in found] == ["src/one.py", "src/two.py"]
         assert complete
@@ -39,7 +39,7 @@ def test_names_are_matched_by_glob(here: Place) -> None:
 
 
 def test_lines_are_found_by_text_and_binary_files_are_skipped(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         found, complete = await link.search(text="hello")
         assert [(match.path, match.line, match.text) for match in found] == [
             ("notes.txt", 2, "hello"),
@@ -53,7 +53,7 @@ def test_lines_are_found_by_text_and_binary_files_are_skipped(here: Place) -> No
 
 
 def test_a_pattern_and_a_name_narrow_each_other(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         found, _ = await link.search("src", name="*.py", regex=r"^print\('(\w+)'\)$")
         assert [(match.path, match.line) for match in found] == [("src/one.py", 2), ("src/two.py", 2)]
 
@@ -61,7 +61,7 @@ def test_a_pattern_and_a_name_narrow_each_other(here: Place) -> None:
 
 
 def test_a_long_line_is_searched_in_pieces_and_counted_once(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         found, _ = await link.search(text="needle")
         assert [(match.line, len(match.text or "") <= 500) for match in found] == [(1, True), (2, True)]
 
@@ -69,7 +69,7 @@ def test_a_long_line_is_searched_in_pieces_and_counted_once(here: Place) -> None
 
 
 def test_the_limit_is_kept_and_said(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         found, complete = await link.search(limit=2)
         assert len(found) == 2
         assert not complete
@@ -78,7 +78,7 @@ def test_the_limit_is_kept_and_said(here: Place) -> None:
 
 
 def test_nonsense_is_refused(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest, match="regular expression"):
             await link.search(regex="(")
         with pytest.raises(InvalidRequest, match="not both"):

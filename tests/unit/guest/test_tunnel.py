@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from unit.guest.linked import Place
-    from warren.core.agent.client import ByteStream, Link, TunnelStream
+    from warren.core.agent.client import AgentClient, ByteStream, TunnelStream
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_bytes_go_both_ways_and_each_direction_ends_on_its_own(
     port = served(echo)
     content = os.urandom(5 << 20)
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         stream = await link.connect_port(port)
 
         async def send() -> None:
@@ -83,7 +83,7 @@ def test_bytes_go_both_ways_and_each_direction_ends_on_its_own(
 
 
 def test_nothing_listening_is_not_found_and_nothing_but_loopback_is_tried(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         with socket.socket() as silent:
             # Held, so that nobody else on this machine listens there.
             silent.bind(("127.0.0.1", 0))
@@ -108,7 +108,7 @@ def test_a_reset_connection_is_an_error_not_an_end(
 
     port = served(reset)
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         stream = await link.connect_port(port)
         await stream.send(b"xx")
         with pytest.raises(Conflict, match="broke"):
@@ -127,7 +127,7 @@ def test_closing_our_end_closes_theirs(here: Place, served: Callable[[Callable[[
 
     port = served(wait_for_end)
 
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         stream = await link.connect_port(port)
         await stream.send(b"hello")
         await stream.aclose()
@@ -139,7 +139,7 @@ def test_closing_our_end_closes_theirs(here: Place, served: Callable[[Callable[[
 
 
 def test_a_program_inside_reaches_whoever_listens_outside(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         seen: list[str] = []
 
         async def answer(stream: TunnelStream) -> None:
@@ -171,7 +171,7 @@ def test_a_program_inside_reaches_whoever_listens_outside(here: Place) -> None:
 
 
 def test_without_anybody_outside_a_connection_inside_is_closed(here: Place) -> None:
-    async def listen(link: Link) -> int:
+    async def listen(link: AgentClient) -> int:
         return await link.listen_port(0, "nobody")
 
     port = here.do(listen)
@@ -181,7 +181,7 @@ def test_without_anybody_outside_a_connection_inside_is_closed(here: Place) -> N
 
 
 def test_a_link_without_a_handler_refuses_the_connection(here: Place) -> None:
-    async def story(link: Link) -> None:
+    async def story(link: AgentClient) -> None:
         port = await link.listen_port(0, "refused")
 
         def client() -> bytes:

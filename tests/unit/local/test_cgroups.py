@@ -181,7 +181,7 @@ def test_more_processors_than_the_group_above_has_are_cut_to_what_it_has(tmp_pat
         (tmp_path / name).mkdir()
         (tmp_path / name / "cpu.cfs_quota_us").write_text(quota)
         (tmp_path / name / "cpu.cfs_period_us").write_text("100000")
-    place = cgroup_hierarchies.Place(str(tmp_path / "top" / "warren"), unified=False)
+    place = cgroup_hierarchies.ControllerFolder(str(tmp_path / "top" / "warren"), unified=False)
     Cgroups({"cpu": place}, {}).group("g1").resize(GroupLimits(memory_bytes=1, cpus=64, pids=1))
 
     assert (tmp_path / "top/warren/g1/cpu.cfs_quota_us").read_text() == "50000"
@@ -194,7 +194,7 @@ def _write_files(folder: Path, files: dict[str, str]) -> None:
 
 
 def test_v2_limits_and_counters_are_written_and_read_in_its_own_files(tmp_path: Path) -> None:
-    place = cgroup_hierarchies.Place(str(tmp_path), unified=True)
+    place = cgroup_hierarchies.ControllerFolder(str(tmp_path), unified=True)
     counters = {
         "memory.current": "5\n",
         "memory.peak": "9\n",

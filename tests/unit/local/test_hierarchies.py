@@ -186,7 +186,7 @@ def test_a_controller_that_is_not_offered_is_named_with_the_group_and_the_others
 @needs_v2
 def test_leaving_removes_the_groups_around_a_place(tree: Tree) -> None:
     tree.make(Search("w1"))
-    place = cgroup_hierarchies.Place(f"{tree.top}/warren.slice/w1/sandboxes", unified=True)
+    place = cgroup_hierarchies.ControllerFolder(f"{tree.top}/warren.slice/w1/sandboxes", unified=True)
     os.rmdir(place.folder)
     cgroup_hierarchies.leave(place)
 

@@ -100,7 +100,7 @@ async def _sandboxes(engine: Engine, image: Image, rounds: int) -> tuple[Measure
     import anyio
 
     from warren.cli.service.embedded import new_owned_id
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.domain.values import ExecRequest, SandboxSpec, new_id
 
     fresh: list[float] = []
@@ -110,12 +110,12 @@ async def _sandboxes(engine: Engine, image: Image, rounds: int) -> tuple[Measure
         start = time.perf_counter()
         handle = await engine.create(SandboxSpec(id=new_owned_id(), image=image))
         try:
-            async with Link(await engine.connect(handle)) as link:
-                await link.run(ExecRequest(id=new_id("exe"), code="1 + 1"))
+            async with AgentClient(await engine.connect(handle)) as agent:
+                await agent.run(ExecRequest(id=new_id("exe"), code="1 + 1"))
                 first = time.perf_counter()
                 await anyio.sleep(_PAUSE_S / 2)
                 again = time.perf_counter()
-                await link.run(ExecRequest(id=new_id("exe"), code="1 + 1"))
+                await agent.run(ExecRequest(id=new_id("exe"), code="1 + 1"))
                 if number:
                     fresh.append((first - start) * 1000)
                     warm.append((time.perf_counter() - again) * 1000)

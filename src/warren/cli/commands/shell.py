@@ -108,13 +108,13 @@ async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals)
     from warren.cli.service.embedded import linked_sandbox
     from warren.cli.terminal.terminal import window_size
 
-    async with linked_sandbox(prepared) as link:
+    async with linked_sandbox(prepared) as agent:
         columns, rows = window_size()
         if os.isatty(1):
             memory = render_size(prepared.limits.memory_bytes)
             print(
                 f"A fresh sandbox, {memory} of memory, no network. Ctrl-D leaves it and destroys it.", file=sys.stderr
             )
-        terminal = await link.terminal("shell", argv=argv, cols=columns, rows=rows)
+        terminal = await agent.terminal("shell", argv=argv, cols=columns, rows=rows)
         await join(terminal)
         return await terminal.exit_code()

@@ -18,7 +18,7 @@ from warren.domain.errors import InvalidRequest, RequestError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.domain.values import ExecResult
 
 _CHUNK = 256 << 10
@@ -60,20 +60,20 @@ def check_target(folder: str) -> None:
         raise InvalidRequest(f"--output {folder} may not be written to")
 
 
-async def copy_in(link: Link, source: str, target: str) -> None:
+async def copy_in(agent: AgentClient, source: str, target: str) -> None:
     """Copy a file, or a folder with all below it, into the workspace."""
     if not await anyio.Path(source).is_dir():
         async with await anyio.open_file(source, "rb") as file:
-            await link.write(target, _blocks(file))
+            await agent.write(target, _blocks(file))
         return
-    await link.mkdir(target)
+    await agent.mkdir(target)
     async with anyio.TemporaryFile() as packed:
         await to_thread.run_sync(_pack, source, packed.wrapped)
         await packed.seek(0)
-        await link.unpack(target, _blocks(packed), "tar")
+        await agent.unpack(target, _blocks(packed), "tar")
 
 
-async def copy_out(link: Link, result: ExecResult, folder: str, room: Room) -> None:
+async def copy_out(agent: AgentClient, result: ExecResult, folder: str, room: Room) -> None:
     """Copy the files that a program created or changed into `folder`, at the same paths below it."""
     for change in result.files_changed:
         if change.action == "deleted":
@@ -81,18 +81,18 @@ async def copy_out(link: Link, result: ExecResult, folder: str, room: Room) -> N
         target = place(folder, change.path)
         try:
             check_copy(folder, change.path)
-            if (await link.stat(change.path, follow=False)).type != "file":
+            if (await agent.stat(change.path, follow=False)).type != "file":
                 continue
-            await _copy_file(link, change.path, target, room)
+            await _copy_file(agent, change.path, target, room)
         except (RequestError, OSError) as exc:
             print(harmless(f"warren: {change.path} was not copied: {exc}"), file=sys.stderr)
     if not result.files_changed_complete:
         print(f"warren: more files changed than can be listed; not all are in {folder}", file=sys.stderr)
 
 
-async def _copy_file(link: Link, path: str, target: str, room: Room) -> None:
+async def _copy_file(agent: AgentClient, path: str, target: str, room: Room) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    await write_whole(target, link.read(path), room)
+    await write_whole(target, agent.read(path), room)
 
 
 async def write_whole(target: str, parts: AsyncIterator[bytes], room: Room) -> None:

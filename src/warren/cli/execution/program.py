@@ -58,18 +58,18 @@ def perform(program: Program, choice: Choice) -> int:
 
 async def _perform(program: Program, prepared: Prepared, signals: Signals) -> int:
     request = _build_request(program, prepared.settings.timeout_s)
-    async with linked_sandbox(prepared) as link:
+    async with linked_sandbox(prepared) as agent:
         for source, target in program.copies:
-            await copying.copy_in(link, source, target)
-        await link.changes()
-        signals.target = (link, request.id)
+            await copying.copy_in(agent, source, target)
+        await agent.changes()
+        signals.target = (agent, request.id)
         stdin = read_stdin() if program.forward_stdin else None
         output = LiveOutput()
-        result = await output.follow(link.stream(request, stdin))
+        result = await output.follow(agent.stream(request, stdin))
         signals.target = None
         if program.output_dir is not None:
             room = copying.Room(prepared.limits.disk_bytes)
-            await copying.copy_out(link, result, program.output_dir, room)
+            await copying.copy_out(agent, result, program.output_dir, room)
     _report(result, program)
     if not program.as_json:
         output.report_gap(result)

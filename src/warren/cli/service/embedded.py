@@ -14,7 +14,7 @@ import anyio
 from warren.bootstrap.app import build_catalog, build_engine
 from warren.cli.options import Choice
 from warren.cli.terminal.progress import build_with_progress
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.domain.errors import NotFound
 from warren.domain.values import Handle, SandboxSpec
 from warren.engines import procfs
@@ -59,7 +59,7 @@ def _build_engine(settings: Settings, choice: Choice) -> Engine:
 
 
 @contextlib.asynccontextmanager
-async def linked_sandbox(prepared: Prepared) -> AsyncIterator[Link]:
+async def linked_sandbox(prepared: Prepared) -> AsyncIterator[AgentClient]:
     """Make a sandbox and connect to it, for the length of a block; then destroy it, whatever happened."""
     async with opened_engine(prepared.settings, prepared.choice) as engine:
         await _sweep(engine)
@@ -71,8 +71,8 @@ async def linked_sandbox(prepared: Prepared) -> AsyncIterator[Link]:
         handle = Handle(engine.name, spec.id)
         try:
             handle = await engine.create(spec)
-            async with Link(await engine.connect(handle)) as link:
-                yield link
+            async with AgentClient(await engine.connect(handle)) as agent:
+                yield agent
         finally:
             with anyio.CancelScope(shield=True):
                 await engine.destroy(handle)

@@ -27,18 +27,18 @@ class Unread:
 
     def __init__(self, most: int = UNREAD_BYTES) -> None:
         self._most = most
-        self._links = 0
+        self._connections = 0
         self.size = 0
 
     def change(self, before: int, now: int) -> None:
         """Count a link that held `before` bytes and holds `now`."""
         self.size += now - before
-        self._links += bool(now) - bool(before)
+        self._connections += bool(now) - bool(before)
 
     def is_full_for(self, held: int, *, is_output: bool) -> bool:
         """Say whether a link that holds so much has more than its share, where there is too much of all together."""
         most = self._most if is_output else self._most * _MORE
-        return self.size > most and held * self._links > most
+        return self.size > most and held * self._connections > most
 
 
 EVERYBODY = Unread()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warren.core.agent.streams import LinkStream
+    from warren.core.agent.streams import AgentStream
     from warren.guest.wire.frames import Header
 
 
 class ByteStream:
     """Bytes both ways through the sandbox's link: a connection to a port, or one that a program inside made."""
 
-    def __init__(self, stream: LinkStream) -> None:
+    def __init__(self, stream: AgentStream) -> None:
         self._stream = stream
         self._answer: Header | None = None
         self._ended = False

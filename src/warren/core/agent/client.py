@@ -9,33 +9,33 @@ from warren.core.agent.budget import EVERYBODY, Unread
 from warren.core.agent.byte_stream import ByteStream
 from warren.core.agent.events import Shown, parse_event
 from warren.core.agent.request import render_request
-from warren.core.agent.terminals import Terminal, TerminalLink
+from warren.core.agent.terminals import Terminal, TerminalClient
 from warren.core.agent.values import Kernel, get_int, get_objects, get_str, parse_kernel
 from warren.guest.wire.frames import CHUNK, WINDOW, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 
-    from warren.core.agent.streams import LinkStream
+    from warren.core.agent.streams import AgentStream
     from warren.domain.values import Event, ExecRequest, ExecResult
     from warren.engines.base import Channel
     from warren.guest.wire.frames import Header
 
 
-__all__ = ["ByteStream", "Link", "Terminal", "TunnelStream"]
+__all__ = ["AgentClient", "ByteStream", "Terminal", "TunnelStream"]
 
 
 class TunnelStream(ByteStream):
     """A connection that a program inside made to a port we listen on."""
 
-    def __init__(self, stream: LinkStream, listener: str, host: str, port: int) -> None:
+    def __init__(self, stream: AgentStream, listener: str, host: str, port: int) -> None:
         super().__init__(stream)
         self.listener = listener
         self.host = host
         self.port = port
 
 
-class Link(TerminalLink):
+class AgentClient(TerminalClient):
     """One connection to one sandbox's agent. Use it with `async with`, or `await Link.open(channel, task_group)`."""
 
     def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
@@ -143,7 +143,7 @@ class Link(TerminalLink):
         header, _ = await self.call("tunnel.listen", {"port": port, "listener": listener})
         return self.checked(get_int, header, "port")
 
-    def opened(self, stream: LinkStream, header: Header) -> None:
+    def opened(self, stream: AgentStream, header: Header) -> None:
         """Hand a connection from inside to whoever takes those of its listener. Raises ProtocolError."""
         if header.get("op") != "tunnel":
             raise ProtocolError("the agent opened something that is not a tunnel")
@@ -158,7 +158,7 @@ class Link(TerminalLink):
                 stream.narrow(window, first)
             self.serve(lambda stream: handler(TunnelStream(stream, listener, host, port)), stream)
 
-    async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> LinkStream:
+    async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> AgentStream:
         code, parameters = request.code.encode("utf-8", "surrogatepass"), render_request(request)
         if stdin is not None:
             parameters["stdin"] = True
@@ -172,7 +172,7 @@ class Link(TerminalLink):
         stream.is_paced = request.paced
         return stream
 
-    async def _events(self, start: Callable[[], Awaitable[LinkStream]], exec_id: str) -> AsyncGenerator[Event, None]:
+    async def _events(self, start: Callable[[], Awaitable[AgentStream]], exec_id: str) -> AsyncGenerator[Event, None]:
         stream = await start()
         shown, end = Shown(), stream.close
         try:
@@ -185,7 +185,7 @@ class Link(TerminalLink):
         finally:
             end()
 
-    async def _next_event(self, stream: LinkStream, exec_id: str, shown: Shown) -> Event | None:
+    async def _next_event(self, stream: AgentStream, exec_id: str, shown: Shown) -> Event | None:
         """Wait for what an execution does next, which has displayed `shown`; None when that is nothing more."""
         while True:
             header, payload = await stream.next()

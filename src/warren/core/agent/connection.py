@@ -15,7 +15,7 @@ import anyio
 import anyio.lowlevel
 
 from warren.core.agent.budget import EVERYBODY, Unread, room_for
-from warren.core.agent.streams import LinkStream
+from warren.core.agent.streams import AgentStream
 from warren.core.agent.values import Hello, parse_hello
 from warren.domain.errors import Conflict, SandboxLost
 from warren.guest.wire.frames import WINDOW, Decoder, Header, ProtocolError, encode
@@ -54,7 +54,7 @@ class Connection:
     def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
         self._channel = channel
         self._everybody = unread
-        self._streams: dict[int, LinkStream] = {}
+        self._streams: dict[int, AgentStream] = {}
         self._next_id = 1
         self._last_opened = 0
         self._out: deque[bytes | bytearray | memoryview] = deque()
@@ -69,9 +69,9 @@ class Connection:
         self._own_tasks: TaskGroup | None = None
         self.queued = 0
         """Bytes of events that have arrived and not been read, on all streams."""
-        self.unread: set[LinkStream] = set()
+        self.unread: set[AgentStream] = set()
         """Streams with events that have not been read; also answered ones."""
-        self.waiting: set[LinkStream] = set()
+        self.waiting: set[AgentStream] = set()
         """Streams that wait for the writer to have less to do."""
         self.lost: SandboxLost | None = None
         """Why there is no connection any more."""
@@ -81,9 +81,9 @@ class Connection:
     @classmethod
     async def open(cls, channel: Channel, tasks: TaskGroup) -> Self:
         """Start a connection whose tasks run in `tasks`, and wait for the hello. Raises SandboxLost."""
-        link = cls(channel)
-        await link._start(tasks)
-        return link
+        agent = cls(channel)
+        await agent._start(tasks)
+        return agent
 
     async def __aenter__(self) -> Self:
         self._own_tasks = anyio.create_task_group()
@@ -127,7 +127,7 @@ class Connection:
 
     async def request(
         self, op: str, parameters: Header | None = None, payload: bytes = b"", *, window: int = WINDOW
-    ) -> LinkStream:
+    ) -> AgentStream:
         """Send a request and return its stream, which the caller must read to its end or close.
 
         `window` is how much data the agent may send that has not been read: what a slow reader costs us.
@@ -145,7 +145,7 @@ class Connection:
         pieces: tuple[bytes | memoryview, ...],
         *,
         window: int = WINDOW,
-    ) -> LinkStream:
+    ) -> AgentStream:
         """Send a request, and in the same write data that fits the first credit, and its end."""
         if self.lost is not None:
             # Whoever is cancelled together with the connection hears that, and not that a sandbox is gone.
@@ -153,7 +153,7 @@ class Connection:
             raise self._gone(self.lost)
         if len(self._streams) >= room_for(op):
             raise Conflict(f"{len(self._streams)} requests are under way in this sandbox, or followed: end some first")
-        stream = LinkStream(self, self._next_id, window)
+        stream = AgentStream(self, self._next_id, window)
         self._next_id += 2
         parts = encode({"t": "req", "id": stream.id, "op": op, **parameters}, payload)
         for piece in pieces:
@@ -205,7 +205,7 @@ class Connection:
         assert self.lost is not None
         return self._gone(self.lost)
 
-    def forget(self, stream: LinkStream) -> None:
+    def forget(self, stream: AgentStream) -> None:
         """Take a stream off the table, and cancel it at the agent if that has not answered."""
         if self._streams.pop(stream.id, None) is not None and not stream.answered:
             self.post({"t": "cancel", "id": stream.id})
@@ -213,7 +213,7 @@ class Connection:
         self.waiting.discard(stream)
         stream.wake()
 
-    def count(self, stream: LinkStream, size: int) -> None:
+    def count(self, stream: AgentStream, size: int) -> None:
         """Count events of a stream that arrived, or were read."""
         before, self.queued = self.queued, self.queued + size
         if self.lost is None:
@@ -232,18 +232,18 @@ class Connection:
         """Make room: no agent is to blame for readers of ours that do not read."""
         max(self.unread, key=lambda stream: stream.buffered).drop()
 
-    def feed(self, stream: LinkStream, source: bytes | AsyncIterable[bytes]) -> None:
+    def feed(self, stream: AgentStream, source: bytes | AsyncIterable[bytes]) -> None:
         """Send a source on a stream from a task of the connection's own; it ends with the stream."""
         assert self._tasks is not None
         stream.feeding = anyio.CancelScope()
         self._tasks.start_soon(self._feed, stream, stream.feeding, source)
 
-    def serve(self, handler: Callable[[LinkStream], Awaitable[None]], stream: LinkStream) -> None:
+    def serve(self, handler: Callable[[AgentStream], Awaitable[None]], stream: AgentStream) -> None:
         """Run `handler` for a stream that the agent opened."""
         assert self._tasks is not None
         self._tasks.start_soon(self._serve, handler, stream)
 
-    def opened(self, stream: LinkStream, _header: Header) -> None:
+    def opened(self, stream: AgentStream, _header: Header) -> None:
         """Take a stream that the agent opened. A plain connection wants none."""
         self.forget(stream)
 
@@ -321,7 +321,7 @@ class Connection:
         if stream_id % 2 or stream_id <= self._last_opened:
             raise ProtocolError("the agent opened a stream under a number that is not its own, or not new")
         self._last_opened = stream_id
-        stream = LinkStream(self, stream_id)
+        stream = AgentStream(self, stream_id)
         self._streams[stream_id] = stream
         if sum(1 for one in self._streams if one % 2 == 0) > MAX_OPENED:
             if self.is_busy:
@@ -361,7 +361,7 @@ class Connection:
             if self._out and self._posted is not None:
                 self._posted.set()
 
-    async def _write_now(self, data: bytes, stream: LinkStream) -> None:
+    async def _write_now(self, data: bytes, stream: AgentStream) -> None:
         await self._transmit(data)
         if self.lost is not None:
             self.forget(stream)
@@ -374,14 +374,14 @@ class Connection:
         if self._posted is not None and not self._sending:
             self._posted.set()
 
-    async def _feed(self, stream: LinkStream, scope: anyio.CancelScope, source: bytes | AsyncIterable[bytes]) -> None:
+    async def _feed(self, stream: AgentStream, scope: anyio.CancelScope, source: bytes | AsyncIterable[bytes]) -> None:
         with scope:
             try:
                 await stream.send_all(source)
             except Exception as error:  # noqa: BLE001 - the caller's source; whoever reads the stream raises it
                 stream.fail(error)
 
-    async def _serve(self, handler: Callable[[LinkStream], Awaitable[None]], stream: LinkStream) -> None:
+    async def _serve(self, handler: Callable[[AgentStream], Awaitable[None]], stream: AgentStream) -> None:
         try:
             await handler(stream)
         except SandboxLost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warren.core.agent.files import FileLink
+from warren.core.agent.files import FileClient
 from warren.core.agent.values import get_bool, get_int, get_str
 from warren.domain.errors import TooLarge
 from warren.guest.wire.frames import MAX_PAYLOAD, Header, ProtocolError
@@ -32,7 +32,7 @@ class Replaced:
     after: bytes = b""
 
 
-class EditorLink(FileLink):
+class EditorClient(FileClient):
     """A connection that edits text files. Errors are as of the other file operations."""
 
     async def view_text(self, path: str, first: int | None = None, last: int | None = None) -> Viewed:

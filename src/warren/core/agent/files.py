@@ -16,7 +16,7 @@ from warren.guest.wire.frames import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 
-    from warren.core.agent.streams import LinkStream
+    from warren.core.agent.streams import AgentStream
     from warren.domain.values import Entry, FileChange
     from warren.guest.wire.frames import Header
 
@@ -29,7 +29,7 @@ _QUICK = 128 << 10
 class Content:
     """A part of a file that is being read: iterate over it, and close it."""
 
-    def __init__(self, stream: LinkStream, entry: Entry, length: int) -> None:
+    def __init__(self, stream: AgentStream, entry: Entry, length: int) -> None:
         self._stream = stream
         self.entry = entry
         """The file as it was when it was opened."""
@@ -57,7 +57,7 @@ class Content:
         self._stream.close()
 
 
-class FileLink(Connection):
+class FileClient(Connection):
     """A connection that knows files. Errors of the request are NotFound, Conflict, InvalidRequest or TooLarge."""
 
     async def stat(self, path: str, *, follow: bool = True) -> Entry:
@@ -203,7 +203,7 @@ class FileLink(Connection):
         header, _ = await self.call(op, parameters)
         return self.checked(parse_entry, header.get("entry"))
 
-    async def _data(self, start: Callable[[], Awaitable[LinkStream]]) -> AsyncGenerator[bytes, None]:
+    async def _data(self, start: Callable[[], Awaitable[AgentStream]]) -> AsyncGenerator[bytes, None]:
         """Yield a stream's data to its end; a consumer that stops early cancels it."""
         stream = await start()
         try:

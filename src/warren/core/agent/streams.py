@@ -22,7 +22,7 @@ MAX_QUEUED = 48 << 20
 _OUTPUTS = ("stdout", "stderr")
 
 
-class LinkStream:
+class AgentStream:
     """One request and its answer, or one tunnel that the agent opened. One task reads it."""
 
     __slots__ = (

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warren.core.agent.byte_stream import ByteStream
-from warren.core.agent.editor import EditorLink
+from warren.core.agent.editor import EditorClient
 from warren.core.agent.values import get_bool, get_int, get_objects, get_signed, get_str
 from warren.guest.wire.frames import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warren.core.agent.streams import LinkStream
+    from warren.core.agent.streams import AgentStream
     from warren.guest.wire.frames import Header
 
 WINDOW = 128 << 10
@@ -36,9 +36,11 @@ class TerminalState:
 class Terminal(ByteStream):
     """A program on a terminal inside the sandbox. Closing this leaves it running: attach again, or close it by name."""
 
-    def __init__(self, link: TerminalLink, name: str, stream: LinkStream, *, created: bool, scrollback: int) -> None:
+    def __init__(
+        self, agent: TerminalClient, name: str, stream: AgentStream, *, created: bool, scrollback: int
+    ) -> None:
         super().__init__(stream)
-        self._link = link
+        self._agent = agent
         self.name = name
         self.created = created
         """Whether it was opened just now, or was there already."""
@@ -47,18 +49,18 @@ class Terminal(ByteStream):
 
     async def resize(self, cols: int, rows: int) -> None:
         """Tell the program its new size."""
-        await self._link.call("terminal.resize", {"terminal": self.name, "cols": cols, "rows": rows})
+        await self._agent.call("terminal.resize", {"terminal": self.name, "cols": cols, "rows": rows})
 
     async def hang_up(self) -> None:
         """End the program as a closed window would."""
-        await self._link.close_terminal(self.name)
+        await self._agent.close_terminal(self.name)
 
     async def exit_code(self) -> int:
         """Wait for the program to end."""
-        return self._link.checked(get_signed, await self.wait(), "exit_code")
+        return self._agent.checked(get_signed, await self.wait(), "exit_code")
 
 
-class TerminalLink(EditorLink):
+class TerminalClient(EditorClient):
     """A connection that handles terminals."""
 
     async def terminal(

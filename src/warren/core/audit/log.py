@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from warren.core.audit.details import bound_details
-from warren.core.audit.login_failures import WINDOW_S, Refusals
+from warren.core.audit.login_failures import WINDOW_S, LoginFailures
 from warren.domain.errors import Error, Forbidden, StoreError
 from warren.domain.records import AuditEntry, Scope
 
@@ -45,7 +45,7 @@ class Audit:
         self._written = 0
         self._writing = anyio.Lock(fast_acquire=True)
         self._wake = anyio.Event()
-        self._refusals = Refusals()
+        self._refusals = LoginFailures()
         self._failure: StoreError | None = None
         """Why the last attempt to write failed."""
 

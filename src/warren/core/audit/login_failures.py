@@ -19,7 +19,7 @@ _KNOWN = 1000
 """Addresses that are told apart in one minute."""
 
 
-class Refusals:
+class LoginFailures:
     """Decides which failed logins get an entry of their own, and adds up the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -18,19 +18,19 @@ import orjson
 
 from warren.core.callbacks.stub import FOLDER, MODULE, extend_path, find_folder, render_stub
 from warren.core.callbacks.targets import Targets, Unreached
-from warren.core.concurrency.keyed_lock import Turns
-from warren.core.concurrency.owner_limit import Transfers
+from warren.core.concurrency.keyed_lock import KeyedLock
+from warren.core.concurrency.owner_limit import OwnerLimiter
 from warren.domain.errors import Error, InvalidRequest
 from warren.domain.records import Callbacks, Caller, Principal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warren.core.agent.client import Link, TunnelStream
+    from warren.core.agent.client import AgentClient, TunnelStream
     from warren.core.audit.log import Audit
-    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.live import LiveSandbox
     from warren.core.sandboxes.sandboxes import Sandboxes
-    from warren.core.telemetry.counters import Observer
+    from warren.core.telemetry.counters import Counters
     from warren.stores.base import Store
 
 MAX_REQUEST = 4 << 20
@@ -68,15 +68,15 @@ class NewCallbacks:
 class ToolCallbacks:
     """The tools of all sandboxes."""
 
-    def __init__(self, sandboxes: Sandboxes, store: Store, audit: Audit, targets: Targets, observer: Observer) -> None:
+    def __init__(self, sandboxes: Sandboxes, store: Store, audit: Audit, targets: Targets, observer: Counters) -> None:
         self._sandboxes = sandboxes
         self._store = store
         self._audit = audit
         self._targets = targets
         self._kept: dict[str, Callbacks] = {}
-        self.turns = Turns()
+        self.turns = KeyedLock()
         """At each sandbox: of two who offer tools at once, all that is in force is the second's."""
-        self._places = Transfers(
+        self._limiter = OwnerLimiter(
             observer,
             "calls of tools",
             what_own="calls of tools of this sandbox",
@@ -100,28 +100,28 @@ class ToolCallbacks:
         async with self._audit.operation(caller, "callbacks.register", unfinished="abandoned", **noted):
             _check_tools(new.tools)
             await self._targets.check(new.url, new.peer)
-            async with self._sandboxes.use(caller, sandbox_id) as place, self.turns.one(sandbox_id):
-                return await self._install(place, new)
+            async with self._sandboxes.use(caller, sandbox_id) as live, self.turns.one(sandbox_id):
+                return await self._install(live, new)
 
-    async def attach(self, sandbox_id: str, link: Link) -> None:
+    async def attach(self, sandbox_id: str, agent: AgentClient) -> None:
         """Serve what programs say on a connection that was just opened, where tools are registered."""
         kept = self._kept.get(sandbox_id)
         if kept is None:
             return
         try:
-            await link.listen_port(kept.port, _LISTENER)
-            folder = await find_folder(link)
-            await link.configure(env={"PYTHONPATH": self._search_path(sandbox_id, folder)})
+            await agent.listen_port(kept.port, _LISTENER)
+            folder = await find_folder(agent)
+            await agent.configure(env={"PYTHONPATH": self._search_path(sandbox_id, folder)})
         except Error as error:
             _log.warning("callbacks.unattached", extra={"sandbox_id": sandbox_id, "code": error.code})
             return
-        self._listen(sandbox_id, link)
+        self._listen(sandbox_id, agent)
 
-    async def _install(self, place: Place, new: NewCallbacks) -> str:
-        link, is_first = place.link, place.id not in self._kept
-        port = await link.listen_port(0, _LISTENER)
+    async def _install(self, live: LiveSandbox, new: NewCallbacks) -> str:
+        agent, is_first = live.agent, live.id not in self._kept
+        port = await agent.listen_port(0, _LISTENER)
         kept = Callbacks(
-            sandbox_id=place.id,
+            sandbox_id=live.id,
             url=new.url,
             token=new.token,
             tools=dict(new.tools),
@@ -129,45 +129,45 @@ class ToolCallbacks:
             port=port,
             peer=new.peer,
         )
-        folder = await find_folder(link)
+        folder = await find_folder(agent)
         # WHY a file of that name: Python then keeps no compiled copy, which it would take for the next one's, if that
         # has the same size and second.
-        await link.write(f"{FOLDER}/__pycache__", b"")
-        await link.write(f"{FOLDER}/{MODULE}", render_stub(kept.tools, port, kept.timeout_s))
+        await agent.write(f"{FOLDER}/__pycache__", b"")
+        await agent.write(f"{FOLDER}/{MODULE}", render_stub(kept.tools, port, kept.timeout_s))
         await self._store.keep_callbacks(kept)
         self._forget_gone()
-        self._kept[place.id] = kept
-        self._listen(place.id, link)
+        self._kept[live.id] = kept
+        self._listen(live.id, agent)
         if is_first:
             # Once: a second time a program may be waiting for a tool that waits for us.
-            await link.configure(env={"PYTHONPATH": self._search_path(place.id, folder)})
-            await extend_path(link, folder)
+            await agent.configure(env={"PYTHONPATH": self._search_path(live.id, folder)})
+            await extend_path(agent, folder)
         return f"{folder}/{MODULE}"
 
     def _search_path(self, sandbox_id: str, folder: str) -> str:
-        place = self._sandboxes.lives.places.get(sandbox_id)
-        theirs = "" if place is None else place.sandbox.env.get("PYTHONPATH", "")
+        live = self._sandboxes.transitions.live_sandboxes.get(sandbox_id)
+        theirs = "" if live is None else live.sandbox.env.get("PYTHONPATH", "")
         return f"{folder}:{theirs}" if theirs else folder
 
-    def _listen(self, sandbox_id: str, link: Link) -> None:
+    def _listen(self, sandbox_id: str, agent: AgentClient) -> None:
         async def serve(tunnel: TunnelStream) -> None:
             await self._serve(sandbox_id, tunnel)
 
-        link.on_tunnel[_LISTENER] = serve
+        agent.on_tunnel[_LISTENER] = serve
 
     def _forget_gone(self) -> None:
         """Drop what belongs to sandboxes that are no more; the store has done so."""
-        there = self._sandboxes.lives.places
+        there = self._sandboxes.transitions.live_sandboxes
         self._kept = {key: value for key, value in self._kept.items() if key in there}
 
     async def _serve(self, sandbox_id: str, tunnel: TunnelStream) -> None:
         """Answer one connection from inside. Must not raise: it runs beside everything else of the link."""
-        place = self._sandboxes.lives.places.get(sandbox_id)
-        if place is None:
+        live = self._sandboxes.transitions.live_sandboxes.get(sandbox_id)
+        if live is None:
             return
         try:
             # Before it is read: what waits costs no more than its connection.
-            async with self._places.one(place.sandbox.owner, sandbox_id):
+            async with self._limiter.one(live.sandbox.owner, sandbox_id):
                 with anyio.fail_after(_READ_S):
                     request = await _read_line(tunnel)
                 await self._serve_request(sandbox_id, tunnel, request)
@@ -248,10 +248,10 @@ class ToolCallbacks:
             )
 
     def _owner_of(self, sandbox_id: str) -> Caller | None:
-        place = self._sandboxes.lives.places.get(sandbox_id)
-        if place is None:
+        live = self._sandboxes.transitions.live_sandboxes.get(sandbox_id)
+        if live is None:
             return None
-        owner = place.sandbox.owner
+        owner = live.sandbox.owner
         return Caller(principal=Principal(subject=owner.subject, tenant=owner.tenant), request_id="")
 
 

@@ -11,7 +11,7 @@ from warren.domain.values import Echo, ExecKind, ExecRequest, new_id
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
 
 MODULE = "_platform_tools.py"
 FOLDER = ".platform"
@@ -106,7 +106,7 @@ def render_stub(tools: Mapping[str, str], port: int, timeout_s: float) -> bytes:
     return source.encode()
 
 
-async def find_folder(link: Link) -> str:
+async def find_folder(link: AgentClient) -> str:
     """Ask where the workspace is, as programs see it. Raises SandboxLost where no answer makes sense."""
     done = await link.run(_build_inside(ExecKind.SHELL, "pwd"))
     link.ack_soon(done.id)
@@ -116,7 +116,7 @@ async def find_folder(link: Link) -> str:
     return f"{folder}/{FOLDER}"
 
 
-async def extend_path(link: Link, folder: str) -> None:
+async def extend_path(link: AgentClient, folder: str) -> None:
     """Have the kernels that are there find the module; those that come later do by their environment."""
     code = f"__import__('sys').path.insert(0, {json.dumps(folder)})"
     for kernel in await link.kernels():

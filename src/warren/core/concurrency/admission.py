@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from warren.core.concurrency.fair_queue import Gate
-from warren.core.telemetry.counters import Observer
+from warren.core.concurrency.fair_queue import FairQueue
+from warren.core.telemetry.counters import Counters
 from warren.domain.errors import Overloaded, QuotaExceeded
-from warren.domain.records import Taken
+from warren.domain.records import RateDecision
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ _RESTART_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rate(Taken):
+class Rate(RateDecision):
     """What taking from a rate gave, and what a client should know of the rate."""
 
     limit: int
@@ -48,10 +48,10 @@ class RateExceeded(QuotaExceeded):
 class Admission:
     """Counts what is under way. One for the whole service."""
 
-    def __init__(self, store: Store, policy: Policy, observer: Observer | None = None) -> None:
+    def __init__(self, store: Store, policy: Policy, observer: Counters | None = None) -> None:
         self._store = store
         self._policy = policy
-        self._observer = observer or Observer()
+        self._observer = observer or Counters()
         self._own: dict[Owner, int] = {}
         self._tenants: dict[str, int] = {}
         self._is_closed = False
@@ -107,10 +107,10 @@ class Admission:
         if self._is_closed:
             raise Overloaded("the service is stopping: try again when it is back", retry_after_s=_RESTART_S)
 
-    def _build_gate(self, what: str, places: int, *, shared: bool = False) -> Gate:
-        return Gate(
+    def _build_gate(self, what: str, slots: int, *, shared: bool = False) -> FairQueue:
+        return FairQueue(
             what,
-            places=places,
+            slots=slots,
             waiting=self._policy.waiting,
             wait_s=self._policy.wait_s,
             on_refused=self._observer.rejected,

@@ -27,8 +27,8 @@ class _Waiter:
         self.turned_away = False
 
 
-class Gate:
-    """Lets `places` in at once, 0 being no limit; up to `waiting` more wait, each for up to `wait_s`.
+class FairQueue:
+    """Lets `slots` in at once, 0 being no limit; up to `waiting` more wait, each for up to `wait_s`.
 
     1. Whoever waits and may enter is let in when somebody leaves: none who may ever waits beside a free place.
     2. Where places are `shared`, whoever holds as many as `SHARE` times those that are free gets no more. However long
@@ -40,7 +40,7 @@ class Gate:
         self,
         what: str,
         *,
-        places: int,
+        slots: int,
         waiting: int,
         wait_s: float,
         on_refused: Callable[[str], None],
@@ -49,13 +49,13 @@ class Gate:
         self.what = what
         self.inside = 0
         self.waiting = 0
-        self._places = places
+        self._slots = slots
         self._most_waiting = waiting
         self._wait_s = wait_s
         self._on_refused = on_refused
         self._lines: OrderedDict[Hashable, deque[_Waiter]] = OrderedDict()
         self._stay_s = 1.0
-        self._held: dict[Hashable, int] | None = {} if shared and places else None
+        self._held: dict[Hashable, int] | None = {} if shared and slots else None
         """How many places each owner has, where that matters."""
 
     def try_enter(self, owner: Hashable) -> bool:
@@ -110,9 +110,9 @@ class Gate:
         waiter.event.set()
 
     def _has_room(self, owner: Hashable) -> bool:
-        if not self._places:
+        if not self._slots:
             return True
-        free = self._places - self.inside
+        free = self._slots - self.inside
         return free > 0 and (self._held is None or self._held.get(owner, 0) < SHARE * free)
 
     def _take(self, owner: Hashable) -> None:
@@ -120,9 +120,9 @@ class Gate:
         if self._held is not None:
             self._held[owner] = self._held.get(owner, 0) + 1
 
-    def advice_s(self, ahead: int, places: int) -> float:
-        """Estimate when one of `places` is free for somebody with that many ahead."""
-        return min(max(self._stay_s * (ahead + 1) / max(places, 1), 0.1), _LONGEST_ADVICE_S)
+    def advice_s(self, ahead: int, slots: int) -> float:
+        """Estimate when one of `slots` is free for somebody with that many ahead."""
+        return min(max(self._stay_s * (ahead + 1) / max(slots, 1), 0.1), _LONGEST_ADVICE_S)
 
     def _join(self, owner: Hashable) -> _Waiter:
         if self.waiting >= self._most_waiting:
@@ -151,9 +151,9 @@ class Gate:
 
     def _refuse(self, owner: Hashable, reason: str, why: str) -> Overloaded:
         self._on_refused(reason)
-        retry_after_s = self.advice_s(self.waiting, self._places)
-        free = self._places - self.inside
-        taken = f"all {self._places} places for {self.what} are taken"
+        retry_after_s = self.advice_s(self.waiting, self._slots)
+        free = self._slots - self.inside
+        taken = f"all {self._slots} places for {self.what} are taken"
         if free > 0 and self._held is not None:
             taken = (
                 f"you hold {self._held.get(owner, 0)} places for {self.what}, and the last {free} are kept for others"

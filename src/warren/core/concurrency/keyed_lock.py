@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Hashable
 
 
-class Turns:
+class KeyedLock:
     """Whose turn it is, by whatever they take turns at."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 
-class Flag:
+class LazyEvent:
     """Something that happens once. As `anyio.Event`, but whoever comes late goes on at once."""
 
     __slots__ = ("_event", "_is_set")

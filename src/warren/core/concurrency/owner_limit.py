@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from warren.core.concurrency.fair_queue import Gate
+from warren.core.concurrency.fair_queue import FairQueue
 from warren.domain.errors import Overloaded, QuotaExceeded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.core.telemetry.counters import Observer
+    from warren.core.telemetry.counters import Counters
     from warren.domain.records import Owner
 
 OWN = 32
@@ -22,12 +22,12 @@ WAITING = 512
 WAIT_S = 30.0
 
 
-class Transfers:
+class OwnerLimiter:
     """Places for transfers: a few for each owner, more for all together, and a line in front of both."""
 
     def __init__(
         self,
-        observer: Observer,
+        observer: Counters,
         what: str = "transfers",
         *,
         what_own: str = "transfers of yours",
@@ -41,7 +41,7 @@ class Transfers:
         self._most_own = own
         self._waiting = waiting
         self._wait_s = wait_s
-        self._own: dict[tuple[Owner, str], Gate] = {}
+        self._own: dict[tuple[Owner, str], FairQueue] = {}
         self.everybody = self._build(what, everybody, shared=True)
 
     @contextlib.asynccontextmanager
@@ -68,10 +68,10 @@ class Transfers:
             if not gate.inside and self._own.get(key) is gate:
                 del self._own[key]
 
-    def _build(self, what: str, places: int, *, shared: bool = False) -> Gate:
-        return Gate(
+    def _build(self, what: str, slots: int, *, shared: bool = False) -> FairQueue:
+        return FairQueue(
             what,
-            places=places,
+            slots=slots,
             waiting=self._waiting,
             wait_s=self._wait_s,
             on_refused=self._observer.rejected,

@@ -27,7 +27,7 @@ from warren.domain.values import new_id
 if TYPE_CHECKING:
     from warren.core.audit.log import Audit
     from warren.core.egress.policy_table import EgressPolicies
-    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.live import LiveSandbox
     from warren.core.sandboxes.sandboxes import Sandboxes
     from warren.domain.records import Caller
     from warren.stores.base import Store
@@ -86,7 +86,7 @@ class EgressControl:
         self._audit = audit
         self._policy = policies.policy
         self._granted = anyio.Event()
-        sandboxes.lives.on_forget.append(policies.forget)
+        sandboxes.transitions.on_forget.append(policies.forget)
         sandboxes.on_egress = policies.changed
 
     async def load(self) -> None:
@@ -110,11 +110,11 @@ class EgressControl:
         """Let a sandbox reach something for a while. Raises InvalidRequest, Forbidden and QuotaExceeded."""
         async with (
             self._sandboxes.audited(caller, "egress.grant", sandbox_id=sandbox_id, host=new.rule.host) as noted,
-            self._sandboxes.hold(caller, sandbox_id, Scope.RUN) as place,
+            self._sandboxes.hold(caller, sandbox_id, Scope.RUN) as live,
         ):
             now = time.time()
             rule = replace(check_rule(new.rule), until=now + new.expires_in_s)
-            self._policy.check_rules(place.sandbox.owner.tenant, (rule,))
+            self._policy.check_rules(live.sandbox.owner.tenant, (rule,))
             kept = self.policies.grants.setdefault(sandbox_id, {})
             if sum((one.rule.until or 0.0) > now for one in kept.values()) >= MAX_GRANTS:
                 raise QuotaExceeded(f"a sandbox may have {MAX_GRANTS} grants at once: revoke one, or set rules")
@@ -154,15 +154,15 @@ class EgressControl:
         """
         async with (
             self._sandboxes.audited(caller, "secret.create", sandbox_id=sandbox_id, name=new.name) as noted,
-            self._sandboxes.hold(caller, sandbox_id, Scope.RUN) as place,
+            self._sandboxes.hold(caller, sandbox_id, Scope.RUN) as live,
         ):
-            hosts = self._check_hosts(place.sandbox.owner.tenant, new.hosts)
+            hosts = self._check_hosts(live.sandbox.owner.tenant, new.hosts)
             noted["hosts"] = hosts
             kept = self.policies.secrets.setdefault(sandbox_id, {})
             before = kept.get(new.name)
             if before is None and len(kept) >= MAX_SECRETS:
                 raise QuotaExceeded(f"a sandbox may have {MAX_SECRETS} secrets: delete one")
-            there = place.sandbox.env.get(new.name, _PLACEHOLDER)
+            there = live.sandbox.env.get(new.name, _PLACEHOLDER)
             if not there.startswith(_PLACEHOLDER):
                 raise Conflict(f"the sandbox has a variable {new.name} already: choose another name for the secret")
             secret = Brokered(
@@ -173,11 +173,11 @@ class EgressControl:
                 value=new.value,
                 created_at=time.time(),
             )
-            env = {**place.sandbox.env, new.name: secret.placeholder}
+            env = {**live.sandbox.env, new.name: secret.placeholder}
             check_env(env)
             await self._store.keep_secret(secret)
             kept[new.name] = secret
-            await self._set_env(place, env, {new.name: secret.placeholder})
+            await self._set_env(live, env, {new.name: secret.placeholder})
             return secret
 
     async def secrets(self, caller: Caller, sandbox_id: str) -> tuple[Brokered, ...]:
@@ -189,15 +189,15 @@ class EgressControl:
         """Take back a secret: its placeholder means nothing from now on. Raises NotFound."""
         async with (
             self._sandboxes.audited(caller, "secret.delete", sandbox_id=sandbox_id, name=name[:128]),
-            self._sandboxes.hold(caller, sandbox_id, Scope.RUN) as place,
+            self._sandboxes.hold(caller, sandbox_id, Scope.RUN) as live,
         ):
             if name not in self.policies.secrets.get(sandbox_id, {}):
                 raise NotFound(f"sandbox {sandbox_id} has no secret {name[:128]!r}")
             await self._store.remove_secret(sandbox_id, name)
             del self.policies.secrets[sandbox_id][name]
-            env = {key: value for key, value in place.sandbox.env.items() if key != name}
+            env = {key: value for key, value in live.sandbox.env.items() if key != name}
             # An agent's environment is only added to; what is empty is as good as not there until the next start.
-            await self._set_env(place, env, {name: ""})
+            await self._set_env(live, env, {name: ""})
 
     def _check_hosts(self, tenant: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
         checked: list[str] = []
@@ -212,13 +212,13 @@ class EgressControl:
         self._policy.check_rules(tenant, tuple(EgressRule(host=host) for host in checked))
         return tuple(dict.fromkeys(checked))
 
-    async def _set_env(self, place: Place, env: dict[str, str], change: dict[str, str]) -> None:
-        lives = self._sandboxes.lives
-        await lives.write(place, place.sandbox.status, env=env)
-        if place.sandbox.status is Status.RUNNING:
-            if not place.is_ready:
-                await lives.reach(place)
-            await place.link.configure(env=change)
+    async def _set_env(self, live: LiveSandbox, env: dict[str, str], change: dict[str, str]) -> None:
+        transitions = self._sandboxes.transitions
+        await transitions.write(live, live.sandbox.status, env=env)
+        if live.sandbox.status is Status.RUNNING:
+            if not live.is_ready:
+                await transitions.reach(live)
+            await live.agent.configure(env=change)
 
     async def _expire(self) -> None:
         now = time.time()

@@ -19,7 +19,7 @@ import anyio
 from anyio import to_thread
 from anyio.abc import ByteStream
 
-from warren.core.concurrency.fair_queue import Gate
+from warren.core.concurrency.fair_queue import FairQueue
 from warren.domain.errors import Overloaded
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from anyio.streams.tls import TLSStream
 
-    from warren.core.telemetry.counters import Observer
+    from warren.core.telemetry.counters import Counters
 
     Resolve = Callable[[Hashable, str], Awaitable[tuple[str, ...]]]
     Find = Callable[[str], tuple[str, ...]]
@@ -191,12 +191,12 @@ class SystemResolver:
     unknown.
     """
 
-    def __init__(self, observer: Observer, patience_s: float = LOOK_UP_S, find: Find = look_up) -> None:
+    def __init__(self, observer: Counters, patience_s: float = LOOK_UP_S, find: Find = look_up) -> None:
         self._patience_s = patience_s
         self._find = find
-        self._gate = Gate(
+        self._queue = FairQueue(
             "names that are looked up",
-            places=_THREADS,
+            slots=_THREADS,
             waiting=_WAITING,
             wait_s=LOOK_UP_S,
             on_refused=observer.rejected,
@@ -211,7 +211,7 @@ class SystemResolver:
     async def __call__(self, owner: Hashable, name: str) -> tuple[str, ...]:
         """Return the addresses of a name. Raises Unreached, and Crowded where that says nothing of the name."""
         self._threads = self._threads or anyio.CapacityLimiter(_THREADS * 2)
-        if not self._gate.try_enter(owner):
+        if not self._queue.try_enter(owner):
             await self._wait(owner, name)
         loop = asyncio.get_running_loop()
 
@@ -221,7 +221,7 @@ class SystemResolver:
             finally:
                 # Here, and not by who asked: it may have left long before the thread could.
                 with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(functools.partial(self._gate.leave, owner))
+                    loop.call_soon_threadsafe(functools.partial(self._queue.leave, owner))
 
         try:
             with anyio.fail_after(self._patience_s):
@@ -236,7 +236,7 @@ class SystemResolver:
         if self._patience_s < LOOK_UP_S and not await self._is_answered():
             raise Unreached(f"{name} cannot be looked up: nobody answers.", is_late=True)
         try:
-            await self._gate.enter(owner)
+            await self._queue.enter(owner)
         except Overloaded as error:
             raise Crowded(f"{name} cannot be looked up now: {error}", is_late=True) from None
 

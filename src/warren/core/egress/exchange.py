@@ -47,7 +47,7 @@ class Exchange:
         self._inside = inside
         self._http = http
         self._outside = opened.outside
-        self._passage = opened.passage
+        self._connection = opened.connection
         self._broker = broker
         self._answer_s = answer_s
         self._server = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
@@ -61,7 +61,7 @@ class Exchange:
     async def run(self, request: h11.Request, target: Target, *, upgrade: bool) -> None:
         """Pass it on and back. Raises Broken."""
         self._request, self._target = request, target
-        self._passage.requests += 1
+        self._connection.requests += 1
         head = self._build_head(upgrade=upgrade)
         failure: Broken | None = None
         async with anyio.create_task_group() as tasks:
@@ -123,7 +123,7 @@ class Exchange:
 
     def _leave(self, scope: anyio.CancelScope) -> None:
         self._has_left = True
-        self._passage.fail("abandoned")
+        self._connection.fail("abandoned")
         scope.cancel()
 
     async def _download(self, *, upgrade: bool) -> None:
@@ -169,7 +169,7 @@ class Exchange:
     async def _next_head(self) -> h11.Event:
         """Wait for an answer, and as long as the request's body moves."""
         while True:
-            still_s = time.monotonic() - self._passage.moved_at
+            still_s = time.monotonic() - self._connection.moved_at
             if still_s >= self._answer_s:
                 raise Broken(f"{self._target.host} did not answer in {self._answer_s:g} s.", 504)
             with anyio.move_on_after(self._answer_s - still_s):
@@ -191,7 +191,7 @@ class Exchange:
                 if event is h11.NEED_DATA:
                     data = await self._outside.receive()
                     self._has_heard = self._has_heard or bool(data)
-                    self._passage.count(received=len(data))
+                    self._connection.count(received=len(data))
                     self._server.receive_data(data)
                     continue
             except h11.RemoteProtocolError as error:
@@ -203,7 +203,7 @@ class Exchange:
 
     async def _send_outside(self, data: bytes) -> None:
         if data:
-            self._passage.count(sent=len(data))
+            self._connection.count(sent=len(data))
             await self._outside.send(data)
 
     async def _send_inside(self, event: h11.Event) -> None:
@@ -215,5 +215,5 @@ class Exchange:
 
     def _broken(self, what: str) -> Broken:
         printable = "".join(each if each.isprintable() else "?" for each in what[:200])
-        where = f"{self._target.host}:{self._passage.asked.port}"
+        where = f"{self._target.host}:{self._connection.asked.port}"
         return Broken(f"{where} cannot be reached: {printable}.", is_unanswered=not self._has_heard)

@@ -145,14 +145,19 @@ class HttpSession:
         """Return a connection for a request: the one that is kept, if it may be used for it, or a new one."""
         if self._kept is not None:
             (host, port), opened = self._kept
-            is_same = (host, port) == (asked.host, asked.port) and opened.passage.secrets == broker.names
-            is_fresh = time.monotonic() - opened.passage.moved_at < _KEPT_S
-            if is_same and is_fresh and not opened.outside.has_news and self._session.may_still(asked, opened.passage):
+            is_same = (host, port) == (asked.host, asked.port) and opened.connection.secrets == broker.names
+            is_fresh = time.monotonic() - opened.connection.moved_at < _KEPT_S
+            if (
+                is_same
+                and is_fresh
+                and not opened.outside.has_news
+                and self._session.may_still(asked, opened.connection)
+            ):
                 return opened, False
             await self._let_go()
         context = await broker.trust(self._session.around) if broker else None
         opened = await self._session.open(asked, tls=context)
-        opened.passage.secrets = broker.names
+        opened.connection.secrets = broker.names
         self._kept = ((asked.host, asked.port), opened)
         return opened, True
 
@@ -165,7 +170,7 @@ class HttpSession:
         """Answer for a host that is ours."""
         session, method = self._session, request.method.decode("ascii", "replace")
         opened = await self._reach_inner(Asked(target.host, target.port, "http", method))
-        opened.passage.requests += 1
+        opened.connection.requests += 1
         asked = InnerRequest(
             sandbox_id=session.sandbox_id,
             owner=session.owner,
@@ -179,7 +184,7 @@ class HttpSession:
             await self._send_inner(answer, opened)
         except InnerFailed as failed:
             # The answer has no end, and so the program knows that it is not all.
-            opened.passage.fail(failed.outcome)
+            opened.connection.fail(failed.outcome)
             session.around.policies.note_failed(session.sandbox_id, f"{failed}.")
             fields = {"sandbox_id": session.sandbox_id, "host": target.host, "outcome": failed.outcome}
             _log.warning("egress.unfinished", extra={**fields, "reason": str(failed)})
@@ -218,7 +223,7 @@ class HttpSession:
         try:
             await self._send(h11.Response(status_code=answer.status, headers=headers, reason=phrase))
             async for piece in _pieces(answer.body):
-                opened.passage.count(received=len(piece))
+                opened.connection.count(received=len(piece))
                 await self._send(h11.Data(data=piece))
             await self._send(h11.EndOfMessage())
         finally:

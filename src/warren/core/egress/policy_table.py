@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from warren.core.policy.policy import Policy
     from warren.core.policy.public_addresses import Address
-    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.live import LiveSandbox
     from warren.domain.egress import Brokered, Grant
 
 _NOBODY = Owner("", "")
@@ -25,14 +25,14 @@ _NOBODY = Owner("", "")
 class EgressPolicies:
     """The policies of all sandboxes of this process, with their grants and brokered secrets."""
 
-    def __init__(self, places: Mapping[str, Place], policy: Policy) -> None:
+    def __init__(self, live_sandboxes: Mapping[str, LiveSandbox], policy: Policy) -> None:
         self.on_change: list[Callable[[str], None]] = []
         """Called with the id of a sandbox that may reach something else now: what is open is looked at again."""
         self.grants: dict[str, dict[str, Grant]] = {}
         """By sandbox and id, expired ones too until they are removed."""
         self.secrets: dict[str, dict[str, Brokered]] = {}
         """By sandbox and name."""
-        self._places = places
+        self._live_sandboxes = live_sandboxes
         self.policy = policy
         self.is_ours: Callable[[Address], bool] = is_ours
         """Which public addresses are this host's own."""
@@ -43,15 +43,15 @@ class EgressPolicies:
 
     def current(self, sandbox_id: str) -> tuple[Egress, Owner]:
         """Return what a sandbox may reach at this moment, grants included, and whose it is; nobody's reach nothing."""
-        place = self._places.get(sandbox_id)
-        if place is None:
+        live = self._live_sandboxes.get(sandbox_id)
+        if live is None:
             return Egress(), _NOBODY
-        own, grants = place.sandbox.egress, self.grants.get(sandbox_id)
+        own, grants = live.sandbox.egress, self.grants.get(sandbox_id)
         if grants:
             now = time.time()
             rules = tuple(one.rule for one in grants.values() if one.rule.until is None or one.rule.until > now)
             own = Egress(mode=own.mode, rules=(*own.rules, *rules))
-        return own, place.sandbox.owner
+        return own, live.sandbox.owner
 
     def decide(
         self,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.concurrency.owner_limit import Transfers
+from warren.core.concurrency.owner_limit import OwnerLimiter
 from warren.core.egress.dialer import SystemResolver
 from warren.core.egress.http import HEAD_S, HttpSession
 from warren.core.egress.journal import EgressJournal
@@ -26,12 +26,12 @@ from warren.domain.egress import PROXY_PORT
 from warren.domain.errors import Error, Overloaded, QuotaExceeded
 
 if TYPE_CHECKING:
-    from warren.core.agent.client import Link, TunnelStream
+    from warren.core.agent.client import AgentClient, TunnelStream
     from warren.core.audit.log import Audit
     from warren.core.egress.internal_hosts import InnerHost
     from warren.core.egress.policy_table import EgressPolicies
     from warren.core.policy.policy import Policy
-    from warren.core.telemetry.counters import Observer
+    from warren.core.telemetry.counters import Counters
     from warren.engines.base import Engine
     from warren.stores.base import Store
 
@@ -60,7 +60,7 @@ class EgressProxy:
         self,
         policies: EgressPolicies,
         audit: Audit,
-        observer: Observer,
+        observer: Counters,
         policy: Policy,
         engine: Engine,
         *,
@@ -83,7 +83,7 @@ class EgressProxy:
         # WHY its own: names of sandboxes may take all threads, and all the time there is for them.
         self.around.find_upstream = SystemResolver(observer)
         policies.has_upstream = upstream is not None
-        self._places = Transfers(
+        self._limiter = OwnerLimiter(
             observer,
             "connections to the outside",
             what_own="connections of this sandbox to the outside",
@@ -98,7 +98,7 @@ class EgressProxy:
         """Write down what was under way when the service before this was killed. Raises StoreError."""
         await self._record.recover(store)
 
-    async def attach(self, sandbox_id: str, link: Link) -> None:
+    async def attach(self, sandbox_id: str, agent: AgentClient) -> None:
         """Serve what programs say on a connection that was just opened; nobody waits for it."""
         if not self._engine.has_own_network:
             # Its programs have the network of this host: nothing would go this way, or could be held to anything.
@@ -107,8 +107,8 @@ class EgressProxy:
         async def serve(tunnel: TunnelStream) -> None:
             await self._serve(sandbox_id, tunnel)
 
-        link.on_tunnel[LISTENER] = serve
-        link.tell("tunnel.listen", {"port": PROXY_PORT, "listener": LISTENER, "window": WINDOW, "first": FIRST})
+        agent.on_tunnel[LISTENER] = serve
+        agent.tell("tunnel.listen", {"port": PROXY_PORT, "listener": LISTENER, "window": WINDOW, "first": FIRST})
 
     async def run(self) -> None:
         """Write down what passes and end what may not go on, for as long as the service lives."""
@@ -123,15 +123,15 @@ class EgressProxy:
 
     def look_again(self, sandbox_id: str) -> None:
         """End what a sandbox has open and may not have any more."""
-        for passage in list(self._traffic.live.get(sandbox_id, ())):
-            asked = passage.asked
-            if passage.addresses is None and asked.host not in self.inner:
+        for connection in list(self._traffic.live.get(sandbox_id, ())):
+            asked = connection.asked
+            if connection.addresses is None and asked.host not in self.inner:
                 continue  # It is not made yet, and will be decided by what holds then.
             verdict = self._policies.decide(
-                sandbox_id, asked.host, asked.port, method=asked.method, addresses=passage.addresses
+                sandbox_id, asked.host, asked.port, method=asked.method, addresses=connection.addresses
             )
             if not verdict.allowed:
-                passage.cut("cut", verdict.why)
+                connection.cut("cut", verdict.why)
 
     async def _serve(self, sandbox_id: str, tunnel: TunnelStream) -> None:
         """Serve one connection from inside. Must not raise."""
@@ -142,7 +142,7 @@ class EgressProxy:
         try:
             with session.scope:
                 try:
-                    async with self._places.one(owner, sandbox_id):
+                    async with self._limiter.one(owner, sandbox_id):
                         tunnel.widen(HELD)
                         await _converse(session)
                 except (Overloaded, QuotaExceeded) as error:

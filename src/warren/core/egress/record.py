@@ -15,7 +15,7 @@ from warren.domain.records import AuditQuery, Caller, Owner, Principal
 if TYPE_CHECKING:
     from warren.core.audit.log import Audit
     from warren.core.egress.journal import EgressJournal
-    from warren.core.egress.traffic import Passage
+    from warren.core.egress.traffic import EgressConnection
     from warren.stores.base import Store
 
 _BEFORE_S = 10.0
@@ -38,38 +38,40 @@ class EgressRecord:
         self._settling: deque[tuple[int, int]] = deque()
         """Slots of the journal, with the number of the audit entry that stands for them."""
 
-    def hold(self, passage: Passage, *, allowed: bool = True, count: int = 0) -> None:
+    def hold(self, connection: EgressConnection, *, allowed: bool = True, count: int = 0) -> None:
         """Have something in the journal as it is now. Raises StoreError."""
         self.settle()
-        details = _describe(passage, allowed=allowed)
+        details = _describe(connection, allowed=allowed)
         entry: dict[str, Any] = {
-            "id": passage.id,
-            "sandbox_id": passage.sandbox_id,
-            "tenant": passage.owner.tenant,
-            "subject": passage.owner.subject,
+            "id": connection.id,
+            "sandbox_id": connection.sandbox_id,
+            "tenant": connection.owner.tenant,
+            "subject": connection.owner.subject,
             "seen": time.time(),
             "count": count,
             **details,
-            "secrets": ",".join(passage.secrets),
+            "secrets": ",".join(connection.secrets),
         }
-        passage.slot = self._journal.put(passage.slot, entry)
+        connection.slot = self._journal.put(connection.slot, entry)
 
-    def renew(self, passage: Passage, *, allowed: bool = True, count: int = 0) -> None:
+    def renew(self, connection: EgressConnection, *, allowed: bool = True, count: int = 0) -> None:
         """Have what changed in the journal too, if that is possible."""
         with contextlib.suppress(StoreError):
-            self.hold(passage, allowed=allowed, count=count)
+            self.hold(connection, allowed=allowed, count=count)
 
-    def note(self, passage: Passage, action: str, *, allowed: bool, **more: Any) -> None:
+    def note(self, connection: EgressConnection, action: str, *, allowed: bool, **more: Any) -> None:
         """Have it in the audit record."""
-        details = _describe(passage, allowed=allowed)
-        outcome = "open" if action == "egress.open" else passage.outcome
-        self._note(passage.owner, action, outcome, passage.sandbox_id, connection=passage.id, **details, **more)
+        details = _describe(connection, allowed=allowed)
+        outcome = "open" if action == "egress.open" else connection.outcome
+        self._note(
+            connection.owner, action, outcome, connection.sandbox_id, connection=connection.id, **details, **more
+        )
 
-    def let_go(self, passage: Passage) -> None:
+    def let_go(self, connection: EgressConnection) -> None:
         """Have it in the journal no longer than until the audit record has what was noted so far."""
-        if passage.slot is not None:
-            self._settling.append((self._audit.noted, passage.slot))
-            passage.slot = None
+        if connection.slot is not None:
+            self._settling.append((self._audit.noted, connection.slot))
+            connection.slot = None
 
     def settle(self) -> None:
         """Empty the slots of what is in the audit record."""
@@ -104,26 +106,26 @@ class EgressRecord:
         self._audit.note(caller, action, outcome=outcome, sandbox_id=sandbox_id, **details)
 
 
-def _describe(passage: Passage, *, allowed: bool) -> dict[str, Any]:
-    asked = passage.asked
+def _describe(connection: EgressConnection, *, allowed: bool) -> dict[str, Any]:
+    asked = connection.asked
     details: dict[str, Any] = {
         "host": asked.host[:255],
         "port": asked.port,
         "kind": asked.kind,
         "verdict": "allowed" if allowed else "refused",
-        "rule": passage.rule,
+        "rule": connection.rule,
     }
     if allowed:
-        details |= {"address": passage.address, "bytes_out": passage.sent, "bytes_in": passage.received}
-        details["duration_ms"] = round((time.monotonic() - passage.began) * 1000)
-    if passage.via:
-        details["via"] = passage.via
-    if passage.requests:
-        details["requests"] = passage.requests
-    if passage.secrets:
-        details["secrets"] = list(passage.secrets)
-    if passage.server_name is not None:
-        details["server_name"] = passage.server_name[:255]
+        details |= {"address": connection.address, "bytes_out": connection.sent, "bytes_in": connection.received}
+        details["duration_ms"] = round((time.monotonic() - connection.began) * 1000)
+    if connection.via:
+        details["via"] = connection.via
+    if connection.requests:
+        details["requests"] = connection.requests
+    if connection.secrets:
+        details["secrets"] = list(connection.secrets)
+    if connection.server_name is not None:
+        details["server_name"] = connection.server_name[:255]
     return details
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from warren.core.egress.dialer import Outside, Resolve
     from warren.core.egress.internal_hosts import InnerHost
     from warren.core.egress.policy_table import EgressPolicies
-    from warren.core.egress.traffic import Asked, Passage, Traffic
+    from warren.core.egress.traffic import Asked, EgressConnection, Traffic
     from warren.core.egress.upstream import Upstream
     from warren.domain.records import Owner
 
@@ -116,8 +116,8 @@ class Inside:
 class Opened:
     """Something that a program reached: the connection, unless we answer ourselves, and what is written down of it."""
 
-    def __init__(self, passage: Passage, verdict: Verdict, outside: Outside | None) -> None:
-        self.passage = passage
+    def __init__(self, connection: EgressConnection, verdict: Verdict, outside: Outside | None) -> None:
+        self.connection = connection
         self.verdict = verdict
         self._outside = outside
 
@@ -131,7 +131,7 @@ class Opened:
         """Close it and write down what passed."""
         if self._outside is not None:
             await self._outside.aclose()
-        traffic.end(self.passage)
+        traffic.end(self.connection)
 
 
 class Session:
@@ -149,41 +149,41 @@ class Session:
         """Connect to what was asked for. Raises Refused, Limited and Unreached; whatever happens is written down."""
         traffic = self.around.traffic
         self._check_bounds()
-        passage = traffic.begin(self.sandbox_id, self.owner, asked, self.scope)
+        connection = traffic.begin(self.sandbox_id, self.owner, asked, self.scope)
         try:
             verdict = self.decide(asked)
-            passage.rule = verdict.rule
+            connection.rule = verdict.rule
             if asked.host in self.around.inner:
                 self._check_plain(asked)
-                traffic.record.hold(passage)
-                return Opened(passage, verdict, None)
+                traffic.record.hold(connection)
+                return Opened(connection, verdict, None)
             addresses = await self._look_up(asked)
             verdict = self.decide(asked, addresses)
-            passage.rule = verdict.rule
+            connection.rule = verdict.rule
             if self.around.upstream is not None:
-                passage.via, passage.address = "upstream_proxy", (*verdict.addresses, "")[0]
-            traffic.record.hold(passage)
+                connection.via, connection.address = "upstream_proxy", (*verdict.addresses, "")[0]
+            traffic.record.hold(connection)
             outside = await self._reach(asked, addresses, verdict, tls)
         except Refused as refused:
             self.around.policies.note_refused(self.sandbox_id, refused.verdict)
-            traffic.refuse(passage, refused.verdict)
+            traffic.refuse(connection, refused.verdict)
             raise
         except Unreached as error:
             self.around.policies.note_failed(self.sandbox_id, str(error))
-            passage.fail("timeout" if error.is_late else "unreachable")
-            traffic.end(passage)
+            connection.fail("timeout" if error.is_late else "unreachable")
+            traffic.end(connection)
             raise
         except StoreError as error:
-            passage.fail("unrecorded")
-            traffic.end(passage)
+            connection.fail("unrecorded")
+            traffic.end(connection)
             raise self._limit(str(error)) from error
         except BaseException:
-            passage.fail("abandoned")
-            traffic.end(passage)
+            connection.fail("abandoned")
+            traffic.end(connection)
             raise
-        passage.address = outside.address or passage.address
-        traffic.record.renew(passage)
-        return Opened(passage, verdict, outside)
+        connection.address = outside.address or connection.address
+        traffic.record.renew(connection)
+        return Opened(connection, verdict, outside)
 
     def is_plain(self, asked: Asked) -> bool:
         """Whether what is said in a tunnel is HTTP that is looked at, request by request."""
@@ -196,9 +196,9 @@ class Session:
 
     def refuse_late(self, opened: Opened, verdict: Verdict, server_name: str | None) -> None:
         """Write down that an open connection was refused by what was said over it, before any of it was passed on."""
-        opened.passage.server_name = server_name
+        opened.connection.server_name = server_name
         self.around.policies.note_refused(self.sandbox_id, verdict)
-        self.around.traffic.refuse(opened.passage, verdict)
+        self.around.traffic.refuse(opened.connection, verdict)
 
     def _check_bounds(self) -> None:
         try:
@@ -270,10 +270,10 @@ class Session:
             raise Unreached(f"{asked.host}:{asked.port} cannot be reached: {why}.", is_late=error.is_late) from None
         return await connect_through(upstream, where, asked.host, asked.port, tls)
 
-    def may_still(self, asked: Asked, passage: Passage) -> bool:
+    def may_still(self, asked: Asked, connection: EgressConnection) -> bool:
         """Ask again for a connection that is kept: the next request is a decision of its own."""
         verdict = self.around.policies.decide(
-            self.sandbox_id, asked.host, asked.port, method=asked.method, addresses=passage.addresses
+            self.sandbox_id, asked.host, asked.port, method=asked.method, addresses=connection.addresses
         )
-        passage.asked = asked
+        connection.asked = asked
         return verdict.allowed

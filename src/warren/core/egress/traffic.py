@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from warren.core.egress.record import EgressRecord
     from warren.core.policy.egress_limits import EgressLimits
-    from warren.core.telemetry.counters import Observer
+    from warren.core.telemetry.counters import Counters
     from warren.domain.egress import Verdict
     from warren.domain.records import Owner
 
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     """Of plain HTTP."""
 
 
-class Passage:
+class EgressConnection:
     """One connection to the outside, as it is counted and written down."""
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Passage:
         *("received", "requests", "rule", "sandbox_id", "secrets", "sent", "server_name", "slot", "via"),
     )
 
-    def __init__(self, sandbox_id: str, owner: Owner, asked: Asked, hour: Hour, scope: CancelScope) -> None:
+    def __init__(self, sandbox_id: str, owner: Owner, asked: Asked, usage: EgressUsage, scope: CancelScope) -> None:
         self.id = new_id("con")
         self.slot: int | None = None
         """Where it is in the journal."""
@@ -74,14 +74,14 @@ class Passage:
         self.cut_by = ""
         """Why it was ended by us."""
         self.is_noted = False
-        self._hour = hour
+        self._usage = usage
 
     def count(self, *, sent: int = 0, received: int = 0) -> None:
         """Count what passed; when that is too much, it is cut."""
         self.sent += sent
         self.received += received
         self.moved_at = time.monotonic()
-        if not self._hour.take(sent + received):
+        if not self._usage.take(sent + received):
             self.cut("limit", "this sandbox has moved as many bytes as it may in an hour (egress.bytes_per_hour)")
 
     @property
@@ -103,7 +103,7 @@ class Passage:
             self.outcome = outcome
 
 
-class Hour:
+class EgressUsage:
     """What a sandbox moved in this hour, and how many connections it may make now."""
 
     __slots__ = ("_limits", "_until", "_used", "refilled_at", "tokens")
@@ -150,10 +150,10 @@ class Hour:
 class _Refusals:
     """One kind of refusal in one minute."""
 
-    __slots__ = ("count", "passage", "until")
+    __slots__ = ("connection", "count", "until")
 
-    def __init__(self, passage: Passage) -> None:
-        self.passage = passage
+    def __init__(self, connection: EgressConnection) -> None:
+        self.connection = connection
         self.count = 0
         self.until = time.monotonic() + REFUSALS_S
 
@@ -161,89 +161,89 @@ class _Refusals:
 class Traffic:
     """All that passes now. Somebody calls `collect` now and then, and `collect(now=True)` at the end."""
 
-    def __init__(self, record: EgressRecord, observer: Observer, limits: EgressLimits) -> None:
+    def __init__(self, record: EgressRecord, observer: Counters, limits: EgressLimits) -> None:
         self.limits = limits
-        self.live: dict[str, set[Passage]] = {}
+        self.live: dict[str, set[EgressConnection]] = {}
         """By sandbox."""
         self.record = record
         self._observer = observer
         self._looked_at = 0.0
-        self._hours: dict[str, Hour] = {}
+        self._hours: dict[str, EgressUsage] = {}
         self._refusals: dict[tuple[str, str, int, str], _Refusals] = {}
 
-    def begin(self, sandbox_id: str, owner: Owner, asked: Asked, scope: CancelScope) -> Passage:
+    def begin(self, sandbox_id: str, owner: Owner, asked: Asked, scope: CancelScope) -> EgressConnection:
         """Begin to count something that a program asked for; `end` or `refuse` it."""
-        hour = self._hours.get(sandbox_id)
-        if hour is None:
-            hour = self._hours[sandbox_id] = Hour(self.limits)
-        passage = Passage(sandbox_id, owner, asked, hour, scope)
-        self.live.setdefault(sandbox_id, set()).add(passage)
-        return passage
+        usage = self._hours.get(sandbox_id)
+        if usage is None:
+            usage = self._hours[sandbox_id] = EgressUsage(self.limits)
+        connection = EgressConnection(sandbox_id, owner, asked, usage, scope)
+        self.live.setdefault(sandbox_id, set()).add(connection)
+        return connection
 
     def may_begin(self, sandbox_id: str) -> bool:
         """Count one more connection of a sandbox; False when they come too fast."""
-        hour = self._hours.get(sandbox_id)
-        if hour is None:
-            hour = self._hours[sandbox_id] = Hour(self.limits)
-        if hour.take_connection():
+        usage = self._hours.get(sandbox_id)
+        if usage is None:
+            usage = self._hours[sandbox_id] = EgressUsage(self.limits)
+        if usage.take_connection():
             return True
         self._observer.rejected("egress_rate")
         return False
 
-    def end(self, passage: Passage) -> None:
+    def end(self, connection: EgressConnection) -> None:
         """Write down a connection that is over."""
-        self._forget(passage)
-        self._observer.connection_ended(passage.sent, passage.received)
-        self.record.note(passage, "egress.connect", allowed=True)
-        self.record.let_go(passage)
+        self._forget(connection)
+        self._observer.connection_ended(connection.sent, connection.received)
+        self.record.note(connection, "egress.connect", allowed=True)
+        self.record.let_go(connection)
 
-    def refuse(self, passage: Passage, verdict: Verdict) -> None:
+    def refuse(self, connection: EgressConnection, verdict: Verdict) -> None:
         """Write down that something was refused; the same again within a minute is counted."""
-        self._forget(passage)
+        self._forget(connection)
         self._observer.connections["refused"] += 1
-        passage.outcome, passage.rule = "refused", verdict.rule
-        asked = passage.asked
-        key = (passage.sandbox_id, asked.host, asked.port, verdict.rule)
+        connection.outcome, connection.rule = "refused", verdict.rule
+        asked = connection.asked
+        key = (connection.sandbox_id, asked.host, asked.port, verdict.rule)
         known = self._refusals.get(key)
         if known is not None:
             known.count += 1
-            self.record.renew(known.passage, allowed=False, count=known.count)
-            self.record.let_go(passage)
+            self.record.renew(known.connection, allowed=False, count=known.count)
+            self.record.let_go(connection)
             return
         if len(self._refusals) >= _MOST_REFUSALS:
             self.collect(now=True)
-        self._refusals[key] = _Refusals(passage)
-        self.record.renew(passage, allowed=False)
-        self.record.note(passage, "egress.connect", allowed=False)
+        self._refusals[key] = _Refusals(connection)
+        self.record.renew(connection, allowed=False)
+        self.record.note(connection, "egress.connect", allowed=False)
 
-    def all(self) -> Iterable[Passage]:
+    def all(self) -> Iterable[EgressConnection]:
         """Return what is open now."""
-        return [passage for passages in self.live.values() for passage in passages]
+        return [connection for connections in self.live.values() for connection in connections]
 
     def collect(self, *, now: bool = False) -> None:
         """Write down what lasts, and the refusals of the last minute; close what is idle."""
         at = time.monotonic()
-        for passage in self.all():
-            if not passage.is_noted and at - passage.began >= OPEN_S and passage.address:
-                passage.is_noted = True
-                self.record.note(passage, "egress.open", allowed=True)
-            if passage.slot is not None and passage.moved_at >= self._looked_at:
-                self.record.renew(passage)
-            if at - passage.moved_at > self.limits.idle_s:
-                passage.cut("idle", f"nothing passed for {self.limits.idle_s:g} s")
+        for connection in self.all():
+            if not connection.is_noted and at - connection.began >= OPEN_S and connection.address:
+                connection.is_noted = True
+                self.record.note(connection, "egress.open", allowed=True)
+            if connection.slot is not None and connection.moved_at >= self._looked_at:
+                self.record.renew(connection)
+            if at - connection.moved_at > self.limits.idle_s:
+                connection.cut("idle", f"nothing passed for {self.limits.idle_s:g} s")
         for key, refusals in list(self._refusals.items()):
             if now or at >= refusals.until:
                 del self._refusals[key]
                 if refusals.count:
-                    self.record.note(refusals.passage, "egress.connect", allowed=False, count=refusals.count)
-                self.record.let_go(refusals.passage)
+                    self.record.note(refusals.connection, "egress.connect", allowed=False, count=refusals.count)
+                self.record.let_go(refusals.connection)
         self.record.settle()
         self._looked_at = at
-        self._hours = {key: hour for key, hour in self._hours.items() if key in self.live or not hour.is_over}
+        self._hours = {key: usage for key, usage in self._hours.items() if key in self.live or not usage.is_over}
 
-    def _forget(self, passage: Passage) -> None:
-        passages = self.live.get(passage.sandbox_id)
-        if passages is not None:
-            passages.discard(passage)
-            if not passages:
-                del self.live[passage.sandbox_id]
+    def _forget(self, connection: EgressConnection) -> None:
+        connections = self.live.get(connection.sandbox_id)
+        if connections is not None:
+            connections.discard(connection)
+            if not connections:
+                del self.live[connection.sandbox_id]

@@ -48,12 +48,12 @@ async def run_tunnel(session: Session, opened: Opened, greet: Callable[[], Await
         await session.inside.finish()
         return
     except OSError:
-        opened.passage.fail("broken")
+        opened.connection.fail("broken")
     except BaseException:
-        opened.passage.fail("abandoned")
+        opened.connection.fail("abandoned")
         raise
     finally:
-        if opened.passage.outcome != "refused":
+        if opened.connection.outcome != "refused":
             with anyio.CancelScope(shield=True):
                 await opened.aclose(traffic)
 
@@ -63,7 +63,7 @@ async def run_switched(inside: Inside, opened: Opened) -> None:
     try:
         await _Tunnel(inside, opened, is_checked=False).run()
     except OSError:
-        opened.passage.fail("broken")
+        opened.connection.fail("broken")
 
 
 class _Tunnel:
@@ -72,7 +72,7 @@ class _Tunnel:
     def __init__(self, inside: Inside, opened: Opened, *, is_checked: bool) -> None:
         self._inside = inside
         self._outside: Outside = opened.outside
-        self._passage = opened.passage
+        self._connection = opened.connection
         self._is_checked = is_checked
         self._server_start = bytearray()
         self._has_server_begun = anyio.Event()
@@ -105,7 +105,7 @@ class _Tunnel:
 
     async def _down(self) -> None:
         while data := await self._outside.receive():
-            self._passage.count(received=len(data))
+            self._connection.count(received=len(data))
             await self._inside.send(data)
             if self._inside.is_over:
                 raise BrokenPipeError
@@ -117,12 +117,12 @@ class _Tunnel:
         self._inside.send_eof()
 
     async def _send(self, data: bytes) -> None:
-        self._passage.count(sent=len(data))
+        self._connection.count(sent=len(data))
         await self._outside.send(data)
 
     async def _pass_hello(self, *, is_second: bool = False) -> bool:
         """Look at what the program says first, and pass it on; False when that is not TLS. Raises _Unsaid."""
-        is_strict = is_second or self._passage.asked.port == TLS_PORT
+        is_strict = is_second or self._connection.asked.port == TLS_PORT
         said = bytearray()
         with anyio.move_on_after(HELLO_S if is_strict else None):
             while True:
@@ -153,12 +153,12 @@ class _Tunnel:
             return False
         if hello.is_encrypted:
             raise _Unsaid(self._words("the server's name in it is encrypted"), hello.name)
-        if hello.name != self._passage.asked.host:
+        if hello.name != self._connection.asked.host:
             raise _Unsaid(self._words("it is for another server" if hello.name else "it names no server"), hello.name)
         return True
 
     def _words(self, what: str) -> str:
-        asked = self._passage.asked
+        asked = self._connection.asked
         return (
             f"the connection to {asked.host}:{asked.port} was ended: under the rules of this sandbox's egress it must "
             f"be TLS for {asked.host}, and {what}."

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Self
 import anyio
 from anyio import lowlevel
 
-from warren.core.concurrency.owner_limit import Transfers
+from warren.core.concurrency.owner_limit import OwnerLimiter
 from warren.core.executions.followers import Followers
-from warren.core.executions.idempotency import Once
+from warren.core.executions.idempotency import IdempotencyGuard
 from warren.core.executions.records import build_caller, build_started
-from warren.core.executions.recovery import Adoption
+from warren.core.executions.recovery import ExecutionRecovery
 from warren.core.executions.request import NewExecution, build_request
 from warren.core.executions.running import Running
-from warren.core.executions.supervisor import Conductor
+from warren.core.executions.supervisor import ExecutionSupervisor
 from warren.core.executions.writer import ExecutionWriter
 from warren.core.sandboxes.sandboxes import not_yours
-from warren.core.telemetry.counters import Observer
+from warren.core.telemetry.counters import Counters
 from warren.core.telemetry.tracing import Tracer, describe, run_traced
 from warren.domain.errors import Conflict, Forbidden, NotFound, SandboxLost, StoreError
 from warren.domain.records import Scope
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from warren.core.concurrency.admission import Admission
     from warren.core.egress.policy_table import EgressPolicies
     from warren.core.executions.followers import Following
-    from warren.core.executions.running import Typed
+    from warren.core.executions.running import StdinPipe
     from warren.core.policy.policy import Policy
-    from warren.core.sandboxes.connections import Links
-    from warren.core.sandboxes.sandboxes import Place, Sandboxes
+    from warren.core.sandboxes.connections import AgentConnections
+    from warren.core.sandboxes.sandboxes import LiveSandbox, Sandboxes
     from warren.core.telemetry.tracing import Span
     from warren.domain.records import Caller, Execution, Page
     from warren.stores.base import Store
@@ -53,11 +53,11 @@ class Executions:
         *,
         store: Store,
         sandboxes: Sandboxes,
-        links: Links,
+        connections: AgentConnections,
         admission: Admission,
         audit: Audit,
         policy: Policy,
-        observer: Observer | None = None,
+        observer: Counters | None = None,
         tracer: Tracer | None = None,
         egress: EgressPolicies | None = None,
     ) -> None:
@@ -66,19 +66,19 @@ class Executions:
         self._admission = admission
         self._audit = audit
         self._policy = policy
-        self._links = links
+        self._connections = connections
         self._tracer = tracer or Tracer()
         self._writer = ExecutionWriter(store, audit, policy)
         audit.before_look.append(self._writer.note_all)
-        observer = observer or Observer()
-        self._conductor = Conductor(self._writer, links, observer, egress)
+        observer = observer or Counters()
+        self._supervisor = ExecutionSupervisor(self._writer, connections, observer, egress)
         self._followers = Followers(observer)
         # Each may be 2 MiB and its displays, and as JSON six times that, for as long as its client does not read it.
-        self.results = Transfers(
+        self.results = OwnerLimiter(
             observer, "large results", what_own="large results of yours", own=8, everybody=32, waiting=64
         )
-        self._adoption = Adoption(store, self._conductor)
-        self._once = Once(store, self._look_up)
+        self._recovery = ExecutionRecovery(store, self._supervisor)
+        self._once = IdempotencyGuard(store, self._look_up)
 
     async def __aenter__(self) -> Self:
         self._tasks = anyio.create_task_group()
@@ -89,7 +89,7 @@ class Executions:
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._conductor.is_closing = True
+        self._supervisor.is_closing = True
         # What cannot be written now is still with its agent: the next service finds it there.
         with anyio.CancelScope(shield=True), contextlib.suppress(StoreError):
             await self.flush()
@@ -100,7 +100,7 @@ class Executions:
     @property
     def running_count(self) -> int:
         """How many executions are under way."""
-        return len(self._conductor.running)
+        return len(self._supervisor.running)
 
     async def run(self, caller: Caller, sandbox_id: str, new: NewExecution, *, is_kept: bool = True) -> Execution:
         """Run something and return it with its result. If the caller is cancelled it is ended, and recorded.
@@ -177,18 +177,18 @@ class Executions:
             with contextlib.suppress(NotFound):
                 await running.open_link.kill(execution_id)
 
-    async def adopt(self, place: Place) -> None:
+    async def adopt(self, live: LiveSandbox) -> None:
         """Take over what a sandbox was running when an earlier service ended: follow, record, or report it lost."""
-        await self._adoption.adopt(place, self._tasks)
+        await self._recovery.adopt(live, self._tasks)
 
     async def lose_rest(self) -> None:
         """Report as lost what ran in sandboxes that could not be adopted: called once, after the last `adopt`."""
-        await self._adoption.lose_rest()
+        await self._recovery.lose_rest()
 
     async def end_all(self, sandbox_id: str) -> None:
         """Kill what runs in a sandbox that is about to be stopped or destroyed, and have all of it on disk."""
-        await self._conductor.end_all(sandbox_id)
-        await self._adoption.lose(sandbox_id)
+        await self._supervisor.end_all(sandbox_id)
+        await self._recovery.lose(sandbox_id)
         await self._writer.flush(sandbox_id)
 
     async def flush(self, sandbox_id: str | None = None) -> None:
@@ -202,10 +202,10 @@ class Executions:
         request = build_request(new, execution_id, self._policy, stream=False)
         self._audit.check_writable()
         with self._tracer.span("execution") as span:
-            async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as place:
-                running = self._admit(caller, place, new, execution_id, is_kept=is_kept)
-                await self._conductor.conduct(
-                    running, lambda: run_traced(self._tracer, place.link, request, stdin=new.stdin)
+            async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as live:
+                running = self._admit(caller, live, new, execution_id, is_kept=is_kept)
+                await self._supervisor.conduct(
+                    running, lambda: run_traced(self._tracer, live.agent, request, stdin=new.stdin)
                 )
             _finish_span(span, running)
         await self._check_start(running)
@@ -243,26 +243,26 @@ class Executions:
     ) -> None:
         request = build_request(new, execution_id, self._policy, stream=True)
         with self._tracer.span("execution") as span:
-            async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as place:
-                running = self._admit(caller, place, new, execution_id)
+            async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as live:
+                running = self._admit(caller, live, new, execution_id)
                 stdin = running.open_stdin(new.stdin) if new.stdin_open else new.stdin
                 running.scope = anyio.CancelScope()
                 task_status.started(running)
                 keep = running.keep_partial
-                await self._conductor.conduct_apart(
-                    running, lambda: run_traced(self._tracer, place.link, request, stdin=stdin, on_event=keep)
+                await self._supervisor.conduct_apart(
+                    running, lambda: run_traced(self._tracer, live.agent, request, stdin=stdin, on_event=keep)
                 )
             _finish_span(span, running)
 
     def _admit(
-        self, caller: Caller, place: Place, new: NewExecution, execution_id: str, *, is_kept: bool = True
+        self, caller: Caller, live: LiveSandbox, new: NewExecution, execution_id: str, *, is_kept: bool = True
     ) -> Running:
-        if place.link.lost is not None:
-            raise SandboxLost(str(place.link.lost))
-        execution = build_started(caller, place.sandbox, new, execution_id, self._policy)
-        running = Running(execution, caller, place, grace_s=new.grace_s)
+        if live.agent.lost is not None:
+            raise SandboxLost(str(live.agent.lost))
+        execution = build_started(caller, live.sandbox, new, execution_id, self._policy)
+        running = Running(execution, caller, live, grace_s=new.grace_s)
         running.is_kept = is_kept
-        self._conductor.admit(running)
+        self._supervisor.admit(running)
         return running
 
     async def _check_start(self, running: Running) -> None:
@@ -285,22 +285,22 @@ class Executions:
         return running
 
     async def _look_up(self, execution_id: str) -> Running | None:
-        running = self._conductor.running.get(execution_id)
+        running = self._supervisor.running.get(execution_id)
         if running is not None:
             return running
         execution = self._writer.get(execution_id) or await self._store.execution(execution_id)
         if execution is None:
             return None
         # Of what ran in the background, its agent may still have all events.
-        link = self._links.peek(execution.sandbox_id) if execution.background else None
-        return Running(execution, build_caller(execution), None, link=link)
+        agent = self._connections.peek(execution.sandbox_id) if execution.background else None
+        return Running(execution, build_caller(execution), None, agent=agent)
 
     async def _find_to_change(self, caller: Caller, sandbox_id: str, execution_id: str) -> Running:
         if not caller.principal.may(Scope.RUN):
             raise Forbidden("this needs a key with the run scope")
         return await self._find(caller, sandbox_id, execution_id)
 
-    async def _find_stdin(self, caller: Caller, sandbox_id: str, execution_id: str) -> Typed:
+    async def _find_stdin(self, caller: Caller, sandbox_id: str, execution_id: str) -> StdinPipe:
         running = await self._find_to_change(caller, sandbox_id, execution_id)
         if running.execution.owner != caller.principal.owner:
             raise not_yours(sandbox_id)

@@ -10,7 +10,7 @@ from warren.domain.errors import QuotaExceeded
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from warren.core.telemetry.counters import Observer
+    from warren.core.telemetry.counters import Counters
     from warren.domain.records import Owner
     from warren.domain.values import Event
 
@@ -52,7 +52,7 @@ class Following:
 class Followers:
     """Counts them, for each owner."""
 
-    def __init__(self, observer: Observer, most: int = OWN) -> None:
+    def __init__(self, observer: Counters, most: int = OWN) -> None:
         self._observer = observer
         self._most = most
         self._own: Counter[Owner] = Counter()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warren.stores.base import Store
 
 
-class Once:
+class IdempotencyGuard:
     """The keys that are being used in this process. The store has all of them."""
 
     def __init__(self, store: Store, find: Callable[[str], Awaitable[Running | None]]) -> None:

@@ -15,12 +15,12 @@ from warren.domain.values import MIB
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.core.executions.executions import Executions, NewExecution
     from warren.core.executions.oneshot import OneShots
     from warren.core.executions.running import Running
     from warren.core.files.stored import StoredFiles
-    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.live import LiveSandbox
     from warren.core.sandboxes.sandboxes import Sandboxes
     from warren.domain.records import Caller, Execution, StoredFile
     from warren.domain.values import Event, FileChange, Limits
@@ -72,63 +72,63 @@ class Jobs:
 
     async def run(self, caller: Caller, job: Job) -> JobResult:
         """Run a job. If the caller is cancelled it is ended, and audited."""
-        async with self._place(caller, job) as place:
+        async with self._live(caller, job) as live:
             is_kept = job.sandbox_id is not None
-            execution = await self._executions.run(caller, place.id, job.request, is_kept=is_kept)
-            return await self._collect(caller, place.link, job, execution)
+            execution = await self._executions.run(caller, live.id, job.request, is_kept=is_kept)
+            return await self._collect(caller, live.agent, job, execution)
 
     @contextlib.asynccontextmanager
     async def follow(self, caller: Caller, job: Job) -> AsyncIterator[FollowedJob]:
         """Run a job whose output is read while it runs. Leaving the body ends it."""
         async with (
-            self._place(caller, job) as place,
-            await self._executions.begin(caller, place.id, job.request) as running,
+            self._live(caller, job) as live,
+            await self._executions.begin(caller, live.id, job.request) as running,
         ):
-            yield FollowedJob(self, caller, place, job, running)
+            yield FollowedJob(self, caller, live, job, running)
 
     async def stage(self, caller: Caller, sandbox_id: str, inputs: Mapping[str, StoredFile]) -> None:
         """Put stored files into a sandbox."""
         if inputs:
-            async with self._sandboxes.use(caller, sandbox_id) as place:
-                await self._put(caller, place, inputs)
+            async with self._sandboxes.use(caller, sandbox_id) as live:
+                await self._put(caller, live, inputs)
 
     @contextlib.asynccontextmanager
-    async def _place(self, caller: Caller, job: Job) -> AsyncIterator[Place]:
+    async def _live(self, caller: Caller, job: Job) -> AsyncIterator[LiveSandbox]:
         if job.sandbox_id is not None:
-            async with self._sandboxes.use(caller, job.sandbox_id) as place:
-                yield place
+            async with self._sandboxes.use(caller, job.sandbox_id) as live:
+                yield live
             return
-        async with self._oneshots.fresh(caller, image=job.image, limits=job.limits) as place:
-            await self._put(caller, place, job.inputs)
-            yield place
+        async with self._oneshots.fresh(caller, image=job.image, limits=job.limits) as live:
+            await self._put(caller, live, job.inputs)
+            yield live
 
-    async def _put(self, caller: Caller, place: Place, inputs: Mapping[str, StoredFile]) -> None:
+    async def _put(self, caller: Caller, live: LiveSandbox, inputs: Mapping[str, StoredFile]) -> None:
         if len(inputs) > 1 and sum(file.size for file in inputs.values()) <= _PACKED_BYTES:
-            await place.link.unpack(".", await self._pack(caller, place, inputs))
+            await live.agent.unpack(".", await self._pack(caller, live, inputs))
             return
         for path, file in inputs.items():
-            async with self._stored_files.read(caller, file, sandbox_id=place.id) as content:
-                await place.link.write(path, content)
+            async with self._stored_files.read(caller, file, sandbox_id=live.id) as content:
+                await live.agent.write(path, content)
 
-    async def _pack(self, caller: Caller, place: Place, inputs: Mapping[str, StoredFile]) -> bytes:
+    async def _pack(self, caller: Caller, live: LiveSandbox, inputs: Mapping[str, StoredFile]) -> bytes:
         files: dict[str, bytes] = {}
         for path, file in inputs.items():
-            async with self._stored_files.read(caller, file, sandbox_id=place.id) as content:
+            async with self._stored_files.read(caller, file, sandbox_id=live.id) as content:
                 files[path] = b"".join([piece async for piece in content])
         return pack_files(files)
 
-    async def _collect(self, caller: Caller, link: Link, job: Job, execution: Execution) -> JobResult:
+    async def _collect(self, caller: Caller, agent: AgentClient, job: Job, execution: Execution) -> JobResult:
         result = execution.result
         assert result is not None
         changed = [one for one in result.files_changed if one.action != "deleted" and one.path not in job.hidden]
         kept: dict[str, StoredFile] = {}
         unkept: set[str] = set()
-        places = anyio.Semaphore(_AT_ONCE)
+        slots = anyio.Semaphore(_AT_ONCE)
 
         async def keep(change: FileChange) -> None:
-            async with places:
+            async with slots:
                 try:
-                    file = await self._keep(caller, link, job, change)
+                    file = await self._keep(caller, agent, job, change)
                 except Error:
                     unkept.add(change.path)
                     return
@@ -140,10 +140,10 @@ class Jobs:
                 tasks.start_soon(keep, change)
         return JobResult(execution, tuple(sorted(kept.items())), tuple(sorted(unkept)), result.files_changed_complete)
 
-    async def _keep(self, caller: Caller, link: Link, job: Job, change: FileChange) -> StoredFile | None:
+    async def _keep(self, caller: Caller, agent: AgentClient, job: Job, change: FileChange) -> StoredFile | None:
         """Keep a file, unless it is none any more, or is what went in."""
         try:
-            content = await link.open_file(change.path, follow=False)
+            content = await agent.open_file(change.path, follow=False)
         except (NotFound, InvalidRequest):
             return None
         try:
@@ -159,10 +159,10 @@ class Jobs:
 class FollowedJob:
     """A job that runs: its events, and in the end what it left."""
 
-    def __init__(self, jobs: Jobs, caller: Caller, place: Place, job: Job, running: Running) -> None:
+    def __init__(self, jobs: Jobs, caller: Caller, live: LiveSandbox, job: Job, running: Running) -> None:
         self._jobs = jobs
         self._caller = caller
-        self._place = place
+        self._live = live
         self._job = job
         self._running = running
 
@@ -173,4 +173,4 @@ class FollowedJob:
     async def finish(self) -> JobResult:
         """Wait for its end, and keep its files."""
         execution = await self._running.wait()
-        return await self._jobs._collect(self._caller, self._place.link, self._job, execution)  # noqa: SLF001 - of this module
+        return await self._jobs._collect(self._caller, self._live.agent, self._job, execution)  # noqa: SLF001 - of this module

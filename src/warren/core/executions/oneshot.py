@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from types import TracebackType
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.core.executions.executions import Executions
-    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.live import LiveSandbox
     from warren.core.sandboxes.sandboxes import Sandboxes
     from warren.domain.egress import Egress
     from warren.domain.gpus import GpuRequest
@@ -119,16 +119,16 @@ class OneShots:
             gpus=shot.gpus,
             single_use=True,
         )
-        async with fresh as place:
-            await _put_files(place.link, shot.files)
+        async with fresh as live:
+            await _put_files(live.agent, shot.files)
             # Nothing runs after it, so there is nothing to save its variables for.
             request = dataclasses.replace(shot.request, checkpoint=False)
-            execution = await self._executions.run(caller, place.id, request, is_kept=False)
+            execution = await self._executions.run(caller, live.id, request, is_kept=False)
             assert execution.result is not None
             if shot.outputs:
-                files, complete = await _get_outputs(place.link, shot)
+                files, complete = await _get_outputs(live.agent, shot)
             else:
-                files, complete = await _get_files(place.link, execution.result, shot)
+                files, complete = await _get_files(live.agent, execution.result, shot)
         return OneShotResult(execution, files, complete)
 
     @contextlib.asynccontextmanager
@@ -142,7 +142,7 @@ class OneShots:
         egress: Egress | None = None,
         gpus: GpuRequest | None = None,
         single_use: bool = False,
-    ) -> AsyncIterator[Place]:
+    ) -> AsyncIterator[LiveSandbox]:
         """Have a sandbox that is there for the body alone, and in use all that time."""
         new = NewSandbox(
             image=image,
@@ -156,17 +156,17 @@ class OneShots:
         )
         sandbox, _ = await self._sandboxes.create(caller, new)
         try:
-            async with self._sandboxes.use(caller, sandbox.id) as place:
-                yield place
+            async with self._sandboxes.use(caller, sandbox.id) as live:
+                yield live
         finally:
-            self._sandboxes.lives.leaving.add(sandbox.id, sandbox.owner)
+            self._sandboxes.transitions.pending_deletes.add(sandbox.id, sandbox.owner)
             # Where nobody removes sandboxes any more, the next service's reaper does.
             with anyio.CancelScope(shield=True), contextlib.suppress(anyio.ClosedResourceError):
                 await self._send.send((caller, sandbox.id))
 
     async def _remove(self) -> None:
         async for caller, sandbox_id in self._receive:
-            with self._sandboxes.lives.leaving.removing(sandbox_id):
+            with self._sandboxes.transitions.pending_deletes.removing(sandbox_id):
                 try:
                     await self._sandboxes.delete(caller, sandbox_id)
                 except NotFound:
@@ -175,20 +175,20 @@ class OneShots:
                     _log.warning("oneshot.unremoved", extra={"sandbox_id": sandbox_id, "reason": error.code})
 
 
-async def _put_files(link: Link, files: Mapping[str, bytes]) -> None:
+async def _put_files(agent: AgentClient, files: Mapping[str, bytes]) -> None:
     if len(files) <= 1:
         for path, content in files.items():
-            await link.write(path, content)
+            await agent.write(path, content)
         return
-    await link.unpack(".", pack_files(files))
+    await agent.unpack(".", pack_files(files))
 
 
-async def _get_outputs(link: Link, shot: OneShot) -> tuple[tuple[OutputFile, ...], bool]:
+async def _get_outputs(agent: AgentClient, shot: OneShot) -> tuple[tuple[OutputFile, ...], bool]:
     found: list[OutputFile] = []
     complete, room = True, shot.max_bytes
     for path in shot.outputs:
         try:
-            content = await link.read_bytes(path, room)
+            content = await agent.read_bytes(path, room)
         except TooLarge:
             complete = False
             continue
@@ -199,7 +199,7 @@ async def _get_outputs(link: Link, shot: OneShot) -> tuple[tuple[OutputFile, ...
     return tuple(found), complete
 
 
-async def _get_files(link: Link, result: ExecResult, shot: OneShot) -> tuple[tuple[OutputFile, ...], bool]:
+async def _get_files(agent: AgentClient, result: ExecResult, shot: OneShot) -> tuple[tuple[OutputFile, ...], bool]:
     found: list[OutputFile] = []
     complete, room = result.files_changed_complete, shot.max_bytes
     for change in result.files_changed:
@@ -209,7 +209,7 @@ async def _get_files(link: Link, result: ExecResult, shot: OneShot) -> tuple[tup
         # Left out: what does not fit, what is no file, and what a process it left behind has removed meanwhile.
         if len(found) < shot.max_files and change.size <= room:
             with contextlib.suppress(Error):
-                content = await link.read_bytes(change.path, room)
+                content = await agent.read_bytes(change.path, room)
         if content is None:
             complete = False
             continue

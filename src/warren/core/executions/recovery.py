@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from warren.core.agent.values import KnownExecution
-    from warren.core.executions.supervisor import Conductor
-    from warren.core.sandboxes.sandboxes import Place
+    from warren.core.executions.supervisor import ExecutionSupervisor
+    from warren.core.sandboxes.sandboxes import LiveSandbox
     from warren.domain.records import Execution
     from warren.domain.values import ExecResult
     from warren.stores.base import Store
@@ -26,31 +26,31 @@ _ANSWER_S = 10.0
 _ID = re.compile(r"exe_[a-z0-9]{8,40}")
 
 
-class Adoption:
+class ExecutionRecovery:
     """Compares what the agent of a sandbox knows with what the store has as running."""
 
-    def __init__(self, store: Store, conductor: Conductor) -> None:
+    def __init__(self, store: Store, supervisor: ExecutionSupervisor) -> None:
         self._store = store
-        self._conductor = conductor
+        self._supervisor = supervisor
         self._is_over = False
 
-    async def adopt(self, place: Place, tasks: TaskGroup) -> None:
+    async def adopt(self, live: LiveSandbox, tasks: TaskGroup) -> None:
         """Take over one sandbox. What its agent has finished is settled when this returns; the rest is followed."""
         # Checked: what an agent says is a claim, and an id of its own making could not be stored.
-        known = {one.id: one for one in place.link.hello.executions if _ID.fullmatch(one.id)}
-        recorded = {one.id: one for one in await self._store.running(place.sandbox.id)}
+        known = {one.id: one for one in live.agent.hello.executions if _ID.fullmatch(one.id)}
+        recorded = {one.id: one for one in await self._store.running(live.sandbox.id)}
         for execution_id, execution in recorded.items():
             if execution_id not in known:
                 await self._lose(execution, "its sandbox no longer knew it when the service came back")
         for one in known.values():
-            if one.id not in self._conductor.running:
-                running = await self._take(place, one, recorded.get(one.id) or await self._store.execution(one.id))
+            if one.id not in self._supervisor.running:
+                running = await self._take(live, one, recorded.get(one.id) or await self._store.execution(one.id))
                 if running is not None and one.running:
-                    tasks.start_soon(self._follow, place, running)
+                    tasks.start_soon(self._follow, live, running)
                 elif running is not None:
                     # An agent that said it has the result, and does not give it, is not waited for for ever.
                     with anyio.move_on_after(_ANSWER_S):
-                        await self._follow(place, running)
+                        await self._follow(live, running)
 
     async def lose_rest(self) -> None:
         """Report as lost whatever is recorded as running and belongs to no sandbox that was adopted."""
@@ -64,32 +64,32 @@ class Adoption:
             for execution in await self._store.running(sandbox_id):
                 await self._lose(execution, "its sandbox could not be reached when the service came back")
 
-    async def _take(self, place: Place, known: KnownExecution, execution: Execution | None) -> Running | None:
+    async def _take(self, live: LiveSandbox, known: KnownExecution, execution: Execution | None) -> Running | None:
         """Take one over; None when there is nothing to wait for."""
         if execution is None:
-            execution = build_adopted(place.sandbox, known.id)
+            execution = build_adopted(live.sandbox, known.id)
             await self._store.record(execution)
-        elif execution.sandbox_id != place.sandbox.id:
+        elif execution.sandbox_id != live.sandbox.id:
             return None
         elif execution.result is not None:
             # Written, and so audited, before the crash; only the agent was not told.
             if not execution.background:
-                place.link.ack_soon(known.id)
+                live.agent.ack_soon(known.id)
             return None
-        running = Running(execution, build_caller(execution), place)
+        running = Running(execution, build_caller(execution), live)
         running.is_audited = await self._is_audited(execution.id)
-        self._conductor.admit(running, is_recorded=True)
+        self._supervisor.admit(running, is_recorded=True)
         return running
 
-    async def _follow(self, place: Place, running: Running) -> None:
+    async def _follow(self, live: LiveSandbox, running: Running) -> None:
         async def wait() -> ExecResult:
-            return await find_result(place.link, running.execution.id)
+            return await find_result(live.agent, running.execution.id)
 
-        with place.busy():
-            await self._conductor.conduct_apart(running, wait)
+        with live.busy():
+            await self._supervisor.conduct_apart(running, wait)
 
     async def _lose(self, execution: Execution, why: str) -> None:
-        if execution.id in self._conductor.running or self._conductor.writer.get(execution.id) is not None:
+        if execution.id in self._supervisor.running or self._supervisor.writer.get(execution.id) is not None:
             return
         # WHY in this order: what is in neither may have ended, and been written down, since the store was read.
         current = await self._store.execution(execution.id)
@@ -97,7 +97,7 @@ class Adoption:
             return
         running = Running(execution, build_caller(execution), None)
         running.is_audited = await self._is_audited(execution.id)
-        self._conductor.settle(running, build_lost(execution, why))
+        self._supervisor.settle(running, build_lost(execution, why))
 
     async def _is_audited(self, execution_id: str) -> bool:
         """Look whether a crash came between the audit entry and the record."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from warren.core.concurrency.lazy_event import Flag
+from warren.core.concurrency.lazy_event import LazyEvent
 from warren.core.executions.replay import replay
 from warren.domain.errors import Conflict, Error, NotFound, SandboxLost
 from warren.domain.values import KIB, Event
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable
     from types import TracebackType
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.core.executions.writer import Start
-    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.live import LiveSandbox
     from warren.domain.records import Caller, Execution
 
 PARTIAL_BYTES = 64 * KIB
@@ -29,7 +29,7 @@ PIECES_WAITING = 16
 """Input that the program has not taken yet; whoever writes more waits."""
 
 
-class Typed:
+class StdinPipe:
     """Standard input that is written while the program runs: an async iterable of bytes, bounded."""
 
     def __init__(self, first: bytes) -> None:
@@ -76,23 +76,23 @@ class Running:
         self,
         execution: Execution,
         caller: Caller,
-        place: Place | None,
+        live: LiveSandbox | None,
         *,
-        link: Link | None = None,
+        agent: AgentClient | None = None,
         grace_s: float = 1.0,
     ) -> None:
         self.execution = execution
         """As it is known now; with its result once `finished` is set."""
         self.caller = caller
-        self.place = place
+        self.live = live
         """Where it runs; None for one that is known only from its record."""
-        self.link = link if place is None else place.link
+        self.agent = agent if live is None else live.agent
         self.grace_s = grace_s
-        self.stdin: Typed | None = None
+        self.stdin: StdinPipe | None = None
         self.start: Start | None = None
         """Its start on the way to the disk; None when it was there before."""
-        self.finished = Flag()
-        if place is None:
+        self.finished = LazyEvent()
+        if live is None:
             self.finished.set()
         self.refused = 0
         """Connections that its sandbox had been refused when it began."""
@@ -132,15 +132,15 @@ class Running:
             self.scope.cancel()
 
     @property
-    def open_link(self) -> Link:
+    def open_link(self) -> AgentClient:
         """The connection to its agent. Raises SandboxLost when there is none."""
-        if self.link is None:
+        if self.agent is None:
             raise SandboxLost("there is no connection to the sandbox of this execution")
-        return self.link
+        return self.agent
 
     def open_stdin(self, first: bytes | None) -> AsyncIterable[bytes]:
         """Have its input come from `stdin`, which can be written to from now on."""
-        self.stdin = Typed(first or b"")
+        self.stdin = StdinPipe(first or b"")
         return self.stdin
 
     async def wait(self) -> Execution:
@@ -172,8 +172,8 @@ class Running:
         """
         seen = after
         with contextlib.suppress(SandboxLost, NotFound):
-            link = self.open_link
-            async with contextlib.aclosing(link.attach(self.execution.id, after, follow=follow)) as events:
+            agent = self.open_link
+            async with contextlib.aclosing(agent.attach(self.execution.id, after, follow=follow)) as events:
                 async for event in events:
                     seen = event.seq
                     # Whoever knows the result may ask for the record of it.

@@ -18,25 +18,29 @@ if TYPE_CHECKING:
     from warren.core.egress.policy_table import EgressPolicies
     from warren.core.executions.running import Running
     from warren.core.executions.writer import ExecutionWriter
-    from warren.core.sandboxes.connections import Links
-    from warren.core.telemetry.counters import Observer
+    from warren.core.sandboxes.connections import AgentConnections
+    from warren.core.telemetry.counters import Counters
     from warren.domain.values import ExecResult
 
 _CONNECT_S = 10.0
 _END_S = 2.0
 
 
-class Conductor:
+class ExecutionSupervisor:
     """Knows every execution under way in this process, and leaves none of them without a result."""
 
     def __init__(
-        self, writer: ExecutionWriter, links: Links, observer: Observer, egress: EgressPolicies | None = None
+        self,
+        writer: ExecutionWriter,
+        connections: AgentConnections,
+        observer: Counters,
+        egress: EgressPolicies | None = None,
     ) -> None:
         self.writer = writer
         self.running: dict[str, Running] = {}
         self.is_closing = False
         """True when the service ends: executions then run on, and the next service finds them."""
-        self._links = links
+        self._connections = connections
         self._observer = observer
         self._egress = egress
 
@@ -92,7 +96,7 @@ class Conductor:
                 outcome="ok" if running.error is None else running.error.code,
                 start=running.start,
                 # What runs in the background stays with the agent, which has all of its events.
-                link=None if execution.background else running.link,
+                agent=None if execution.background else running.agent,
                 is_audited=running.is_audited,
                 is_kept=running.is_kept,
             )
@@ -117,11 +121,11 @@ class Conductor:
         except SandboxLost as error:
             why = str(error)
         # Perhaps only the connection was lost: executions belong to the agent.
-        place, link = running.place, running.link
+        live, agent = running.live, running.agent
         with contextlib.suppress(SandboxLost, NotFound, TimeoutError):
-            if place is not None and link is not None and not link.broke_protocol:
+            if live is not None and agent is not None and not agent.broke_protocol:
                 with anyio.fail_after(_CONNECT_S):
-                    running.link = await self._links.get(place.handle)
-                return await find_result(running.link, running.execution.id)
+                    running.agent = await self._connections.get(live.handle)
+                return await find_result(running.agent, running.execution.id)
         stdout, stderr = running.partial()
         return build_lost(running.execution, why, stdout=stdout, stderr=stderr)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from warren.core.agent.terminals import Terminal, TerminalState
     from warren.core.audit.log import Audit
-    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.live import LiveSandbox
     from warren.core.sandboxes.sandboxes import Sandboxes
     from warren.domain.records import Caller
 
@@ -88,8 +88,8 @@ class Terminals:
         """Return the terminals. A sandbox that is stopped has none, and is not started for that."""
         if (await self._sandboxes.get(caller, sandbox_id)).status is Status.STOPPED:
             return ()
-        async with self._sandboxes.use(caller, sandbox_id, Scope.READ) as place:
-            return await place.link.terminals()
+        async with self._sandboxes.use(caller, sandbox_id, Scope.READ) as live:
+            return await live.agent.terminals()
 
     @contextlib.asynccontextmanager
     async def attach(
@@ -114,11 +114,11 @@ class Terminals:
         self._audit.check_writable()
         async with contextlib.AsyncExitStack() as held:
             async with self._noted(caller, "open", sandbox_id, name, command=command) as details:
-                place = await held.enter_async_context(self._sandboxes.use(caller, sandbox_id))
-                terminal = await place.link.terminal(name, argv=argv, cols=cols, rows=rows, attach=True)
+                live = await held.enter_async_context(self._sandboxes.use(caller, sandbox_id))
+                terminal = await live.agent.terminal(name, argv=argv, cols=cols, rows=rows, attach=True)
                 held.push_async_callback(terminal.aclose)
                 details["created"] = terminal.created
-            async with self._attached(caller, place, Session(terminal)) as session:
+            async with self._attached(caller, live, Session(terminal)) as session:
                 yield session
 
     async def hang_up(self, caller: Caller, sandbox_id: str, name: str) -> None:
@@ -127,19 +127,19 @@ class Terminals:
         self._audit.check_writable()
         async with (
             self._noted(caller, "hang_up", sandbox_id, name),
-            self._sandboxes.use(caller, sandbox_id) as place,
+            self._sandboxes.use(caller, sandbox_id) as live,
         ):
-            await place.link.close_terminal(name)
+            await live.agent.close_terminal(name)
 
     @contextlib.asynccontextmanager
-    async def _attached(self, caller: Caller, place: Place, session: Session) -> AsyncIterator[Session]:
+    async def _attached(self, caller: Caller, live: LiveSandbox, session: Session) -> AsyncIterator[Session]:
         """Write down how long somebody was there, and say why when it was the sandbox that ended."""
         begun = time.monotonic()
-        async with self._noted(caller, "close", place.id, session.name) as details:
+        async with self._noted(caller, "close", live.id, session.name) as details:
             try:
                 yield session
             except SandboxLost as error:
-                raise _explain(place, error) from error
+                raise _explain(live, error) from error
             finally:
                 details.update(
                     duration_ms=round((time.monotonic() - begun) * 1000),
@@ -168,12 +168,12 @@ def _build_argv(command: str | None) -> tuple[str, ...]:
     return ("bash", "-c", command)
 
 
-def _explain(place: Place, error: SandboxLost) -> Error:
+def _explain(live: LiveSandbox, error: SandboxLost) -> Error:
     """Say what became of a sandbox whose link is gone."""
-    status = place.sandbox.status
-    if place.is_gone or status is Status.DESTROYING:
-        return NotFound(f"sandbox {place.id} was deleted")
+    status = live.sandbox.status
+    if live.is_gone or status is Status.DESTROYING:
+        return NotFound(f"sandbox {live.id} was deleted")
     if status in {Status.STOPPING, Status.STOPPED}:
-        why = f": {place.sandbox.reason}" if place.sandbox.reason else ""
-        return Conflict(f"sandbox {place.id} was stopped{why}; connecting again starts it")
+        why = f": {live.sandbox.reason}" if live.sandbox.reason else ""
+        return Conflict(f"sandbox {live.id} was stopped{why}; connecting again starts it")
     return error

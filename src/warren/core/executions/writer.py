@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from warren.core.concurrency.lazy_event import Flag
+from warren.core.concurrency.lazy_event import LazyEvent
 from warren.core.executions.records import build_details, build_kept
 from warren.domain.errors import StoreError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.core.audit.log import Audit
     from warren.core.policy.policy import Policy
     from warren.domain.records import Caller, Execution
@@ -47,7 +47,7 @@ class Start:
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
-        self.done = Flag()
+        self.done = LazyEvent()
         self.failure: StoreError | None = None
 
     async def wait(self) -> None:
@@ -65,7 +65,7 @@ class Finish:
     caller: Caller
     outcome: str
     start: Start | None
-    link: Link | None
+    agent: AgentClient | None
     """Whose agent may forget it, once it is written."""
     is_audited: bool = False
     is_kept: bool = True
@@ -202,10 +202,10 @@ class ExecutionWriter:
             return
         except Exception as error:  # noqa: BLE001 - one that can never be written must not hold up the others
             _log_unwritable(finish.execution, error)
-            finish.link = None
+            finish.agent = None
         self._finishes.pop(finish.execution.id, None)
-        if finish.link is not None:
-            finish.link.ack_soon(finish.execution.id)
+        if finish.agent is not None:
+            finish.agent.ack_soon(finish.execution.id)
 
     def _note(self, finish: Finish) -> None:
         if finish.is_audited:

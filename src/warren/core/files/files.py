@@ -10,9 +10,9 @@ import contextlib
 import posixpath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from warren.core.concurrency.keyed_lock import Turns
-from warren.core.concurrency.owner_limit import Transfers
-from warren.core.telemetry.counters import Observer
+from warren.core.concurrency.keyed_lock import KeyedLock
+from warren.core.concurrency.owner_limit import OwnerLimiter
+from warren.core.telemetry.counters import Counters
 from warren.domain.errors import Error, NotFound
 from warren.domain.records import Scope
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
     from contextlib import AbstractAsyncContextManager
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.core.agent.files import Content
     from warren.core.agent.values import Match
     from warren.core.audit.log import Audit
@@ -41,17 +41,17 @@ _TRANSFERS = frozenset({"read", "write", "pack", "unpack"})
 class Files:
     """The files of every sandbox. All may raise NotFound, Conflict, InvalidRequest, TooLarge, and SandboxLost."""
 
-    def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Observer | None = None) -> None:
+    def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Counters | None = None) -> None:
         self._sandboxes = sandboxes
         self._audit = audit
-        self._observer = observer or Observer()
-        self.transfers = Transfers(self._observer)
-        self._turns = Turns()
+        self._observer = observer or Counters()
+        self.transfers = OwnerLimiter(self._observer)
+        self._turns = KeyedLock()
 
     async def stat(self, caller: Caller, sandbox_id: str, path: str, *, follow: bool = True) -> Entry:
         """Describe a file or folder, or with `follow=False` a link itself."""
-        async with self._doing("stat", caller, sandbox_id, Scope.READ, path=path) as (link, _):
-            return await link.stat(_inside(path), follow=follow)
+        async with self._doing("stat", caller, sandbox_id, Scope.READ, path=path) as (agent, _):
+            return await agent.stat(_inside(path), follow=follow)
 
     async def list(
         self,
@@ -64,8 +64,8 @@ class Files:
         hidden: bool = True,
     ) -> tuple[tuple[Entry, ...], bool]:
         """List a folder, sorted by path, and say whether that is all of it."""
-        async with self._doing("list", caller, sandbox_id, Scope.READ, path=path) as (link, noted):
-            entries, complete = await link.list(_inside(path), recursive=recursive, limit=limit, hidden=hidden)
+        async with self._doing("list", caller, sandbox_id, Scope.READ, path=path) as (agent, noted):
+            entries, complete = await agent.list(_inside(path), recursive=recursive, limit=limit, hidden=hidden)
             noted["entries"] = len(entries)
         return entries, complete
 
@@ -74,8 +74,8 @@ class Files:
         self, caller: Caller, sandbox_id: str, path: str, offset: int = 0, length: int | None = None
     ) -> AsyncIterator[Content]:
         """Open a file for reading; the sandbox stays in use until it is closed."""
-        async with self._doing("read", caller, sandbox_id, Scope.READ, path=path) as (link, noted):
-            content = await link.open_file(_inside(path), offset, length)
+        async with self._doing("read", caller, sandbox_id, Scope.READ, path=path) as (agent, noted):
+            content = await agent.open_file(_inside(path), offset, length)
             try:
                 yield content
             finally:
@@ -86,16 +86,16 @@ class Files:
     async def read_scratch(self, caller: Caller, sandbox_id: str, folder: str, path: str, limit: int) -> bytes:
         """Return a file that a program left below a folder of /tmp, and that its result lists."""
         where = f"{folder}/{path}"
-        async with self._doing("read", caller, sandbox_id, Scope.READ, path=where) as (link, noted):
-            content = await link.read_scratch(folder, path, limit)
+        async with self._doing("read", caller, sandbox_id, Scope.READ, path=where) as (agent, noted):
+            content = await agent.read_scratch(folder, path, limit)
             noted["bytes"] = len(content)
             self._observer.moved("out", len(content))
         return content
 
     async def empty_scratch(self, caller: Caller, sandbox_id: str, folders: Iterable[str]) -> None:
         """Have folders of /tmp emptied, before whatever is run there next."""
-        async with self._sandboxes.use(caller, sandbox_id) as place:
-            place.link.empty_scratch(folders)
+        async with self._sandboxes.use(caller, sandbox_id) as live:
+            live.agent.empty_scratch(folders)
 
     async def write(
         self,
@@ -114,18 +114,18 @@ class Files:
         `check` is asked when all of the content has come: no other write of this service comes between.
         """
         async with (
-            self._doing("write", caller, sandbox_id, Scope.RUN, path=path, create=create) as (link, noted),
+            self._doing("write", caller, sandbox_id, Scope.RUN, path=path, create=create) as (agent, noted),
             contextlib.AsyncExitStack() as turn,
         ):
 
             async def take_turn() -> None:
                 await turn.enter_async_context(self._turn(sandbox_id, path))
-                await _ask(check, link, path)
+                await _ask(check, agent, path)
 
             # WHY not before: who sends slowly would keep all others from the file.
             counted = _Counted(content, take_turn)
             try:
-                entry = await link.write(_inside(path), counted, mode=mode, create=create, parents=parents)
+                entry = await agent.write(_inside(path), counted, mode=mode, create=create, parents=parents)
             finally:
                 noted["bytes"] = counted.size
                 self._observer.moved("in", counted.size)
@@ -133,31 +133,31 @@ class Files:
 
     async def mkdir(self, caller: Caller, sandbox_id: str, path: str, *, parents: bool = True) -> Entry:
         """Make a folder."""
-        async with self._doing("mkdir", caller, sandbox_id, Scope.RUN, path=path) as (link, _):
-            return await link.mkdir(_inside(path), parents=parents)
+        async with self._doing("mkdir", caller, sandbox_id, Scope.RUN, path=path) as (agent, _):
+            return await agent.mkdir(_inside(path), parents=parents)
 
     async def move(
         self, caller: Caller, sandbox_id: str, path: str, to: str, *, overwrite: bool = False, parents: bool = False
     ) -> Entry:
         """Rename a file or folder; with `parents`, make the folders above its new place first."""
-        async with self._doing("move", caller, sandbox_id, Scope.RUN, path=path, to=to) as (link, _):
+        async with self._doing("move", caller, sandbox_id, Scope.RUN, path=path, to=to) as (agent, _):
             target = _inside(to)
             folder = target.rstrip("/").rpartition("/")[0]
             if parents and folder:
-                await link.stat(_inside(path), follow=False)
-                await link.mkdir(folder)
-            return await link.move(_inside(path), target, overwrite=overwrite)
+                await agent.stat(_inside(path), follow=False)
+                await agent.mkdir(folder)
+            return await agent.move(_inside(path), target, overwrite=overwrite)
 
     async def delete(
         self, caller: Caller, sandbox_id: str, path: str, *, recursive: bool = False, check: Check | None = None
     ) -> int:
         """Delete a file or folder; return how many things that were. `check` is asked as for a write."""
         async with (
-            self._doing("delete", caller, sandbox_id, Scope.RUN, path=path) as (link, noted),
+            self._doing("delete", caller, sandbox_id, Scope.RUN, path=path) as (agent, noted),
             self._turn(sandbox_id, path),
         ):
-            await _ask(check, link, path)
-            noted["deleted"] = deleted = await link.delete(_inside(path), recursive=recursive)
+            await _ask(check, agent, path)
+            noted["deleted"] = deleted = await agent.delete(_inside(path), recursive=recursive)
         return deleted
 
     async def search(
@@ -172,13 +172,13 @@ class Files:
         limit: int = 1000,
     ) -> tuple[tuple[Match, ...], bool]:
         """Find files by a glob and lines by a text or a regular expression, and say whether that is all."""
-        async with self._doing("search", caller, sandbox_id, Scope.READ, path=path) as (link, noted):
-            matches, complete = await link.search(_inside(path), name=name, text=text, regex=regex, limit=limit)
+        async with self._doing("search", caller, sandbox_id, Scope.READ, path=path) as (agent, noted):
+            matches, complete = await agent.search(_inside(path), name=name, text=text, regex=regex, limit=limit)
             noted["matches"] = len(matches)
         return matches, complete
 
     async def edit(
-        self, caller: Caller, sandbox_id: str, path: str, command: str, do: Callable[[Link, str], Awaitable[T]]
+        self, caller: Caller, sandbox_id: str, path: str, command: str, do: Callable[[AgentClient, str], Awaitable[T]]
     ) -> T:
         """Have a text file seen or edited: `do` gets the link, and the path as the agent knows it.
 
@@ -186,10 +186,10 @@ class Files:
         """
         scope = Scope.READ if command == "view" else Scope.RUN
         async with (
-            self._doing("edit", caller, sandbox_id, scope, path=path, command=command) as (link, _),
+            self._doing("edit", caller, sandbox_id, scope, path=path, command=command) as (agent, _),
             self._turn(sandbox_id, path),
         ):
-            return await do(link, _inside(path))
+            return await do(agent, _inside(path))
 
     @contextlib.asynccontextmanager
     async def pack(
@@ -201,8 +201,8 @@ class Files:
     ) -> AsyncIterator[AsyncIterable[bytes]]:
         """Have a folder packed as tar, tar.gz or zip; the sandbox stays in use until the archive is closed."""
         async with (
-            self._doing("pack", caller, sandbox_id, Scope.READ, path=path, format=format) as (link, noted),
-            contextlib.aclosing(link.pack(_inside(path), format)) as pieces,
+            self._doing("pack", caller, sandbox_id, Scope.READ, path=path, format=format) as (agent, noted),
+            contextlib.aclosing(agent.pack(_inside(path), format)) as pieces,
         ):
             counted = _Counted(pieces)
             try:
@@ -220,10 +220,10 @@ class Files:
         format: str = "tar",  # noqa: A002 - the wire's word
     ) -> int:
         """Unpack an archive into a folder: all of it, or nothing; return how many members it had."""
-        async with self._doing("unpack", caller, sandbox_id, Scope.RUN, path=path, format=format) as (link, noted):
+        async with self._doing("unpack", caller, sandbox_id, Scope.RUN, path=path, format=format) as (agent, noted):
             counted = _Counted(source)
             try:
-                noted["entries"] = entries = await link.unpack(_inside(path), counted, format)
+                noted["entries"] = entries = await agent.unpack(_inside(path), counted, format)
             finally:
                 noted["bytes"] = counted.size
                 self._observer.moved("in", counted.size)
@@ -236,7 +236,7 @@ class Files:
     @contextlib.asynccontextmanager
     async def _doing(
         self, verb: str, caller: Caller, sandbox_id: str, scope: Scope, **noted: Any
-    ) -> AsyncIterator[tuple[Link, dict[str, Any]]]:
+    ) -> AsyncIterator[tuple[AgentClient, dict[str, Any]]]:
         """Hold the sandbox while something is done in it, and write down how that went, before anybody is told."""
         if scope is Scope.READ:
             self._audit.check_room()
@@ -247,8 +247,8 @@ class Files:
             async with contextlib.AsyncExitStack() as held:
                 if verb in _TRANSFERS:
                     await held.enter_async_context(self.transfers.one(caller.principal.owner))
-                place = await held.enter_async_context(self._sandboxes.use(caller, sandbox_id, scope))
-                yield place.link, noted
+                live = await held.enter_async_context(self._sandboxes.use(caller, sandbox_id, scope))
+                yield live.agent, noted
             outcome = "ok"
         except Error as error:
             outcome = error.code
@@ -281,12 +281,12 @@ class _Counted:
             await self._before_end()
 
 
-async def _ask(check: Check | None, link: Link, path: str) -> None:
+async def _ask(check: Check | None, agent: AgentClient, path: str) -> None:
     """Have somebody look at what is there now. Raises what they say."""
     if check is None:
         return
     try:
-        entry = await link.stat(_inside(path))
+        entry = await agent.stat(_inside(path))
     except NotFound:
         check(None)
     else:

@@ -14,7 +14,7 @@ from anyio import to_thread
 from warren.core.packages import npm as package_npm
 from warren.core.packages import python as package_python
 from warren.core.packages.fetch import MAX_PAGE, Unfetched
-from warren.core.packages.negative_cache import Missing
+from warren.core.packages.negative_cache import NegativeCache
 
 if TYPE_CHECKING:
     from warren.core.packages.pages import Page, Pages, Turn
@@ -58,7 +58,7 @@ class Catalog:
     def __init__(self, sources: PackageSources, pages: Pages, store: PackageStore) -> None:
         self._sources = sources
         self._pages = pages
-        self._missing = Missing(store, sources.page_s)
+        self._missing = NegativeCache(store, sources.page_s)
 
     async def python(self, project: str, turn: Turn) -> Project:
         """Put together what the Python indexes have. Raises Unfetched and Overloaded."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from warren.core.concurrency.fair_queue import Gate
+from warren.core.concurrency.fair_queue import FairQueue
 from warren.core.packages.fetch import Unfetched
 from warren.domain.errors import Overloaded, StoreError
 
@@ -154,9 +154,9 @@ class Downloads:
         self._file_bytes = file_bytes
         self._coming: dict[str, Download] = {}
         self._all: set[Download] = set()
-        self._places = Gate(
+        self._places = FairQueue(
             "downloads of packages",
-            places=MAX_DOWNLOADS,
+            slots=MAX_DOWNLOADS,
             waiting=MAX_WAITING,
             wait_s=WAIT_S,
             on_refused=_nothing,

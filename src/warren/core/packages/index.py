@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 import anyio
 from anyio import to_thread
 
-from warren.core.concurrency.fair_queue import Gate
+from warren.core.concurrency.fair_queue import FairQueue
 from warren.core.egress.internal_hosts import InnerAnswer
 from warren.core.packages import npm
 from warren.core.packages import python as package_python
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from warren.core.egress.internal_hosts import InnerRequest
     from warren.core.packages.sources import PackageSources, Source
-    from warren.core.telemetry.counters import Observer
+    from warren.core.telemetry.counters import Counters
 
 _MAX_TARGET = 2000
 _LARGE_S = 60.0
@@ -56,7 +56,7 @@ _UNKNOWN = "there is nothing here: packages are at /pypi/simple/NAME/ and /npm/N
 class PackageIndex:
     """Answers. Downloads run in the tasks of its owner; nothing is read from the disk before somebody asks."""
 
-    def __init__(self, load: Callable[[], PackageSources], folder: str, tasks: TaskGroup, observer: Observer) -> None:
+    def __init__(self, load: Callable[[], PackageSources], folder: str, tasks: TaskGroup, observer: Counters) -> None:
         """Whatever `load` reads, it reads in a thread, when somebody first asks."""
         self._observer = observer
         self._load = load
@@ -100,8 +100,8 @@ class PackageIndex:
             self._downloads = Downloads(self._store, sources.file_bytes, self._tasks)
             self._catalog = Catalog(sources, Pages(self._store, self._fetcher, sources.page_s), self._store)
             self._rendered = Rendered(self._folder)
-            self._large = Gate(
-                "large pages of package indexes", places=2, waiting=1024, wait_s=_LARGE_S, on_refused=_nothing
+            self._large = FairQueue(
+                "large pages of package indexes", slots=2, waiting=1024, wait_s=_LARGE_S, on_refused=_nothing
             )
             self._is_open = True
 

@@ -22,7 +22,7 @@ _KEPT_S = 7 * 86_400.0
 _MOST = 4096
 
 
-class Missing:
+class NegativeCache:
     """Remembers it: for a moment in memory, and for days on the disk."""
 
     def __init__(self, store: PackageStore, page_s: float) -> None:

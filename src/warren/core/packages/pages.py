@@ -19,7 +19,7 @@ from warren.core.packages.fetch import Unfetched
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from warren.core.concurrency.fair_queue import Gate
+    from warren.core.concurrency.fair_queue import FairQueue
     from warren.core.packages.fetch import Fetcher
     from warren.core.packages.sources import Source
     from warren.core.packages.store import PackageStore
@@ -51,8 +51,8 @@ class Turn:
     To read and write one holds up everybody's tasks, and takes ten times the memory that it has on the wire.
     """
 
-    def __init__(self, gate: Gate, owner: Hashable) -> None:
-        self._gate = gate
+    def __init__(self, gate: FairQueue, owner: Hashable) -> None:
+        self._queue = gate
         self._owner = owner
         self._lock = anyio.Lock()
         self._has_it = False
@@ -63,14 +63,14 @@ class Turn:
             return
         async with self._lock:
             if not self._has_it:
-                await self._gate.enter(self._owner)
+                await self._queue.enter(self._owner)
                 self._has_it = True
 
     def leave(self) -> None:
         """Let the next one have it."""
         if self._has_it:
             self._has_it = False
-            self._gate.leave(self._owner)
+            self._queue.leave(self._owner)
 
 
 class Pages:

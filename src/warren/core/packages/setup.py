@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from warren.core.packages.sources import PackageSources
-from warren.core.telemetry.counters import Observer
+from warren.core.telemetry.counters import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +32,9 @@ class PackageSetup:
 class PackageDoor:
     """The package index, which is made when somebody first asks. Use it with `async with`."""
 
-    def __init__(self, setup: PackageSetup, observer: Observer | None = None) -> None:
+    def __init__(self, setup: PackageSetup, observer: Counters | None = None) -> None:
         self._setup = setup
-        self._observer = observer or Observer()
+        self._observer = observer or Counters()
         self._index: PackageIndex | None = None
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,7 @@ from warren.core.policy.egress_limits import EgressLimits
 from warren.core.policy.egress_rules import check_egress, check_within, lower_to
 from warren.domain.egress import Egress, EgressMode
 from warren.domain.errors import InvalidRequest
-from warren.domain.records import Holding
+from warren.domain.records import ResourceUse
 from warren.domain.values import GIB, KIB, MIB, Limits
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ceiling:
+class TenantLimits:
     """What all principals of a tenant may have together; 0 is no limit."""
 
-    holding: Holding = field(default_factory=Holding)
+    holding: ResourceUse = field(default_factory=ResourceUse)
     executions: int = 0
     requests_per_minute: int = 0
     creates_per_minute: int = 0
@@ -46,12 +46,12 @@ class Policy:
     stopped_lifetime_s: float | None = 7 * 86_400
     pool_size: int = 0
     pool_images: tuple[str, ...] = ()
-    own: Holding = field(default_factory=Holding)
+    own: ResourceUse = field(default_factory=ResourceUse)
     """What one principal may hold; 0 is no limit."""
-    tenant: Ceiling = field(default_factory=Ceiling)
-    tenants: Mapping[str, Ceiling] = field(default_factory=dict)
+    tenant: TenantLimits = field(default_factory=TenantLimits)
+    tenants: Mapping[str, TenantLimits] = field(default_factory=dict)
     """Those for which the operator decided something else."""
-    everybody: Holding = field(default_factory=Holding)
+    everybody: ResourceUse = field(default_factory=ResourceUse)
     own_executions: int = 64
     executions: int = 256
     requests_per_minute: int = 0
@@ -85,11 +85,11 @@ class Policy:
     """What the stored files of one principal may weigh; 0 is no limit. Those of everybody: `file_bytes`."""
     file_bytes: int = 16 * GIB
 
-    def ceiling_of(self, tenant: str) -> Ceiling:
+    def ceiling_of(self, tenant: str) -> TenantLimits:
         """Return what a tenant may have."""
         return self.tenants.get(tenant, self.tenant)
 
-    def ceilings_of(self, tenant: str) -> dict[str, Holding]:
+    def ceilings_of(self, tenant: str) -> dict[str, ResourceUse]:
         """Return what may be held, as the store is told it: by an owner of this tenant, by the tenant, by everybody."""
         return {"own": self.own, "tenant": self.ceiling_of(tenant).holding, "everybody": self.everybody}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.concurrency.owner_limit import Transfers
+from warren.core.concurrency.owner_limit import OwnerLimiter
 from warren.core.ports.traffic import PortTraffic
 from warren.domain.errors import Conflict, Error, NotFound, Unreachable
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from warren.core.agent.client import ByteStream
     from warren.core.audit.log import Audit
     from warren.core.ports.traffic import Window
-    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.live import LiveSandbox
     from warren.core.sandboxes.sandboxes import Sandboxes
-    from warren.core.telemetry.counters import Observer
+    from warren.core.telemetry.counters import Counters
     from warren.domain.records import Caller
 
 WINDOW = 256 << 10
@@ -42,13 +42,13 @@ class PortConnection:
     Until `answered`, the sandbox is in use: a server may take its time over an answer.
     """
 
-    def __init__(self, stream: ByteStream, place: Place, window: Window) -> None:
+    def __init__(self, stream: ByteStream, live: LiveSandbox, window: Window) -> None:
         self._stream = stream
-        self._place = place
+        self._live = live
         self._window = window
         self._touched = 0.0
         self._hold = contextlib.ExitStack()
-        self._hold.enter_context(place.busy())
+        self._hold.enter_context(live.busy())
         self.status = "none"
         """What became of it, for the record."""
 
@@ -82,17 +82,17 @@ class PortConnection:
         now = time.monotonic()
         if now - self._touched >= _TOUCH_S:
             self._touched = now
-            self._place.touch()
+            self._live.touch()
 
 
 class Ports:
     """The ports of every sandbox. `run` is a task of the service."""
 
-    def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Observer) -> None:
+    def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Counters) -> None:
         self._sandboxes = sandboxes
         self._audit = audit
         self._traffic = PortTraffic(audit)
-        self.connections = Transfers(
+        self.connections = OwnerLimiter(
             observer,
             "connections to ports",
             what_own="connections to one sandbox",
@@ -147,8 +147,8 @@ class Ports:
             window.end(status)
 
     async def _open(self, caller: Caller, sandbox_id: str, port: int, window: Window) -> PortConnection:
-        async with self._sandboxes.use(caller, sandbox_id) as place:
+        async with self._sandboxes.use(caller, sandbox_id) as live:
             for host in _HOSTS:
                 with contextlib.suppress(NotFound, Conflict):
-                    return PortConnection(await place.link.connect_port(port, host, window=WINDOW), place, window)
+                    return PortConnection(await live.agent.connect_port(port, host, window=WINDOW), live, window)
         raise Unreachable(f"nothing listens on port {port} of {sandbox_id}: start a server there")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from warren.core.agent.client import Link
+from warren.core.agent.client import AgentClient
 from warren.domain.errors import EngineUnavailable, SandboxLost
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from warren.domain.values import Handle
     from warren.engines.base import Engine
 
-    OnLink = Callable[[str, Link], Awaitable[None]]
+    OnLink = Callable[[str, AgentClient], Awaitable[None]]
 
 _ATTEMPTS = 2
 """An agent that was about to end its last gateway's connection may end ours by mistake; never twice."""
 
 
-class Links:
+class AgentConnections:
     """The links of this process, by sandbox id. Use it with `async with`: their tasks run in a group of its own."""
 
     def __init__(self, engine: Engine, on_lost: OnLink | None = None) -> None:
@@ -33,7 +33,7 @@ class Links:
         self.on_open: list[OnLink] = []
         """Called in turn with each link that was opened, before anybody gets it. They must not raise."""
         self._engine = engine
-        self._links: dict[str, Link] = {}
+        self._connections: dict[str, AgentClient] = {}
         self._opening: dict[str, anyio.Lock] = {}
         self._tasks: TaskGroup | None = None
         self._closed = False
@@ -49,17 +49,17 @@ class Links:
         assert self._tasks is not None
         self._closed = True
         with anyio.CancelScope(shield=True):
-            for sandbox_id in list(self._links):
+            for sandbox_id in list(self._connections):
                 await self.drop(sandbox_id)
         self._tasks.cancel_scope.cancel()
         # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
         await self._tasks.__aexit__(None, None, None)
 
-    async def get(self, handle: Handle) -> Link:
+    async def get(self, handle: Handle) -> AgentClient:
         """Return the link of a running sandbox, opening one where there is none. Raises SandboxLost."""
-        link = self.peek(handle.sandbox_id)
-        if link is not None:
-            return link
+        agent = self.peek(handle.sandbox_id)
+        if agent is not None:
+            return agent
         lock = self._opening.setdefault(handle.sandbox_id, anyio.Lock())
         async with lock:
             try:
@@ -71,56 +71,56 @@ class Links:
                 if not lock.statistics().tasks_waiting:
                     self._opening.pop(handle.sandbox_id, None)
 
-    def peek(self, sandbox_id: str) -> Link | None:
+    def peek(self, sandbox_id: str) -> AgentClient | None:
         """Return the link of a sandbox if it is open."""
-        link = self._links.get(sandbox_id)
-        return None if link is None or link.lost is not None else link
+        agent = self._connections.get(sandbox_id)
+        return None if agent is None or agent.lost is not None else agent
 
     async def drop(self, sandbox_id: str) -> None:
         """Close the link of a sandbox, if there is one; the sandbox lives on."""
-        link = self._links.pop(sandbox_id, None)
-        if link is not None:
-            await link.aclose()
+        agent = self._connections.pop(sandbox_id, None)
+        if agent is not None:
+            await agent.aclose()
 
-    async def _open(self, handle: Handle) -> Link:
+    async def _open(self, handle: Handle) -> AgentClient:
         for attempt in range(_ATTEMPTS):
             self._check_open()
             assert self._tasks is not None, "use Links with `async with`"
             channel = await self._engine.connect(handle)
             try:
-                link = await Link.open(channel, self._tasks)
+                agent = await AgentClient.open(channel, self._tasks)
             except SandboxLost:
                 if attempt + 1 == _ATTEMPTS:
                     raise
                 continue
-            if link.hello.sandbox_id == handle.sandbox_id:
-                return link
-            await link.aclose()
+            if agent.hello.sandbox_id == handle.sandbox_id:
+                return agent
+            await agent.aclose()
         raise SandboxLost(f"another sandbox answers in the place of {handle.sandbox_id}")
 
-    async def _keep(self, sandbox_id: str, link: Link) -> Link:
+    async def _keep(self, sandbox_id: str, agent: AgentClient) -> AgentClient:
         assert self._tasks is not None
         try:
             for prepare in self.on_open:
-                await prepare(sandbox_id, link)
+                await prepare(sandbox_id, agent)
         except BaseException:
             # Half prepared it is of no use to the next who asks.
-            await link.aclose()
+            await agent.aclose()
             raise
         # WHY not before: whoever asks meanwhile would get one that is not prepared.
-        self._links[sandbox_id] = link
-        self._tasks.start_soon(self._watch, sandbox_id, link)
-        return link
+        self._connections[sandbox_id] = agent
+        self._tasks.start_soon(self._watch, sandbox_id, agent)
+        return agent
 
     def _check_open(self) -> None:
         """Raise when we are closing: a link that is not opened any more says nothing about its sandbox."""
         if self._closed:
             raise EngineUnavailable("the service is stopping: it connects to no more sandboxes")
 
-    async def _watch(self, sandbox_id: str, link: Link) -> None:
-        await link.wait_lost()
-        if self._links.get(sandbox_id) is not link:
+    async def _watch(self, sandbox_id: str, agent: AgentClient) -> None:
+        await agent.wait_lost()
+        if self._connections.get(sandbox_id) is not agent:
             return
-        del self._links[sandbox_id]
+        del self._connections[sandbox_id]
         if self.on_lost is not None and not self._closed:
-            await self.on_lost(sandbox_id, link)
+            await self.on_lost(sandbox_id, agent)

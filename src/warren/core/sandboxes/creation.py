@@ -13,7 +13,7 @@ import anyio
 from anyio import lowlevel
 
 from warren.core.policy.gpus import choose_gpus
-from warren.core.sandboxes.live import Place
+from warren.core.sandboxes.live import LiveSandbox
 from warren.core.sandboxes.transitions import build_spec, explained
 from warren.domain.errors import Conflict, Error, InvalidRequest
 from warren.domain.lifecycle import Status
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from warren.core.images.cache import ImageCache
     from warren.core.policy.policy import Policy
-    from warren.core.sandboxes.connections import Links
+    from warren.core.sandboxes.connections import AgentConnections
     from warren.core.sandboxes.pool import Pool, Pooled
-    from warren.core.sandboxes.transitions import Lives
-    from warren.core.telemetry.counters import Observer
+    from warren.core.sandboxes.transitions import SandboxTransitions
+    from warren.core.telemetry.counters import Counters
     from warren.domain.egress import Egress
     from warren.domain.gpus import GpuRequest
     from warren.domain.records import Owner
@@ -90,23 +90,23 @@ class Creation:
         *,
         engine: Engine,
         store: Store,
-        links: Links,
+        connections: AgentConnections,
         pool: Pool,
         images: ImageCache,
-        lives: Lives,
+        transitions: SandboxTransitions,
         policy: Policy,
-        observer: Observer,
+        observer: Counters,
     ) -> None:
         self._engine = engine
         self._store = store
-        self._links = links
+        self._connections = connections
         self._pool = pool
         self._images = images
-        self._lives = lives
+        self._transitions = transitions
         self._policy = policy
         self._observer = observer
 
-    async def make(self, owner: Owner, new: NewSandbox) -> tuple[Place, bool]:
+    async def make(self, owner: Owner, new: NewSandbox) -> tuple[LiveSandbox, bool]:
         """Make a sandbox, and say True; or return the one that somebody else made, or makes, under the same key.
 
         A caller who is cancelled leaves nothing behind: what was begun is finished, and then undone.
@@ -121,41 +121,41 @@ class Creation:
         with self._pool.creating():
             pooled = self._pool.acquire(image, new.storage, limits) if new.use_pool and not gpus else None
             record = self._build_record(owner, new, image, limits, pooled)
-            place = Place(dataclasses.replace(record, egress=egress, gpus=gpus))
-            async with place.lock:
+            live = LiveSandbox(dataclasses.replace(record, egress=egress, gpus=gpus))
+            async with live.lock:
                 with anyio.CancelScope(shield=True):
-                    other = await self._write_down(place, new, pooled)
+                    other = await self._write_down(live, new, pooled)
                     if other is not None:
                         return other, False
-                    await self._bring_to_life(place, new, image, pooled)
-                await self._undo_if_cancelled(place, new)
+                    await self._bring_to_life(live, new, image, pooled)
+                await self._undo_if_cancelled(live, new)
         self._observer.sandbox_created("engine" if pooled is None else "pool", time.monotonic() - since)
-        return place, True
+        return live, True
 
-    async def _write_down(self, place: Place, new: NewSandbox, pooled: Pooled | None) -> Place | None:
+    async def _write_down(self, live: LiveSandbox, new: NewSandbox, pooled: Pooled | None) -> LiveSandbox | None:
         """Have the store keep the record, or return the place of whoever was first."""
         # Before its id is in the store: whoever finds it there waits here for the rest.
-        self._lives.places[place.id] = place
+        self._transitions.live_sandboxes[live.id] = live
         try:
-            other = await self._tie(place.sandbox, new) or await self._add(place.sandbox, new)
+            other = await self._tie(live.sandbox, new) or await self._add(live.sandbox, new)
         except Error:
-            self._give_back(place, pooled)
+            self._give_back(live, pooled)
             raise
         except BaseException:
             # WHY: a task's own `cancel()` goes through every shield, and nobody knows how far the store has come.
-            await self._undo(place, new)
-            await self._engine.destroy(place.handle)
+            await self._undo(live, new)
+            await self._engine.destroy(live.handle)
             raise
         if other is not None:
-            self._give_back(place, pooled)
+            self._give_back(live, pooled)
         return other
 
-    def _give_back(self, place: Place, pooled: Pooled | None) -> None:
-        self._lives.forget(place)
+    def _give_back(self, live: LiveSandbox, pooled: Pooled | None) -> None:
+        self._transitions.forget(live)
         if pooled is not None:
             self._pool.release(pooled)
 
-    async def _tie(self, sandbox: Sandbox, new: NewSandbox) -> Place | None:
+    async def _tie(self, sandbox: Sandbox, new: NewSandbox) -> LiveSandbox | None:
         """Tie the idempotency key to this sandbox, or return the one that it is tied to."""
         if new.idempotency_key is None:
             return None
@@ -164,13 +164,13 @@ class Creation:
             tied = await self._store.remember(sandbox.owner, key, fingerprint, sandbox.id, ttl_s=IDEMPOTENCY_S)
             if tied == sandbox.id:
                 return None
-            other = await self._lives.find(tied)
+            other = await self._transitions.find(tied)
             if other is not None:
                 return other
             # The service died while it made that one, or it was deleted since: it can only be made anew.
             await self._store.forget(sandbox.owner, key, tied)
 
-    async def _add(self, sandbox: Sandbox, new: NewSandbox) -> Place | None:
+    async def _add(self, sandbox: Sandbox, new: NewSandbox) -> LiveSandbox | None:
         """Keep the record if no quota forbids it; or return the place that has the session key."""
         try:
             while True:
@@ -189,44 +189,44 @@ class Creation:
             await self._untie(sandbox, new)
             raise
 
-    async def _find_session(self, sandbox: Sandbox) -> Place | None:
+    async def _find_session(self, sandbox: Sandbox) -> LiveSandbox | None:
         found = await self._store.find(sandbox.owner, sandbox.session_key or "")
-        return None if found is None else await self._lives.find(found.id)
+        return None if found is None else await self._transitions.find(found.id)
 
-    async def _bring_to_life(self, place: Place, new: NewSandbox, image: Image, pooled: Pooled | None) -> None:
-        sandbox = place.sandbox
+    async def _bring_to_life(self, live: LiveSandbox, new: NewSandbox, image: Image, pooled: Pooled | None) -> None:
+        sandbox = live.sandbox
         try:
             if pooled is not None and await self._pool.fit(pooled, sandbox.limits, sandbox.env):
-                place.link = pooled.link
+                live.agent = pooled.agent
             else:
                 if pooled is not None:
-                    await self._links.drop(place.id)
-                    await self._engine.destroy(place.handle)
+                    await self._connections.drop(live.id)
+                    await self._engine.destroy(live.handle)
                 with explained():
                     # Connected to when it is first used: until then it is one process instead of three.
                     spec = build_spec(self._engine, sandbox, image, single_use=new.single_use)
                     await self._engine.create(spec)
             if sandbox.status is Status.CREATING:
-                await self._lives.become(place, Status.RUNNING)
+                await self._transitions.become(live, Status.RUNNING)
         except BaseException:
-            await self._undo(place, new)
+            await self._undo(live, new)
             raise
 
-    async def _undo_if_cancelled(self, place: Place, new: NewSandbox) -> None:
+    async def _undo_if_cancelled(self, live: LiveSandbox, new: NewSandbox) -> None:
         try:
             await lowlevel.checkpoint_if_cancelled()
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await self._undo(place, new)
+                await self._undo(live, new)
             raise
 
-    async def _undo(self, place: Place, new: NewSandbox) -> None:
+    async def _undo(self, live: LiveSandbox, new: NewSandbox) -> None:
         """Remove what was made. What cannot be removed now stays written down as such, and the reaper goes on."""
         try:
-            await self._untie(place.sandbox, new)
-            await self._lives.destroy(place)
+            await self._untie(live.sandbox, new)
+            await self._transitions.destroy(live)
         except Error:
-            _log.warning("sandbox.unremoved", extra={"sandbox_id": place.id}, exc_info=True)
+            _log.warning("sandbox.unremoved", extra={"sandbox_id": live.id}, exc_info=True)
 
     async def _untie(self, sandbox: Sandbox, new: NewSandbox) -> None:
         if new.idempotency_key is not None:

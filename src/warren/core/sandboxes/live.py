@@ -15,16 +15,16 @@ from warren.domain.values import Handle
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.domain.records import Sandbox
 
 
-class Place:
+class LiveSandbox:
     """One sandbox as this process holds it. Whoever changes its status holds its lock."""
 
-    __slots__ = ("_active_at", "_link", "_users", "is_gone", "lock", "sandbox", "touched_at", "used_at")
+    __slots__ = ("_active_at", "_agent", "_users", "is_gone", "lock", "sandbox", "touched_at", "used_at")
 
-    def __init__(self, sandbox: Sandbox, link: Link | None = None) -> None:
+    def __init__(self, sandbox: Sandbox, agent: AgentClient | None = None) -> None:
         self.sandbox = sandbox
         """As the store has it, but for `active_at` and `executions`."""
         self.lock = anyio.Lock(fast_acquire=True)
@@ -34,7 +34,7 @@ class Place:
         """The use that the store knows of, by the same clock."""
         self.is_gone = False
         """True once its record is removed: whoever waited for the lock must not go on."""
-        self._link = link
+        self._agent = agent
         self._users = 0
         self._active_at = sandbox.active_at
 
@@ -49,25 +49,25 @@ class Place:
         return Handle(self.sandbox.engine, self.sandbox.id)
 
     @property
-    def link(self) -> Link:
+    def agent(self) -> AgentClient:
         """The connection to its agent. Raises SandboxLost when there is none."""
-        if self._link is None:
+        if self._agent is None:
             raise SandboxLost(f"sandbox {self.id} is {self.sandbox.status}: there is no connection to it")
-        return self._link
+        return self._agent
 
-    @link.setter
-    def link(self, link: Link | None) -> None:
-        self._link = link
+    @agent.setter
+    def agent(self, agent: AgentClient | None) -> None:
+        self._agent = agent
 
     @property
-    def lost_link(self) -> Link | None:
+    def lost_agent(self) -> AgentClient | None:
         """The connection that it had, if it broke and no other has taken its place."""
-        return self._link if self._link is not None and self._link.lost is not None else None
+        return self._agent if self._agent is not None and self._agent.lost is not None else None
 
     @property
     def is_ready(self) -> bool:
         """Whether it runs and its agent can be asked."""
-        return self._link is not None and self._link.lost is None and self.sandbox.status is Status.RUNNING
+        return self._agent is not None and self._agent.lost is None and self.sandbox.status is Status.RUNNING
 
     @property
     def is_busy(self) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     """Whose it is, and what is set when it has gone."""
 
 
-class Leaving:
+class PendingDeletes:
     """Knows by their ids which sandboxes are about to be removed."""
 
     def __init__(self) -> None:

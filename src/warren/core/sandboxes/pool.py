@@ -22,10 +22,10 @@ from warren.domain.values import Handle, SandboxSpec, Storage, new_id
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.core.images.cache import ImageCache
     from warren.core.policy.policy import Policy
-    from warren.core.sandboxes.connections import Links
+    from warren.core.sandboxes.connections import AgentConnections
     from warren.domain.values import Image, Limits
     from warren.engines.base import Engine
 
@@ -46,7 +46,7 @@ class Pooled:
     image: Image
     storage: Storage
     limits: Limits
-    link: Link
+    agent: AgentClient
 
     def suits(self, limits: Limits, env: Mapping[str, str]) -> bool:
         """Whether it is, as it stands, what is asked for."""
@@ -56,9 +56,9 @@ class Pooled:
 class Pool:
     """Warm sandboxes of the pooled images, of both kinds of storage, with the operator's limits and environment."""
 
-    def __init__(self, engine: Engine, links: Links, images: ImageCache, policy: Policy) -> None:
+    def __init__(self, engine: Engine, connections: AgentConnections, images: ImageCache, policy: Policy) -> None:
         self._engine = engine
-        self._links = links
+        self._connections = connections
         self._images = images
         self._policy = policy
         self._waiting: dict[tuple[str, Storage], deque[Pooled]] = {}
@@ -77,7 +77,7 @@ class Pool:
                 return None
             pooled = waiting.popleft()
             self._changed.set()
-            if pooled.link.lost is None:
+            if pooled.agent.lost is None:
                 return pooled
             self._dead.append(pooled.handle)
         return None
@@ -93,10 +93,10 @@ class Pool:
         try:
             if limits != pooled.limits:
                 await self._engine.resize(pooled.handle, limits)
-            await pooled.link.configure(env=env, limits=asdict(limits))
+            await pooled.agent.configure(env=env, limits=asdict(limits))
             if env:
                 # It has the environment of its birth; the next is made when it is wanted.
-                await pooled.link.delete_kernel(MAIN_KERNEL)
+                await pooled.agent.delete_kernel(MAIN_KERNEL)
         except (Unsupported, Conflict):
             self._can_resize = False
             return False
@@ -206,19 +206,19 @@ class Pool:
             try:
                 with explained():
                     await self._engine.create(spec)
-                link = await self._links.get(handle)
+                agent = await self._connections.get(handle)
                 # The first cell finds its kernel up; that takes longer than all else that a claim waits for.
-                await link.create_kernel(MAIN_KERNEL)
+                await agent.create_kernel(MAIN_KERNEL)
             except Error:
                 self._dead.append(handle)
                 raise
-        self.release(Pooled(handle, image, storage, spec.limits, link))
+        self.release(Pooled(handle, image, storage, spec.limits, agent))
 
     async def _sweep(self, images: list[Image]) -> None:
         """Take out what died, and what was made from a build that is not current any more."""
         current = {image.digest for image in images}
         for (digest, _), waiting in self._waiting.items():
-            stale = [pooled for pooled in waiting if digest not in current or pooled.link.lost is not None]
+            stale = [pooled for pooled in waiting if digest not in current or pooled.agent.lost is not None]
             for pooled in stale:
                 waiting.remove(pooled)
                 self._dead.append(pooled.handle)
@@ -228,7 +228,7 @@ class Pool:
         while self._dead:
             handle = self._dead.pop()
             try:
-                await self._links.drop(handle.sandbox_id)
+                await self._connections.drop(handle.sandbox_id)
                 await self._engine.destroy(handle)
             except BaseException:
                 self._dead.append(handle)

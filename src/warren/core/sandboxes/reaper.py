@@ -17,8 +17,8 @@ from warren.domain.values import Storage
 if TYPE_CHECKING:
     from warren.core.audit.log import Audit
     from warren.core.policy.policy import Policy
-    from warren.core.sandboxes.live import Place
-    from warren.core.sandboxes.transitions import Lives
+    from warren.core.sandboxes.live import LiveSandbox
+    from warren.core.sandboxes.transitions import SandboxTransitions
     from warren.stores.base import Store
 
 TICK_S = 1.0
@@ -49,8 +49,8 @@ class Reaper:
     Idleness is measured by a clock that nobody sets, ages by the time of day, for they outlive this process.
     """
 
-    def __init__(self, lives: Lives, store: Store, audit: Audit, policy: Policy) -> None:
-        self._lives = lives
+    def __init__(self, transitions: SandboxTransitions, store: Store, audit: Audit, policy: Policy) -> None:
+        self._transitions = transitions
         self._store = store
         self._audit = audit
         self._policy = policy
@@ -72,18 +72,20 @@ class Reaper:
         """Do everything that is due now, and wait until it is done."""
         await self._look_at_store()
         now, today = time.monotonic(), time.time()
-        places = tuple(self._lives.places.values())
-        due = [place for place in places if self._is_free(place, now) and self._judge(place, now, today) is not None]
-        used = [place for place in places if (now if place.is_busy else place.used_at) - place.touched_at >= TOUCH_S]
+        live_sandboxes = tuple(self._transitions.live_sandboxes.values())
+        due = [
+            live for live in live_sandboxes if self._is_free(live, now) and self._judge(live, now, today) is not None
+        ]
+        used = [live for live in live_sandboxes if (now if live.is_busy else live.used_at) - live.touched_at >= TOUCH_S]
         self._not_before = {each: when for each, when in self._not_before.items() if when > now}
         if not due and not used:
             return
-        self._reaping.update(place.id for place in due)
+        self._reaping.update(live.id for live in due)
         async with anyio.create_task_group() as tasks:
-            for place in due:
-                tasks.start_soon(self._reap, place)
-            for place in used:
-                tasks.start_soon(self._touch, place)
+            for live in due:
+                tasks.start_soon(self._reap, live)
+            for live in used:
+                tasks.start_soon(self._touch, live)
 
     async def _look_at_store(self) -> None:
         """Try again what could not be written, as soon as anything can: a full disk must not leave rows for long."""
@@ -92,54 +94,54 @@ class Reaper:
                 await self._store.ping()
                 self._unwritten.clear()
 
-    def _is_free(self, place: Place, now: float) -> bool:
-        if place.id in self._reaping or place.id in self._unwritten or now < self._not_before.get(place.id, 0):
+    def _is_free(self, live: LiveSandbox, now: float) -> bool:
+        if live.id in self._reaping or live.id in self._unwritten or now < self._not_before.get(live.id, 0):
             return False
-        return not place.lock.locked()
+        return not live.lock.locked()
 
-    def _judge(self, place: Place, now: float, today: float) -> Fate | None:
-        sandbox = place.sandbox
+    def _judge(self, live: LiveSandbox, now: float, today: float) -> Fate | None:
+        sandbox = live.sandbox
         if sandbox.status in _UNFINISHED:
             return Fate.UNFINISHED
         if sandbox.expires_at is not None and today >= sandbox.expires_at:
             return Fate.EXPIRED
         if sandbox.status is Status.RUNNING:
             idle_s = sandbox.idle_timeout_s
-            is_idle = idle_s is not None and not place.is_busy and now - place.used_at >= idle_s
+            is_idle = idle_s is not None and not live.is_busy and now - live.used_at >= idle_s
             return Fate.IDLE if is_idle else None
         kept_s = self._policy.stopped_lifetime_s
         return Fate.FORGOTTEN if kept_s is not None and today - sandbox.changed_at >= kept_s else None
 
-    async def _reap(self, place: Place) -> None:
+    async def _reap(self, live: LiveSandbox) -> None:
         try:
-            async with self._at_once, place.held():
+            async with self._at_once, live.held():
                 # Somebody may have come for it while we waited.
-                fate = None if place.is_gone else self._judge(place, time.monotonic(), time.time())
+                fate = None if live.is_gone else self._judge(live, time.monotonic(), time.time())
                 if fate is not None:
-                    await self._carry_out(place, fate)
+                    await self._carry_out(live, fate)
         except StoreError:
-            self._unwritten.add(place.id)
-            _log.warning("sandbox.unended", extra={"sandbox_id": place.id}, exc_info=True)
+            self._unwritten.add(live.id)
+            _log.warning("sandbox.unended", extra={"sandbox_id": live.id}, exc_info=True)
         except Exception:  # noqa: BLE001 - whatever is wrong with one must not keep us from the others
-            self._not_before[place.id] = time.monotonic() + _BACK_OFF_S
-            _log.warning("sandbox.unended", extra={"sandbox_id": place.id}, exc_info=True)
+            self._not_before[live.id] = time.monotonic() + _BACK_OFF_S
+            _log.warning("sandbox.unended", extra={"sandbox_id": live.id}, exc_info=True)
         finally:
-            self._reaping.discard(place.id)
+            self._reaping.discard(live.id)
 
-    async def _carry_out(self, place: Place, fate: Fate) -> None:
+    async def _carry_out(self, live: LiveSandbox, fate: Fate) -> None:
         if fate is Fate.UNFINISHED:
-            await self._lives.settle(place)
+            await self._transitions.settle(live)
             return
-        is_kept = fate is Fate.IDLE and place.sandbox.storage is Storage.PERSISTENT
+        is_kept = fate is Fate.IDLE and live.sandbox.storage is Storage.PERSISTENT
         if is_kept:
-            await self._lives.stop(place, f"nobody used it for {place.sandbox.idle_timeout_s:g} seconds")
+            await self._transitions.stop(live, f"nobody used it for {live.sandbox.idle_timeout_s:g} seconds")
         else:
-            await self._lives.destroy(place)
-        self._audit.note(None, "sandbox.stop" if is_kept else "sandbox.delete", sandbox_id=place.id, reason=fate.value)
+            await self._transitions.destroy(live)
+        self._audit.note(None, "sandbox.stop" if is_kept else "sandbox.delete", sandbox_id=live.id, reason=fate.value)
 
-    async def _touch(self, place: Place) -> None:
-        place.touched_at = time.monotonic()
+    async def _touch(self, live: LiveSandbox) -> None:
+        live.touched_at = time.monotonic()
         try:
-            await self._store.touch(place.id, place.active_at)
+            await self._store.touch(live.id, live.active_at)
         except StoreError:
-            _log.warning("sandbox.untouched", extra={"sandbox_id": place.id}, exc_info=True)
+            _log.warning("sandbox.untouched", extra={"sandbox_id": live.id}, exc_info=True)

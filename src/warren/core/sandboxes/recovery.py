@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.sandboxes.live import Place
+from warren.core.sandboxes.live import LiveSandbox
 from warren.domain.errors import Error, SandboxLost
 from warren.domain.lifecycle import AFTER_CRASH, Status
 from warren.domain.records import SandboxQuery
@@ -16,13 +16,13 @@ from warren.domain.records import SandboxQuery
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from warren.core.sandboxes.transitions import Lives
+    from warren.core.sandboxes.transitions import SandboxTransitions
     from warren.domain.records import Sandbox
     from warren.domain.values import Handle
     from warren.engines.base import Engine
     from warren.stores.base import Store
 
-    Adopt = Callable[[Place], Awaitable[None]]
+    Adopt = Callable[[LiveSandbox], Awaitable[None]]
 
 AT_ONCE = 16
 _PAGE = 500
@@ -32,14 +32,14 @@ _PREFIX = "sbx_"
 _log = logging.getLogger(__name__)
 
 
-async def recover(lives: Lives, engine: Engine, store: Store, adopt: Adopt) -> dict[str, int]:
+async def recover(transitions: SandboxTransitions, engine: Engine, store: Store, adopt: Adopt) -> dict[str, int]:
     """Make every record true again, and hand each place that runs to `adopt`. Returns how many ended up how.
 
     Whatever cannot be put right now is said in the log and keeps its record: the reaper tries again.
     """
     handles = {handle.sandbox_id: handle async for handle in engine.handles()}
     rows = await _load_all(store)
-    recovery = _Recovery(lives, engine, adopt)
+    recovery = _Recovery(transitions, engine, adopt)
     async with anyio.create_task_group() as tasks:
         for sandbox in rows:
             tasks.start_soon(recovery.recover, sandbox, sandbox.id in handles)
@@ -59,28 +59,28 @@ async def _load_all(store: Store) -> list[Sandbox]:
 
 
 class _Recovery:
-    def __init__(self, lives: Lives, engine: Engine, adopt: Adopt) -> None:
-        self._lives = lives
+    def __init__(self, transitions: SandboxTransitions, engine: Engine, adopt: Adopt) -> None:
+        self._transitions = transitions
         self._engine = engine
         self._adopt = adopt
         self._at_once = anyio.Semaphore(AT_ONCE)
         self.counts: Counter[str] = Counter()
 
     async def recover(self, sandbox: Sandbox, is_there: bool) -> None:
-        place = self._lives.places[sandbox.id] = Place(sandbox)
+        live = self._transitions.live_sandboxes[sandbox.id] = LiveSandbox(sandbox)
         async with self._at_once:
             try:
-                async with place.held():
-                    await self._make_true(place, is_there)
-                if place.is_ready:
-                    await self._adopt(place)
+                async with live.held():
+                    await self._make_true(live, is_there)
+                if live.is_ready:
+                    await self._adopt(live)
             except SandboxLost:
                 pass  # It is gone, and the audit record says so.
             except Error:
-                _log.warning("sandbox.unrecovered", extra={"sandbox_id": place.id}, exc_info=True)
+                _log.warning("sandbox.unrecovered", extra={"sandbox_id": live.id}, exc_info=True)
                 self.counts["failed"] += 1
                 return
-        self.counts["removed" if place.is_gone else place.sandbox.status.value] += 1
+        self.counts["removed" if live.is_gone else live.sandbox.status.value] += 1
 
     async def remove_stray(self, handle: Handle) -> None:
         """Destroy a sandbox that nobody has: from the pool, or made when the service died."""
@@ -92,11 +92,11 @@ class _Recovery:
                 _log.warning("sandbox.unremoved", extra={"sandbox_id": handle.sandbox_id}, exc_info=True)
                 self.counts["failed"] += 1
 
-    async def _make_true(self, place: Place, is_there: bool) -> None:
-        then = AFTER_CRASH[place.sandbox.status]
+    async def _make_true(self, live: LiveSandbox, is_there: bool) -> None:
+        then = AFTER_CRASH[live.sandbox.status]
         if not is_there and then is not Status.DESTROYING:
-            await self._lives.write_off(place, "after a restart the engine does not know it any more")
+            await self._transitions.write_off(live, "after a restart the engine does not know it any more")
         elif then is Status.RUNNING:
-            await self._lives.reach(place)
+            await self._transitions.reach(live)
         else:
-            await self._lives.settle(place)
+            await self._transitions.settle(live)

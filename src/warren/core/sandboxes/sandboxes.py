@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from warren.core.policy.access import check_may
 from warren.core.policy.egress_rules import describe_egress
 from warren.core.sandboxes.creation import Creation, NewSandbox
-from warren.core.sandboxes.live import Place
-from warren.core.sandboxes.transitions import Lives
-from warren.core.telemetry.counters import Observer
+from warren.core.sandboxes.live import LiveSandbox
+from warren.core.sandboxes.transitions import SandboxTransitions
+from warren.core.telemetry.counters import Counters
 from warren.core.telemetry.tracing import Tracer
 from warren.domain.errors import Conflict, Error, Forbidden, NotFound, SandboxLost
 from warren.domain.lifecycle import Status
 from warren.domain.records import Page, Sandbox, Scope
 from warren.domain.values import Handle, Storage, Usage
-from warren.stores.base import HoldingExceeded
+from warren.stores.base import ResourceUseExceeded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from warren.core.images.cache import ImageCache
     from warren.core.policy.policy import Policy
     from warren.core.sandboxes.changes import SandboxChanges
-    from warren.core.sandboxes.connections import Links
+    from warren.core.sandboxes.connections import AgentConnections
     from warren.core.sandboxes.pool import Pool
     from warren.domain.records import Caller, Owner, SandboxQuery
     from warren.domain.values import Limits
     from warren.engines.base import Engine
     from warren.stores.base import Store
 
-__all__ = ["NewSandbox", "Place", "Sandboxes"]
+__all__ = ["LiveSandbox", "NewSandbox", "Sandboxes"]
 
 _NOTHING = Usage(memory_bytes=0, memory_peak_bytes=None, cpu_us=None, pids=0, disk_bytes=None, disk_inodes=None)
 
@@ -52,16 +52,18 @@ class Sandboxes:
         *,
         engine: Engine,
         store: Store,
-        links: Links,
+        connections: AgentConnections,
         pool: Pool,
         images: ImageCache,
         admission: Admission,
         audit: Audit,
         policy: Policy,
-        observer: Observer | None = None,
+        observer: Counters | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        self.lives = Lives(engine=engine, store=store, links=links, images=images, audit=audit, policy=policy)
+        self.transitions = SandboxTransitions(
+            engine=engine, store=store, connections=connections, images=images, audit=audit, policy=policy
+        )
         self._engine = engine
         self._store = store
         self._admission = admission
@@ -73,12 +75,12 @@ class Sandboxes:
         self._creation = Creation(
             engine=engine,
             store=store,
-            links=links,
+            connections=connections,
             pool=pool,
             images=images,
-            lives=self.lives,
+            transitions=self.transitions,
             policy=policy,
-            observer=observer or Observer(),
+            observer=observer or Counters(),
         )
 
     async def create(self, caller: Caller, new: NewSandbox) -> tuple[Sandbox, bool]:
@@ -90,20 +92,20 @@ class Sandboxes:
             check_may(caller, Scope.RUN)
             self._audit.check_writable()
             while True:
-                place = await self._find_session(caller, new)
+                live = await self._find_session(caller, new)
                 is_new = False
-                if place is None:
+                if live is None:
                     with self._tracer.span("sandbox.create") as span:
-                        place, is_new = await self._make(caller, new)
-                        span.set({"warren.sandbox_id": place.id, "warren.image": place.sandbox.image})
-                noted.update(sandbox_id=place.id, is_new=is_new)
+                        live, is_new = await self._make(caller, new)
+                        span.set({"warren.sandbox_id": live.id, "warren.image": live.sandbox.image})
+                noted.update(sandbox_id=live.id, is_new=is_new)
                 if is_new:
-                    noted.update(describe_egress(place.sandbox.egress))
-                    noted.update({"gpus": place.sandbox.gpus} if place.sandbox.gpus else {})
-                    return place.sandbox, True
+                    noted.update(describe_egress(live.sandbox.egress))
+                    noted.update({"gpus": live.sandbox.gpus} if live.sandbox.gpus else {})
+                    return live.sandbox, True
                 # If it is gone, whoever made it has failed or deleted it meanwhile: then it is ours to make.
-                if await self._join(place):
-                    return await self._render(place), False
+                if await self._join(live):
+                    return await self._render(live), False
 
     async def get(self, caller: Caller, sandbox_id: str) -> Sandbox:
         """Return a sandbox. Raises NotFound, also for somebody else's."""
@@ -136,20 +138,20 @@ class Sandboxes:
         """
         async with (
             self.audited(caller, "sandbox.update", sandbox_id=sandbox_id),
-            self.hold(caller, sandbox_id, Scope.RUN) as place,
+            self.hold(caller, sandbox_id, Scope.RUN) as live,
         ):
-            if place.sandbox.status is Status.RUNNING and not place.is_ready:
-                await self.lives.reach(place)
-            before = place.sandbox
+            if live.sandbox.status is Status.RUNNING and not live.is_ready:
+                await self.transitions.reach(live)
+            before = live.sandbox
             fields = changes.choose(before, self._policy)
             is_resized = fields["limits"] != before.limits
-            await self.lives.write(place, before.status, check_quota=is_resized, **fields)
-            if place.sandbox.egress != before.egress:
-                self._audit.note(caller, "egress.set", sandbox_id=sandbox_id, **describe_egress(place.sandbox.egress))
+            await self.transitions.write(live, before.status, check_quota=is_resized, **fields)
+            if live.sandbox.egress != before.egress:
+                self._audit.note(caller, "egress.set", sandbox_id=sandbox_id, **describe_egress(live.sandbox.egress))
                 self.on_egress(sandbox_id)
             if is_resized and before.status is Status.RUNNING:
-                await self._resize(place, before.limits)
-            return await self._render(place)
+                await self._resize(live, before.limits)
+            return await self._render(live)
 
     async def stop(self, caller: Caller, sandbox_id: str) -> Sandbox:
         """End its processes and free its memory; the workspace stays. One that is stopped already stays so.
@@ -158,32 +160,32 @@ class Sandboxes:
         """
         async with (
             self.audited(caller, "sandbox.stop", sandbox_id=sandbox_id),
-            self.hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place,
+            self.hold(caller, sandbox_id, Scope.RUN, by_admin=True) as live,
         ):
-            if place.sandbox.storage is not Storage.PERSISTENT:
+            if live.sandbox.storage is not Storage.PERSISTENT:
                 raise Conflict(
                     f"sandbox {sandbox_id} is ephemeral: stopping would lose its workspace, so delete it instead"
                 )
-            if place.sandbox.status is Status.RUNNING:
-                await self.lives.stop(place)
-            return await self._render(place)
+            if live.sandbox.status is Status.RUNNING:
+                await self.transitions.stop(live)
+            return await self._render(live)
 
     async def start(self, caller: Caller, sandbox_id: str) -> Sandbox:
         """Run a stopped sandbox again, with its workspace; one that runs already goes on."""
         async with (
             self.audited(caller, "sandbox.start", sandbox_id=sandbox_id),
-            self.hold(caller, sandbox_id, Scope.RUN) as place,
+            self.hold(caller, sandbox_id, Scope.RUN) as live,
         ):
-            await self.lives.have_running(place)
-            return await self._render(place)
+            await self.transitions.have_running(live)
+            return await self._render(live)
 
     async def delete(self, caller: Caller, sandbox_id: str) -> None:
         """Remove it, workspace and all, whatever it is doing."""
         async with (
             self.audited(caller, "sandbox.delete", sandbox_id=sandbox_id),
-            self.hold(caller, sandbox_id, Scope.RUN, by_admin=True) as place,
+            self.hold(caller, sandbox_id, Scope.RUN, by_admin=True) as live,
         ):
-            await self.lives.destroy(place)
+            await self.transitions.destroy(live)
 
     async def usage(self, caller: Caller, sandbox_id: str) -> Usage:
         """Measure a sandbox from outside. A stopped one uses nothing but its disk, which nobody can measure then."""
@@ -199,51 +201,51 @@ class Sandboxes:
             return _NOTHING
 
     @contextlib.asynccontextmanager
-    async def use(self, caller: Caller, sandbox_id: str, scope: Scope = Scope.RUN) -> AsyncIterator[Place]:
+    async def use(self, caller: Caller, sandbox_id: str, scope: Scope = Scope.RUN) -> AsyncIterator[LiveSandbox]:
         """Have a sandbox running and keep the reaper from it: resumes a stopped one, waits for one that is being made.
 
         Raises NotFound, also for somebody else's, Forbidden to an admin for those, and SandboxLost when it turns out to
         be gone.
         """
         check_may(caller, scope)
-        place = self.lives.places.get(sandbox_id)
-        is_owner = place is not None and place.sandbox.owner == caller.principal.owner
+        live = self.transitions.live_sandboxes.get(sandbox_id)
+        is_owner = live is not None and live.sandbox.owner == caller.principal.owner
         # Whoever holds the lock may be about to end it.
-        if place is None or not is_owner or not place.is_ready or place.lock.locked():
-            async with self.hold(caller, sandbox_id, scope) as place:
-                await self.lives.have_running(place)
-        with place.busy():
-            yield place
+        if live is None or not is_owner or not live.is_ready or live.lock.locked():
+            async with self.hold(caller, sandbox_id, scope) as live:
+                await self.transitions.have_running(live)
+        with live.busy():
+            yield live
 
     @contextlib.asynccontextmanager
     async def hold(
         self, caller: Caller, sandbox_id: str, scope: Scope, *, by_admin: bool = False
-    ) -> AsyncIterator[Place]:
+    ) -> AsyncIterator[LiveSandbox]:
         """Hold the place of a sandbox that the caller may change, with nothing left half done.
 
         Raises NotFound; and Forbidden to an admin, who sees that it exists, for what only its owner may do.
         """
         check_may(caller, scope)
-        place = await self.lives.find(sandbox_id)
-        is_owner = place is not None and place.sandbox.owner == caller.principal.owner
+        live = await self.transitions.find(sandbox_id)
+        is_owner = live is not None and live.sandbox.owner == caller.principal.owner
         is_admin = caller.principal.may(Scope.ADMIN)
-        if place is None or not (is_owner or is_admin):
+        if live is None or not (is_owner or is_admin):
             raise _not_found(sandbox_id)
         if not is_owner and not by_admin:
             raise not_yours(sandbox_id)
-        async with place.held():
-            await self.lives.settle(place)
-            if place.is_gone:
+        async with live.held():
+            await self.transitions.settle(live)
+            if live.is_gone:
                 raise _not_found(sandbox_id)
-            yield place
+            yield live
 
-    async def _find_session(self, caller: Caller, new: NewSandbox) -> Place | None:
+    async def _find_session(self, caller: Caller, new: NewSandbox) -> LiveSandbox | None:
         if new.session_key is None:
             return None
         found = await self._store.find(caller.principal.owner, new.session_key)
-        return None if found is None else await self.lives.find(found.id)
+        return None if found is None else await self.transitions.find(found.id)
 
-    async def _make(self, caller: Caller, new: NewSandbox) -> tuple[Place, bool]:
+    async def _make(self, caller: Caller, new: NewSandbox) -> tuple[LiveSandbox, bool]:
         """Make it, or find who does; in the place of a one-shot, too, that is answered though its sandbox still goes.
 
         Whoever waits for that holds nothing that others could want meanwhile.
@@ -251,43 +253,43 @@ class Sandboxes:
         waited_for: set[Owner | str | None] = set()
         while True:
             # Before the store looks: one that goes right after that has gone in vain otherwise.
-            seen = self.lives.leaving.look()
+            seen = self.transitions.pending_deletes.look()
             try:
                 async with self._admission.creating(caller.principal, is_again=bool(waited_for)):
                     return await self._creation.make(caller.principal.owner, new)
-            except HoldingExceeded as error:
-                if error.whose in waited_for or not await self.lives.leaving.wait(seen, error.whose):
+            except ResourceUseExceeded as error:
+                if error.whose in waited_for or not await self.transitions.pending_deletes.wait(seen, error.whose):
                     raise
                 waited_for.add(error.whose)
 
-    async def _join(self, place: Place) -> bool:
+    async def _join(self, live: LiveSandbox) -> bool:
         """Have a sandbox running that somebody else made or makes; False when it is gone."""
-        async with place.held():
+        async with live.held():
             try:
-                await self.lives.settle(place)
-                await self.lives.have_running(place)
+                await self.transitions.settle(live)
+                await self.transitions.have_running(live)
             except SandboxLost:
-                if not place.is_gone:
+                if not live.is_gone:
                     raise
-        return not place.is_gone
+        return not live.is_gone
 
-    async def _resize(self, place: Place, before: Limits) -> None:
-        limits = place.sandbox.limits
+    async def _resize(self, live: LiveSandbox, before: Limits) -> None:
+        limits = live.sandbox.limits
         try:
-            await self._engine.resize(place.handle, limits)
-            await place.link.configure(limits=dataclasses.asdict(limits))
+            await self._engine.resize(live.handle, limits)
+            await live.agent.configure(limits=dataclasses.asdict(limits))
         except Error:
-            await self.lives.write(place, Status.RUNNING, limits=before)
+            await self.transitions.write(live, Status.RUNNING, limits=before)
             raise
 
-    async def _render(self, place: Place) -> Sandbox:
+    async def _render(self, live: LiveSandbox) -> Sandbox:
         """Return a sandbox as the store has it: that counts the executions."""
-        return self._freshen(await self._store.get(place.id) or place.sandbox)
+        return self._freshen(await self._store.get(live.id) or live.sandbox)
 
     def _freshen(self, sandbox: Sandbox) -> Sandbox:
         """Put in what only this process knows: when it was last used."""
-        place = self.lives.places.get(sandbox.id)
-        active_at = sandbox.active_at if place is None else max(sandbox.active_at, place.active_at)
+        live = self.transitions.live_sandboxes.get(sandbox.id)
+        active_at = sandbox.active_at if live is None else max(sandbox.active_at, live.active_at)
         return dataclasses.replace(sandbox, active_at=active_at)
 
     def audited(

@@ -31,7 +31,7 @@ _TERMINAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewLink:
+class NewSharedLink:
     """What somebody wants to share."""
 
     kind: Kind
@@ -41,7 +41,7 @@ class NewLink:
     max_bytes: int | None = None
 
 
-class Sharing:
+class SharedLinks:
     """Gives links, and says what one that comes back is good for."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Sharing:
         self._max_s = max_s
         self._clock = clock
 
-    async def create(self, caller: Caller, sandbox_id: str, new: NewLink) -> tuple[Claims, str]:
+    async def create(self, caller: Caller, sandbox_id: str, new: NewSharedLink) -> tuple[Claims, str]:
         """Give a link: what it says, and its token. Raises InvalidRequest, NotFound, Forbidden and StoreError."""
         self._check(new)
         who = caller.principal
@@ -111,7 +111,7 @@ class Sharing:
             return False
         return Principal(subject=key.subject, scope=key.scope).may(who.scope)
 
-    def _check(self, new: NewLink) -> None:
+    def _check(self, new: NewSharedLink) -> None:
         if not 1 <= new.expires_in_s <= self._max_s:
             raise InvalidRequest(f"a link is good for 1 to {self._max_s:g} seconds")
         if new.kind is Kind.PORT and not (new.target.isdecimal() and 1 <= int(new.target) <= 65_535):

@@ -14,7 +14,7 @@ from warren.domain.errors import Conflict, Error, InvalidRequest, NotFound
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.core.audit.log import Audit
     from warren.core.sandboxes.creation import NewSandbox
     from warren.core.sandboxes.sandboxes import Sandboxes
@@ -58,7 +58,7 @@ class SkillInstallation:
             self._alone(sandbox_id),
         ):
             for skill in skills:
-                is_new = await self._install(place.link, skill)
+                is_new = await self._install(place.agent, skill)
                 (installed if is_new else known).append(skill.name)
         return tuple(installed), tuple(known)
 
@@ -83,30 +83,30 @@ class SkillInstallation:
                 raise InvalidRequest(f"two of these skills are called {skill.name!r}, and a sandbox has room for one")
         return list(found.values())
 
-    async def _install(self, link: Link, skill: Skill) -> bool:
+    async def _install(self, agent: AgentClient, skill: Skill) -> bool:
         """Have one skill in a sandbox; say whether it was not there yet."""
         target, mark = f"{FOLDER}/{skill.name}", f"{skill.id} {skill.sha256}\n".encode()
-        before = await _read_mark(link, target)
+        before = await _read_mark(agent, target)
         if before == mark:
             return False
-        if before is None and await _is_there(link, target):
+        if before is None and await _is_there(agent, target):
             raise Conflict(
                 f"there is a folder {target} in the workspace that Warren did not put there: move it away, or delete it"
             )
         draft = f"{FOLDER}/.warren-{secrets.token_hex(8)}"
-        await link.mkdir(draft)
+        await agent.mkdir(draft)
         try:
             async with self._skills.read(skill) as package:
-                await link.unpack(draft, package, "zip")
+                await agent.unpack(draft, package, "zip")
             inner = f"{draft}/{skill.folder}" if skill.folder else draft
-            await link.write(f"{inner}/{MARK}", mark)
+            await agent.write(f"{inner}/{MARK}", mark)
             if before is not None:
-                await link.delete(target, recursive=True)
-            await link.move(inner, target)
+                await agent.delete(target, recursive=True)
+            await agent.move(inner, target)
         finally:
             # Nothing is left of it where all of it was moved.
             with anyio.CancelScope(shield=True), contextlib.suppress(Error):
-                await link.delete(draft, recursive=True)
+                await agent.delete(draft, recursive=True)
         return True
 
     @contextlib.asynccontextmanager
@@ -121,16 +121,16 @@ class SkillInstallation:
                 self._busy.pop(sandbox_id, None)
 
 
-async def _read_mark(link: Link, target: str) -> bytes | None:
+async def _read_mark(agent: AgentClient, target: str) -> bytes | None:
     try:
-        return await link.read_bytes(f"{target}/{MARK}", _MARK_BYTES)
+        return await agent.read_bytes(f"{target}/{MARK}", _MARK_BYTES)
     except (NotFound, Conflict):
         return None
 
 
-async def _is_there(link: Link, path: str) -> bool:
+async def _is_there(agent: AgentClient, path: str) -> bool:
     try:
-        await link.stat(path, follow=False)
+        await agent.stat(path, follow=False)
     except NotFound:
         return False
     return True

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.core.images.cache import ImageCache
     from warren.core.policy.slides import RenderPolicy
-    from warren.core.sandboxes.connections import Links
+    from warren.core.sandboxes.connections import AgentConnections
     from warren.domain.values import Event, Image
     from warren.engines.base import Engine
 
@@ -43,12 +43,12 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RenderPlace:
+class BrowserSandbox:
     """A sandbox whose browser waits for a deck."""
 
     handle: Handle
     image: Image
-    link: Link
+    agent: AgentClient
     says: AsyncGenerator[dict[str, Any], None]
     """What the program inside says, one thing at a time. It is hostile: a deck may have taken it over."""
     words: MemoryObjectSendStream[bytes] = field(repr=False)
@@ -66,18 +66,23 @@ class RenderPlace:
         await self.says.aclose()
 
 
-class RenderPlaces:
+class BrowserPool:
     """Makes such sandboxes, keeps a few ready while they are wanted, and removes each after its use."""
 
     def __init__(
-        self, engine: Engine, links: Links, images: ImageCache, policy: RenderPolicy, program: str | None = None
+        self,
+        engine: Engine,
+        connections: AgentConnections,
+        images: ImageCache,
+        policy: RenderPolicy,
+        program: str | None = None,
     ) -> None:
         self._engine = engine
-        self._links = links
+        self._connections = connections
         self._images = images
         self._policy = policy
         self._program = program or _PROGRAM
-        self._ready: deque[RenderPlace] = deque()
+        self._ready: deque[BrowserSandbox] = deque()
         self._dead: list[Handle] = []
         self._used_at = -policy.warm_s
         self._changed = anyio.Event()
@@ -88,16 +93,16 @@ class RenderPlaces:
         return len(self._ready)
 
     @contextlib.asynccontextmanager
-    async def one(self) -> AsyncIterator[RenderPlace]:
+    async def one(self) -> AsyncIterator[BrowserSandbox]:
         """Have one for the body alone. Raises NotFound for an image that is not built, and what the engine says."""
         self._used_at = time.monotonic()
         image = await self._images.get(self._policy.image)
-        place = await self._take(image) or await self._make(image)
+        browser = await self._take(image) or await self._make(image)
         try:
-            yield place
+            yield browser
         finally:
             with anyio.CancelScope(shield=True):
-                await self._retire(place)
+                await self._retire(browser)
 
     async def run(self) -> None:
         """Keep some ready after the first use, for as long as they are wanted; remove what was used."""
@@ -131,37 +136,37 @@ class RenderPlaces:
     def _is_wanted(self) -> bool:
         return time.monotonic() - self._used_at < self._policy.warm_s
 
-    async def _take(self, image: Image) -> RenderPlace | None:
+    async def _take(self, image: Image) -> BrowserSandbox | None:
         while self._ready:
-            place = self._ready.popleft()
+            browser = self._ready.popleft()
             self._changed.set()
-            if place.link.lost is None and place.image.digest == image.digest:
-                return place
-            await self._retire(place)
+            if browser.agent.lost is None and browser.image.digest == image.digest:
+                return browser
+            await self._retire(browser)
         return None
 
-    async def _make(self, image: Image) -> RenderPlace:
+    async def _make(self, image: Image) -> BrowserSandbox:
         """Make a sandbox and wait until its browser is ready."""
         spec = SandboxSpec(id=new_id("sbx"), image=image, limits=self._policy.limits, storage=Storage.EPHEMERAL)
         handle = Handle(self._engine.name, spec.id)
-        place: RenderPlace | None = None
+        browser: BrowserSandbox | None = None
         try:
             with explained(), anyio.CancelScope(shield=True):
                 await self._engine.create(spec)
-            place = _begin(handle, image, await self._links.get(handle), self._program)
-            await _wait_ready(place)
+            browser = _begin(handle, image, await self._connections.get(handle), self._program)
+            await _wait_ready(browser)
         except BaseException:
             self._dead.append(handle)
-            if place is not None:
+            if browser is not None:
                 with anyio.CancelScope(shield=True):
-                    await place.close()
+                    await browser.close()
             raise
-        return place
+        return browser
 
-    async def _retire(self, place: RenderPlace) -> None:
+    async def _retire(self, browser: BrowserSandbox) -> None:
         """Give it up; nobody has to wait until it is removed."""
-        await place.close()
-        self._dead.append(place.handle)
+        await browser.close()
+        self._dead.append(browser.handle)
         self._changed.set()
 
     async def _sweep(self) -> None:
@@ -170,10 +175,10 @@ class RenderPlaces:
             digest = (await self._images.get(self._policy.image)).digest
         except NotFound:
             digest = ""
-        for place in list(self._ready):
-            if not self._is_wanted or place.link.lost is not None or place.image.digest != digest:
-                self._ready.remove(place)
-                await self._retire(place)
+        for browser in list(self._ready):
+            if not self._is_wanted or browser.agent.lost is not None or browser.image.digest != digest:
+                self._ready.remove(browser)
+                await self._retire(browser)
         await self._bury()
 
     async def _bury(self) -> None:
@@ -182,17 +187,17 @@ class RenderPlaces:
             handle = self._dead.pop(0)
             try:
                 with anyio.CancelScope(shield=True):
-                    await self._links.drop(handle.sandbox_id)
+                    await self._connections.drop(handle.sandbox_id)
                     await self._engine.destroy(handle)
             except BaseException:
                 self._dead.append(handle)
                 raise
 
 
-async def _wait_ready(place: RenderPlace) -> None:
+async def _wait_ready(browser: BrowserSandbox) -> None:
     try:
         with anyio.fail_after(START_S):
-            first = await anext(place.says)
+            first = await anext(browser.says)
     except TimeoutError:
         why = f"the browser was not ready within {START_S:g} seconds"
         raise RenderFailed(why, reason="browser_missing") from None
@@ -201,7 +206,7 @@ async def _wait_ready(place: RenderPlace) -> None:
         raise RenderFailed(why, reason="browser_missing")
 
 
-def _begin(handle: Handle, image: Image, link: Link, program: str) -> RenderPlace:
+def _begin(handle: Handle, image: Image, agent: AgentClient, program: str) -> BrowserSandbox:
     send, receive = anyio.create_memory_object_stream[bytes](4)
     request = ExecRequest(
         id=new_id("exe"),
@@ -212,7 +217,7 @@ def _begin(handle: Handle, image: Image, link: Link, program: str) -> RenderPlac
         scan_changes=False,
         checkpoint=False,
     )
-    return RenderPlace(handle, image, link, _listen(link.stream(request, receive)), send, receive)
+    return BrowserSandbox(handle, image, agent, _listen(agent.stream(request, receive)), send, receive)
 
 
 async def _listen(events: AsyncGenerator[Event, None]) -> AsyncGenerator[dict[str, Any], None]:

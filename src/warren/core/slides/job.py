@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from warren.core.agent.files import Content
     from warren.core.policy.slides import RenderPolicy
-    from warren.core.slides.browser_pool import RenderPlace
+    from warren.core.slides.browser_pool import BrowserSandbox
 
 _FOLDER = "deck"
 _PART = r"(?!\.{1,2}(/|$))[A-Za-z0-9._-]{1,128}"
@@ -137,7 +137,7 @@ class Rendered:
 
 
 async def conduct(
-    place: RenderPlace, new: NewRender, policy: RenderPolicy, on_step: Callable[[RenderStep], None]
+    browser: BrowserSandbox, new: NewRender, policy: RenderPolicy, on_step: Callable[[RenderStep], None]
 ) -> Rendered:
     """Have a deck rendered, by the job that `render/job.py` describes. Raises RenderFailed, also as DeckFailed."""
     version = new.version or policy.version
@@ -148,14 +148,14 @@ async def conduct(
         "max_output_bytes": policy.output_bytes,
         "timeout_s": policy.timeout_s,
     }
-    await place.link.unpack(_FOLDER, await to_thread.run_sync(_pack, new, job))
-    await place.tell(f"{_FOLDER}/job.json")
-    async for said in place.says:
+    await browser.agent.unpack(_FOLDER, await to_thread.run_sync(_pack, new, job))
+    await browser.tell(f"{_FOLDER}/job.json")
+    async for said in browser.says:
         if said.get("type") == "progress":
             on_step(RenderStep(_words(said, "stage"), _count(said, "done"), _count(said, "of")))
         elif said.get("type") == "done":
             break
-    result = await _read_result(place)
+    result = await _read_result(browser)
     if result.get("ok") is not True:
         raise _failure(result)
     return Rendered(
@@ -164,13 +164,13 @@ async def conduct(
         slides=_count(result, "slides"),
         degraded=_degraded(result, policy.slides),
         findings=_findings(result),
-        content=await _open(place, policy),
+        content=await _open(browser, policy),
     )
 
 
-async def _read_result(place: RenderPlace) -> dict[str, Any]:
+async def _read_result(browser: BrowserSandbox) -> dict[str, Any]:
     try:
-        result = json.loads(await place.link.read_bytes(f"{_FOLDER}/result.json", _MAX_RESULT))
+        result = json.loads(await browser.agent.read_bytes(f"{_FOLDER}/result.json", _MAX_RESULT))
     except (Error, ValueError, RecursionError) as error:
         raise RenderFailed("the renderer left no result that can be read") from error
     return result if isinstance(result, dict) else {}
@@ -187,9 +187,9 @@ def _failure(result: Mapping[str, Any]) -> DeckFailed:
     )
 
 
-async def _open(place: RenderPlace, policy: RenderPolicy) -> Content:
+async def _open(browser: BrowserSandbox, policy: RenderPolicy) -> Content:
     try:
-        content = await place.link.open_file(f"{_FOLDER}/out.zip", follow=False)
+        content = await browser.agent.open_file(f"{_FOLDER}/out.zip", follow=False)
     except Error as error:
         raise RenderFailed("the renderer left no archive") from error
     if content.length > policy.output_bytes:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from warren.core.audit.log import Audit
     from warren.core.files.stored import StoredFiles
     from warren.core.policy.slides import RenderPolicy
-    from warren.core.slides.browser_pool import RenderPlaces
+    from warren.core.slides.browser_pool import BrowserPool
     from warren.domain.records import Caller, Owner, StoredFile
     from warren.stores.base import Store
 
@@ -77,14 +77,14 @@ class Renders:
     """Renders decks, a few at a time. Runs those of the background between `async with`; leaving ends them."""
 
     def __init__(
-        self, places: RenderPlaces, store: Store, stored_files: StoredFiles, audit: Audit, policy: RenderPolicy
+        self, browsers: BrowserPool, store: Store, stored_files: StoredFiles, audit: Audit, policy: RenderPolicy
     ) -> None:
         self.policy = policy
         self.active = 0
         self.outcomes: Counter[str] = Counter()
         """By how they ended: `successful`, `failed` or `timed_out`."""
         self.seconds = Histogram()
-        self._places = places
+        self._browsers = browsers
         self._store = store
         self._stored_files = stored_files
         self._audit = audit
@@ -233,10 +233,10 @@ class Renders:
         since, outcome, sandbox_id = time.monotonic(), "abandoned", ""
         self.active += 1
         try:
-            async with self._places.one() as place:
-                sandbox_id = place.handle.sandbox_id
+            async with self._browsers.one() as browser:
+                sandbox_id = browser.handle.sandbox_id
                 with _timed(self.policy.timeout_s):
-                    rendered = await conduct(place, new, self.policy, on_step)
+                    rendered = await conduct(browser, new, self.policy, on_step)
                 noted |= {"slides": rendered.slides, "bytes_out": rendered.content.length}
                 noted["degraded"] = len(rendered.degraded)
                 try:

@@ -25,7 +25,7 @@ class Histogram:
         self.total += seconds
 
 
-class Observer:
+class Counters:
     """Is told of what happened and adds it up: a few dictionary operations, nothing waits, nothing is kept one by one.
 
     Whoever is given none makes one of their own: `observer or Observer()`. Labels are few words of ours, never a

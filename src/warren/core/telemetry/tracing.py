@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.domain.values import ExecRequest, ExecResult
 
 Value = str | int | float | bool
@@ -72,15 +72,15 @@ class Tracer:
         """Send what is left; waits a moment at most."""
 
 
-async def run_traced(tracer: Tracer, link: Link, request: ExecRequest, **options: Any) -> ExecResult:
+async def run_traced(tracer: Tracer, agent: AgentClient, request: ExecRequest, **options: Any) -> ExecResult:
     """Run something over a link, with spans of the way there and of what the agent measured."""
     if not tracer.is_on:
-        return await link.run(request, **options)
+        return await agent.run(request, **options)
     with tracer.span("link.run"):
         parent = tracer.traceparent()
         if parent is not None and TRACEPARENT not in request.env:
             request = dataclasses.replace(request, env={**request.env, TRACEPARENT: parent})
-        result = await link.run(request, **options)
+        result = await agent.run(request, **options)
         tracer.past("kernel", result.duration_ms / 1000, {"warren.kind": request.kind.value, **describe(result)})
     return result
 

@@ -19,7 +19,7 @@ class Page(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RateDecision:
     """What taking from a bucket gave."""
 
     allowed: bool

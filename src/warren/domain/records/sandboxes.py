@@ -72,7 +72,7 @@ class SandboxQuery:
     limit: int = 50
 
 
-class Holding(NamedTuple):
+class ResourceUse(NamedTuple):
     """What somebody holds, or may hold: the quotas that live as long as sandboxes do."""
 
     sandboxes: int = 0
@@ -84,7 +84,7 @@ class Holding(NamedTuple):
     gpus: int = 0
     """Held by active sandboxes; one that two sandboxes share counts twice."""
 
-    def over(self, ceiling: Holding) -> str | None:
+    def over(self, ceiling: ResourceUse) -> str | None:
         """Name the first part that is over a ceiling, where 0 is no ceiling."""
         for name, have, most in zip(self._fields, self, ceiling, strict=True):
             if most and have > most:

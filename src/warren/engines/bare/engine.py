@@ -13,7 +13,7 @@ from anyio import to_thread
 from warren.domain.errors import Conflict, EngineUnavailable, SandboxLost, StartFailed, Unsupported
 from warren.domain.values import Handle, Storage
 from warren.engines import state_files, unix_channel
-from warren.engines.bare.sandbox import Place, find_interpreter, link_library, start_agent
+from warren.engines.bare.sandbox import BareSandbox, find_interpreter, link_library, start_agent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,7 +52,7 @@ class BareEngine:
         if not spec.gpus.is_optional:
             raise Unsupported("the bare engine has no GPUs to give: leave gpus out, or use the local engine")
         python = find_interpreter(self._home, spec)
-        place = Place(os.path.join(self._home, spec.id), spec.id)
+        place = BareSandbox(os.path.join(self._home, spec.id), spec.id)
         try:
             os.mkdir(place.path, 0o700)
         except FileExistsError:
@@ -97,7 +97,7 @@ class BareEngine:
     async def destroy(self, handle: Handle) -> None:
         """Kill its processes and remove its folder; fine when there is none."""
         if _NAME.fullmatch(handle.sandbox_id):
-            await to_thread.run_sync(Place(os.path.join(self._home, handle.sandbox_id), handle.sandbox_id).remove)
+            await to_thread.run_sync(BareSandbox(os.path.join(self._home, handle.sandbox_id), handle.sandbox_id).remove)
 
     async def usage(self, handle: Handle) -> Usage:
         """Add up what /proc says of its processes and what its workspace holds."""
@@ -110,13 +110,13 @@ class BareEngine:
             if _NAME.fullmatch(name):
                 yield Handle(self.name, name)
 
-    def _place(self, handle: Handle) -> Place:
+    def _place(self, handle: Handle) -> BareSandbox:
         path = os.path.join(self._home, handle.sandbox_id)
         if handle.engine != self.name or not _NAME.fullmatch(handle.sandbox_id) or not os.path.isdir(path):
             raise SandboxLost(f"the bare engine has no sandbox {handle.sandbox_id}")
-        return Place(path, handle.sandbox_id)
+        return BareSandbox(path, handle.sandbox_id)
 
-    async def _launch(self, place: Place, spec: SandboxSpec, python: str) -> None:
+    async def _launch(self, place: BareSandbox, spec: SandboxSpec, python: str) -> None:
         place.write_record({"storage": spec.storage, "pid": 0, "start": 0})
         library = link_library(self._home)
         process = await to_thread.run_sync(start_agent, place, spec, python, library)

@@ -27,7 +27,7 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Set before anything is imported: a process with threads cannot be forked from."""
 
 
-class Place:
+class BareSandbox:
     """The folder of one sandbox: its record, its socket, its workspace, and the mark its processes carry."""
 
     def __init__(self, path: str, sandbox_id: str) -> None:
@@ -125,7 +125,7 @@ def _configure(folder: str, text: str) -> None:
     os.replace(f"{path}.{os.getpid()}", path)
 
 
-def start_agent(place: Place, spec: SandboxSpec, python: str, library: str) -> tuple[int, int]:
+def start_agent(place: BareSandbox, spec: SandboxSpec, python: str, library: str) -> tuple[int, int]:
     """Start the agent and give its pid and start time. The socket takes connections at once; it answers when ready."""
     for folder in (place.workspace, place.temporary):
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -154,7 +154,7 @@ def start_agent(place: Place, spec: SandboxSpec, python: str, library: str) -> t
     return pid, procfs.start_time(pid)
 
 
-def _boot(place: Place, spec: SandboxSpec, env: dict[str, str], listener_fd: int) -> Boot:
+def _boot(place: BareSandbox, spec: SandboxSpec, env: dict[str, str], listener_fd: int) -> Boot:
     return Boot(
         sandbox_id=spec.id,
         listener_fd=listener_fd,
@@ -167,7 +167,7 @@ def _boot(place: Place, spec: SandboxSpec, env: dict[str, str], listener_fd: int
     )
 
 
-def _environment(place: Place, spec: SandboxSpec, python: str) -> dict[str, str]:
+def _environment(place: BareSandbox, spec: SandboxSpec, python: str) -> dict[str, str]:
     return {
         "PATH": f"{os.path.dirname(python)}:/usr/local/bin:/usr/bin:/bin",
         "HOME": place.workspace,

@@ -20,7 +20,7 @@ EVERYBODY = 1024 * MIB
 _AGAIN_S = 1.0
 
 
-class Room:
+class BodyMemory:
     """Counts what is held. What is small enough is not counted: see who calls."""
 
     def __init__(self, own: int = OWN, everybody: int = EVERYBODY) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warren.core.service import Service
     from warren.domain.records import Principal
     from warren.gateway.api.auth import Auth
-    from warren.gateway.api.body_memory import Room
+    from warren.gateway.api.body_memory import BodyMemory
     from warren.gateway.api.operations import Operation
     from warren.gateway.api.shared_links import Entry
     from warren.settings import Settings
@@ -61,7 +61,7 @@ class Dispatcher:
         auth: Auth,
         otherwise: ASGIApp,
         *,
-        room: Room,
+        room: BodyMemory,
         prefix: str = PREFIX,
         parse_body: Callable[[type[BaseModel], bytes], BaseModel] = parse_body,
         parse_query: Callable[[type[BaseModel], bytes], BaseModel] = parse_query,

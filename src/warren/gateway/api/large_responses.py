@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from warren.core.concurrency.owner_limit import Transfers
+    from warren.core.concurrency.owner_limit import OwnerLimiter
     from warren.domain.records import Owner
     from warren.domain.values import Display, ExecResult
     from warren.gateway.api.operations import Call, Reply
@@ -53,7 +53,7 @@ async def send_in_pieces(send: Send, body: bytes) -> None:
 class _LargeReply:
     """A reply that is written when its turn has come. Raises QuotaExceeded and Overloaded, before anything is sent."""
 
-    def __init__(self, places: Transfers, owner: Owner, render: Callable[[], Reply]) -> None:
+    def __init__(self, places: OwnerLimiter, owner: Owner, render: Callable[[], Reply]) -> None:
         self._places = places
         self._owner = owner
         self._render = render

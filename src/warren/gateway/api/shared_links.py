@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
-    from warren.core.shared_links.shared_links import Sharing
+    from warren.core.shared_links.shared_links import SharedLinks
     from warren.core.shared_links.signing import Claims
     from warren.domain.records import Principal
     from warren.settings import Settings
@@ -63,7 +63,7 @@ def build_url(claims: Claims, token: str) -> str:
     return f"{LINKS}{token}/{_name(claims)}" if claims.kind is Kind.FILE else f"{LINKS}{token}"
 
 
-async def enter_link(sharing: Sharing, scope: Scope, prefix: str) -> Reply | None:
+async def enter_link(sharing: SharedLinks, scope: Scope, prefix: str) -> Reply | None:
     """Make the scope one for what the link leads to, below `prefix`; or say where to look instead.
 
     Raises NotFound and Forbidden for a link that is not good, or not for this.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from warren.core.service import Service
     from warren.gateway.api.auth import Auth
-    from warren.gateway.api.body_memory import Room
+    from warren.gateway.api.body_memory import BodyMemory
     from warren.gateway.dialects.dialect import Dialect
     from warren.settings import Settings
 
@@ -33,7 +33,7 @@ class Dialects:
         auth: Auth,
         otherwise: ASGIApp,
         *,
-        room: Room,
+        room: BodyMemory,
     ) -> None:
         self._otherwise = otherwise
         self._served: list[tuple[Dispatcher, ASGIApp]] = []

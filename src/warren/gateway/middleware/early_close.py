@@ -20,7 +20,7 @@ LINGER_BYTES = 8 << 20
 LINGER_S = 2.0
 
 
-class UnreadMiddleware:
+class EarlyCloseMiddleware:
     """Closes the connection, gently, when an answer is complete and a large body is not."""
 
     def __init__(self, app: ASGIApp) -> None:

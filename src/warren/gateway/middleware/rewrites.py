@@ -10,15 +10,15 @@ from warren.gateway.api.shared_links import LINKS, enter_link
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from warren.core.shared_links.shared_links import Sharing
+    from warren.core.shared_links.shared_links import SharedLinks
     from warren.gateway.api.operations import Reply
     from warren.gateway.ports.hosts import PortHosts
 
 
-class Entrance:
+class Rewrites:
     """Makes them requests for what they lead to, and passes all on."""
 
-    def __init__(self, app: ASGIApp, sharing: Sharing, hosts: PortHosts | None = None) -> None:
+    def __init__(self, app: ASGIApp, sharing: SharedLinks, hosts: PortHosts | None = None) -> None:
         self._app = app
         self._sharing = sharing
         self._hosts = hosts

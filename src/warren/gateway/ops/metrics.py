@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from warren.core.service import Service
+    from warren.core.telemetry.counters import Counters
     from warren.core.telemetry.counters import Histogram as Counted
-    from warren.core.telemetry.counters import Observer
     from warren.gateway.dialects.dialect import Report
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -210,7 +210,7 @@ class _Core(Collector):
         yield from self._collect_counts(observer)
         yield from self._collect_seconds(observer)
 
-    def _collect_counts(self, observer: Observer) -> Iterator[Metric]:
+    def _collect_counts(self, observer: Counters) -> Iterator[Metric]:
         yield _counter(
             "warren_executions",
             "That ended.",
@@ -227,7 +227,7 @@ class _Core(Collector):
         ):
             yield _counter(name, text, (label,), {(key,): number for key, number in counted.items()})
 
-    def _collect_seconds(self, observer: Observer) -> Iterator[Metric]:
+    def _collect_seconds(self, observer: Counters) -> Iterator[Metric]:
         yield _histogram(
             "warren_execution_seconds", "Of an execution.", ("kind",), _by_label(observer.execution_seconds)
         )

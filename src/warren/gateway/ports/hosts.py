@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
-    from warren.core.shared_links.shared_links import Sharing
+    from warren.core.shared_links.shared_links import SharedLinks
     from warren.core.shared_links.signing import Claims
     from warren.domain.records import Principal
 
@@ -33,7 +33,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_COOKIES = 200
 
 
-class Place(NamedTuple):
+class PortHost(NamedTuple):
     """A port of a sandbox."""
 
     sandbox_id: str
@@ -54,12 +54,12 @@ class PortHosts:
         self._own = re.compile(rb"([1-9][0-9]{0,4})-([a-z0-9]{8,40})\." + name + rb"(?::[0-9]{1,5})?", re.IGNORECASE)
         self._any = re.compile(rb"(?:.*\.)?" + name + rb"\.?(?::[0-9]{1,5})?", re.IGNORECASE)
 
-    def find(self, headers: Iterable[tuple[bytes, bytes]]) -> Place | None:
+    def find(self, headers: Iterable[tuple[bytes, bytes]]) -> PortHost | None:
         """Return the place that a request's host is for; None for hosts of ours. Raises NotFound for one of nobody."""
         host = next((value for name, value in headers if name == b"host"), b"")
         match = self._own.fullmatch(host)
         if match is not None:
-            return Place(f"sbx_{match[2].decode().lower()}", int(match[1]))
+            return PortHost(f"sbx_{match[2].decode().lower()}", int(match[1]))
         if self._any.fullmatch(host):
             raise NotFound("there is no server at this host: its name is a port, a dash and a sandbox")
         return None
@@ -80,7 +80,7 @@ class PortHosts:
         where = f"{self._scheme}://{host}{scope['state']['link'].prefix}/".encode() + rest + query
         return Reply(b"", 307, ((b"location", where), (b"cache-control", b"no-store")))
 
-    async def enter(self, sharing: Sharing, place: Place, scope: Scope, prefix: str) -> Reply | None:
+    async def enter(self, sharing: SharedLinks, place: PortHost, scope: Scope, prefix: str) -> Reply | None:
         """Make the scope one for the port that the host is for; or leave the token and go on. Raises Forbidden."""
         state = scope["state"]
         state["route"] = ROUTE
@@ -116,7 +116,7 @@ class PortHosts:
         )
 
 
-async def _find_link(ask: Callable[[str], Awaitable[tuple[Principal, Claims]]], place: Place, scope: Scope) -> Entry:
+async def _find_link(ask: Callable[[str], Awaitable[tuple[Principal, Claims]]], place: PortHost, scope: Scope) -> Entry:
     """Return the link that a browser kept of this host; another sandbox's page may have given it worthless ones."""
     for name, value in scope["headers"]:
         pairs = value.split(b";") if name == b"cookie" else ()

@@ -14,7 +14,7 @@ MAX_FINISHED = 64
 MAX_FINISHED_BYTES = 32 << 20
 
 
-class Ledger:
+class ExecutionTable:
     """The executions by their ids; of the finished ones, the oldest are forgotten when there are too many."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from warren.guest.system.loop import Loop
 
 
-class Copy:
+class Checkpoint:
     """One frozen copy: a child of ours that waits on its own socket."""
 
     __slots__ = ("cell", "pid", "socket")
@@ -27,7 +27,7 @@ class Copy:
         """How many cells its kernel had finished."""
 
 
-def check_copy(loop: Loop, pid: int, fd: int, cell: int) -> Copy | None:
+def check_copy(loop: Loop, pid: int, fd: int, cell: int) -> Checkpoint | None:
     """Make a copy out of what a kernel claims, or None: the descriptor is closed then.
 
     The number must be that of a child of ours that nobody else knows, or dropping the copy would kill a stranger.
@@ -39,15 +39,15 @@ def check_copy(loop: Loop, pid: int, fd: int, cell: int) -> Copy | None:
     if sock.family != socket.AF_UNIX or sock.type & ~socket.SOCK_NONBLOCK != socket.SOCK_STREAM:
         sock.close()
         return None
-    return Copy(pid, KernelSocket(loop, sock), cell)
+    return Checkpoint(pid, KernelSocket(loop, sock), cell)
 
 
-class Copies:
+class Checkpoints:
     """The copies of one kernel, oldest first."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._copies: list[Copy] = []
+        self._copies: list[Checkpoint] = []
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -62,7 +62,7 @@ class Copies:
         """How many cells had been finished when the newest was made."""
         return self._copies[-1].cell if self._copies else None
 
-    def add(self, copy: Copy, keep: int) -> None:
+    def add(self, copy: Checkpoint, keep: int) -> None:
         """Keep a new one, and of the older ones as many as fit into `keep`."""
         self._loop.on_exit(copy.pid, lambda _status, _usage: self._gone(copy))
         copy.socket.on_broken = lambda _why: self._drop(copy)
@@ -71,7 +71,7 @@ class Copies:
         while len(self._copies) > keep:
             self._drop(self._copies[0])
 
-    def take_newest(self) -> Copy | None:
+    def take_newest(self) -> Checkpoint | None:
         """Take the newest one out, to be woken."""
         return self._copies.pop() if self._copies else None
 
@@ -88,12 +88,12 @@ class Copies:
         """Drop all."""
         self.drop_after(-1)
 
-    def _gone(self, copy: Copy) -> None:
+    def _gone(self, copy: Checkpoint) -> None:
         copy.socket.close()
         if copy in self._copies:
             self._copies.remove(copy)
 
-    def _drop(self, copy: Copy) -> None:
+    def _drop(self, copy: Checkpoint) -> None:
         self._gone(copy)
         # SAFE BECAUSE: a child that the loop still knows has not been reaped, so its number is nobody else's.
         if self._loop.is_child_known(copy.pid):

@@ -27,7 +27,7 @@ ANSWER_DEADLINE_S = 30.0
 _GONE = "the process that forks kernels was killed: try again in a second"
 
 
-class NurseryLink:
+class ForkserverClient:
     """Sends one spawn request at a time: whoever reads it must not find the next one too."""
 
     def __init__(

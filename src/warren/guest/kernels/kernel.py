@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from warren.guest.agent import Agent
     from warren.guest.executions.execution import Execution
-    from warren.guest.kernels.checkpoints import Copy
+    from warren.guest.kernels.checkpoints import Checkpoint
     from warren.guest.kernels.protection import Forked
     from warren.guest.system.loop import Timer
 
@@ -186,7 +186,7 @@ class Kernel:
             raise Refused("conflict", f"kernel {self.name} is busy or was never used: only an idle one can be forked")
         self.send(self._protection.ask_for_fork(settled))
 
-    def become(self, copy: Copy, settled: Settled) -> None:
+    def become(self, copy: Checkpoint, settled: Settled) -> None:
         """Start out as a copy of another kernel."""
         self.executed = copy.cell
         self._up_waiters.append(settled)
@@ -347,7 +347,7 @@ class Kernel:
         else:
             self._next()
 
-    def _wake(self, copy: Copy) -> None:
+    def _wake(self, copy: Checkpoint) -> None:
         self.state = "waking"
         self._waking_cell = copy.cell
         self._adopt(copy.pid, copy.socket, None, WAKE_DEADLINE_S)

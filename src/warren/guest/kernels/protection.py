@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from warren.guest.kernels.checkpoints import Copies, Copy, check_copy
+from warren.guest.kernels.checkpoints import Checkpoint, Checkpoints, check_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from warren.guest.kernels.cells import CellRun
     from warren.guest.wire.frames import Header
 
-    Forked = Callable[[Copy | None, str], None]
+    Forked = Callable[[Checkpoint | None, str], None]
     """Called with the copy, or with None and the reason."""
 
 
@@ -23,7 +23,7 @@ class Protection:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self.copies = Copies(agent.loop)
+        self.copies = Checkpoints(agent.loop)
         self.private_bytes = 0
         """What the kernel did not share with others when it was last copied."""
         self.why: str | None = None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from warren.guest.agent import Agent
     from warren.guest.executions.execution import Execution
     from warren.guest.executions.run import Run
-    from warren.guest.kernels.checkpoints import Copy
+    from warren.guest.kernels.checkpoints import Checkpoint
     from warren.guest.wire.streams import Stream
 
 MAX_ROLLBACK = 8
@@ -81,7 +81,7 @@ def _fork(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes)
     source = agent.kernels.get(get_name(params, "kernel"))
     target = agent.kernels.add(get_name(params, "to"))
 
-    def forked(copy: Copy | None, why: str) -> None:
+    def forked(copy: Checkpoint | None, why: str) -> None:
         if copy is None:
             agent.kernels.abandon(target)
             stream.fail("conflict", f"the kernel cannot be forked: {why}")

@@ -18,7 +18,7 @@ from warren.sdk.options import ChangeOptions, ExecOptions, build_body, read_time
 from warren.sdk.request import api, once
 from warren.sdk.results import build_result
 from warren.sdk.values import build, build_page
-from warren.sdk.values_sandboxes import Link, SandboxInfo, TerminalInfo, Usage
+from warren.sdk.values_sandboxes import SandboxInfo, SharedLink, TerminalInfo, Usage
 from warren.sdk.values_skills import InstalledSkills
 
 if TYPE_CHECKING:
@@ -178,26 +178,26 @@ class AsyncSandbox:
         """End the program on a terminal. Raises Error."""
         await self._connection.ask(api("DELETE", *self._parts, "terminals", encode(name)))
 
-    async def link_port(self, port: int, *, expires_in_seconds: float = 3600) -> Link:
+    async def link_port(self, port: int, *, expires_in_seconds: float = 3600) -> SharedLink:
         """Make a link to a server inside, for whoever has it: a browser for instance. Raises Error."""
         return await self._link(kind="port", port=port, expires_in_seconds=expires_in_seconds)
 
     async def link_file(
         self, path: str, *, method: str = "GET", expires_in_seconds: float = 3600, max_bytes: int | None = None
-    ) -> Link:
+    ) -> SharedLink:
         """Make a link to read a file, or with the method PUT to write it. Raises Error."""
         return await self._link(
             kind="file", path=path, method=method, expires_in_seconds=expires_in_seconds, max_bytes=max_bytes
         )
 
-    async def link_terminal(self, name: str = "main", *, expires_in_seconds: float = 3600) -> Link:
+    async def link_terminal(self, name: str = "main", *, expires_in_seconds: float = 3600) -> SharedLink:
         """Make a link to a terminal, for a WebSocket. Raises Error."""
         return await self._link(kind="terminal", terminal=name, expires_in_seconds=expires_in_seconds)
 
-    async def _link(self, **fields: Any) -> Link:
+    async def _link(self, **fields: Any) -> SharedLink:
         body = {name: value for name, value in fields.items() if value is not None}
         made = await self._connection.ask_json(api("POST", *self._parts, "links", json=body))
-        return build(Link, {**made, "url": self._connection.address.public_url + made["url"]})
+        return build(SharedLink, {**made, "url": self._connection.address.public_url + made["url"]})
 
     async def _run(self, what: dict[str, Any], options: ExecOptions) -> Result:
         body = build_body(options, ExecOptions, **what)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from warren.domain.errors import Conflict, InvalidRequest
 from warren.domain.lifecycle import Status
-from warren.domain.records import Holding, Owner, Sandbox
+from warren.domain.records import Owner, ResourceUse, Sandbox
 from warren.domain.values import Limits, Storage
-from warren.stores.base import HoldingExceeded
+from warren.stores.base import ResourceUseExceeded
 from warren.stores.encoding import dump_egress, dump_json, dump_text, load_egress, load_json, load_mapping, load_text
 from warren.stores.sqlite.paging import Filters
 
@@ -45,7 +45,7 @@ _WORDS = {
 }
 
 
-Ceilings = tuple["Holding | None", "Holding | None", "Holding | None"]
+Ceilings = tuple["ResourceUse | None", "ResourceUse | None", "ResourceUse | None"]
 """Of the owner, of the tenant, and of everybody."""
 
 
@@ -90,7 +90,7 @@ def _check_quota(connection: sqlite3.Connection, owner: Owner, ceilings: Ceiling
         if over:
             what, remedy = _WORDS[over]
             sentence = f"{possessor} of {getattr(ceiling, over)} {what} is used up: {remedy}"
-            raise HoldingExceeded(sentence, whose or tenant)
+            raise ResourceUseExceeded(sentence, whose or tenant)
 
 
 def get(connection: sqlite3.Connection, sandbox_id: str) -> Sandbox | None:
@@ -120,7 +120,7 @@ def remove(connection: sqlite3.Connection, sandbox_id: str) -> None:
     connection.execute("DELETE FROM sandboxes WHERE id = ?", (dump_text(sandbox_id),))
 
 
-def holding(connection: sqlite3.Connection, owner: Owner | None, tenant: str | None = None) -> Holding:
+def holding(connection: sqlite3.Connection, owner: Owner | None, tenant: str | None = None) -> ResourceUse:
     """Add up what an owner holds, or all of a tenant, or everybody."""
     where: str = ""
     values: tuple[str | bytes, ...] = ()
@@ -128,7 +128,7 @@ def holding(connection: sqlite3.Connection, owner: Owner | None, tenant: str | N
         where, values = " WHERE tenant = ? AND subject = ?", tuple(map(dump_text, owner))
     elif tenant is not None:
         where, values = " WHERE tenant = ?", (dump_text(tenant),)
-    return Holding(*connection.execute(_HOLDING + where, values).fetchone())
+    return ResourceUse(*connection.execute(_HOLDING + where, values).fetchone())
 
 
 def page(connection: sqlite3.Connection, query: SandboxQuery) -> Page[Sandbox]:

@@ -35,16 +35,16 @@ if TYPE_CHECKING:
         AuditRow,
         Callbacks,
         Execution,
-        Holding,
         Owner,
         Page,
+        RateDecision,
         Render,
+        ResourceUse,
         Sandbox,
         SandboxQuery,
         Skill,
         SkillQuery,
         StoredFile,
-        Taken,
     )
 
 T = TypeVar("T")
@@ -120,9 +120,9 @@ class SqliteStore:
         self,
         sandbox: Sandbox,
         *,
-        own: Holding | None = None,
-        tenant: Holding | None = None,
-        everybody: Holding | None = None,
+        own: ResourceUse | None = None,
+        tenant: ResourceUse | None = None,
+        everybody: ResourceUse | None = None,
     ) -> None:
         """Keep a new sandbox."""
         await self._write(partial(sandboxes.add, sandbox=sandbox, ceilings=(own, tenant, everybody)))
@@ -140,9 +140,9 @@ class SqliteStore:
         sandbox: Sandbox,
         *,
         was: Status,
-        own: Holding | None = None,
-        tenant: Holding | None = None,
-        everybody: Holding | None = None,
+        own: ResourceUse | None = None,
+        tenant: ResourceUse | None = None,
+        everybody: ResourceUse | None = None,
     ) -> bool:
         """Replace a sandbox if its status still is `was`."""
         ceilings = (own, tenant, everybody)
@@ -160,7 +160,7 @@ class SqliteStore:
         """Return a page of sandboxes."""
         return await self._reader.scan(sandboxes.page, query)
 
-    async def holding(self, owner: Owner | None = None, *, tenant: str | None = None) -> Holding:
+    async def holding(self, owner: Owner | None = None, *, tenant: str | None = None) -> ResourceUse:
         """Add up what an owner, or all of a tenant, or everybody, holds."""
         return await self._reader.scan(sandboxes.holding, owner, tenant)
 
@@ -357,7 +357,7 @@ class SqliteStore:
         """Forget renders whose time is over."""
         return await self._write(partial(render_rows.remove_expired, at=expired_at))
 
-    async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> Taken:
+    async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> RateDecision:
         """Take from a bucket."""
         return self._buckets.take(bucket, capacity=capacity, per_s=per_s, amount=amount)
 

@@ -166,7 +166,7 @@ class Birth:
         self.record.erase()
 
 
-class Births:
+class Prefork:
     """Makes the processes of the sandboxes of one data folder."""
 
     def __init__(

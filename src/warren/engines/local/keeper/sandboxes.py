@@ -15,7 +15,7 @@ from warren.domain.values import Limits, Storage
 from warren.engines.local.containment import plan
 from warren.engines.local.keeper import guest_snapshot, prefork, records
 from warren.engines.local.keeper.flush import Flush
-from warren.engines.local.keeper.prefork import Birth, Births, Kind
+from warren.engines.local.keeper.prefork import Birth, Kind, Prefork
 from warren.engines.local.keeper.records import Record
 from warren.engines.local.keeper.workspaces import Workspaces
 from warren.engines.local.keeper.zygote_launch import ID_COUNT, Launch
@@ -90,7 +90,7 @@ class Sandboxes:
             as_images=self._base_uid is not None and "disk" in self._layers,
             can_mount=self._base_uid is not None,
         )
-        self._births = Births(
+        self._births = Prefork(
             os.path.join(self._folder, "births"), self._workspaces, self._layers, self._base_uid, debug=self._debug
         )
         for record in records.load_records(os.path.join(self._folder, "sandboxes")):

@@ -44,7 +44,7 @@ _STARTER = "starter"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ControllerFolder:
     """A folder of one hierarchy in which groups of ours are made."""
 
     folder: str
@@ -76,14 +76,14 @@ class Mount:
     options: frozenset[str]
 
 
-def find(search: Search) -> tuple[dict[str, Place], dict[str, str]]:
+def find(search: Search) -> tuple[dict[str, ControllerFolder], dict[str, str]]:
     """Make the folders; returns places by controller, and why the others have none.
 
     The controllers are memory, cpu, pids, and cpuacct where v1 counts processor time apart.
     """
     mounts = load_mounts()
     own = load_groups()
-    places: dict[str, Place] = {}
+    places: dict[str, ControllerFolder] = {}
     missing: dict[str, str] = {}
     for controller in ("memory", "cpu", "pids", "cpuacct"):
         if controller not in own:
@@ -107,14 +107,14 @@ def uses_v2() -> bool:
     return any(controller not in load_groups() for controller in LIMIT_FILES)
 
 
-def is_named(place: Place, name: str) -> bool:
+def is_named(place: ControllerFolder, name: str) -> bool:
     """Whether a place was made by a search for that name."""
     home = os.path.basename(os.path.dirname(place.folder) if place.unified else place.folder)
     # Earlier versions left out the last part of the name.
     return home in {name, name.rpartition("-")[0]} or (home.startswith(f"{name}-") and home.endswith(".scope"))
 
 
-def enter(place: Place) -> None:
+def enter(place: ControllerFolder) -> None:
     """Move this process beside the groups of a v2 place that an earlier process made. Raises OSError."""
     if place.unified:
         folder = f"{os.path.dirname(place.folder)}/{_KEEPER}"
@@ -122,7 +122,7 @@ def enter(place: Place) -> None:
         _move(os.getpid(), folder)
 
 
-def leave(place: Place) -> None:
+def leave(place: ControllerFolder) -> None:
     """Remove the empty groups around a v2 place, moving out of them where that is allowed."""
     if not place.unified:
         return
@@ -180,7 +180,7 @@ def locate(mounts: Iterable[Mount], path: str) -> tuple[str, str]:
     raise OSError(errno.ENOENT, f"the control group {path} of this process is not mounted where it can be seen")
 
 
-def _make_v1(mounts: list[Mount], controller: str, path: str, name: str) -> Place:
+def _make_v1(mounts: list[Mount], controller: str, path: str, name: str) -> ControllerFolder:
     usable = [mount for mount in mounts if mount.fstype == "cgroup" and controller in mount.options]
     if not usable:
         raise OSError(errno.ENOENT, f"the {controller} controller is in use by cgroup v1, which is not mounted here")
@@ -189,12 +189,12 @@ def _make_v1(mounts: list[Mount], controller: str, path: str, name: str) -> Plac
     if controller in LIMIT_FILES:
         _check_writable(f"{folder}/{LIMIT_FILES[controller][0]}")
     _check_writable(f"{folder}/cgroup.procs")
-    return Place(folder, unified=False)
+    return ControllerFolder(folder, unified=False)
 
 
 def _make_v2(
     mounts: list[Mount], path: str | None, search: Search, wanted: list[str]
-) -> tuple[dict[str, Place], dict[str, str]]:
+) -> tuple[dict[str, ControllerFolder], dict[str, str]]:
     usable = [mount for mount in mounts if mount.fstype == "cgroup2"]
     if path is None or not usable:
         return {}, {
@@ -209,7 +209,7 @@ def _make_v2(
 
 def make_unified(
     top: str, own: str, search: Search, wanted: Collection[str]
-) -> tuple[dict[str, Place], dict[str, str]]:
+) -> tuple[dict[str, ControllerFolder], dict[str, str]]:
     """Make a home in the v2 hierarchy at `top`, for a process in the group `own`, with the controllers to be had there.
 
     The highest group that can have all of them is taken, else the one that can have most.
@@ -230,7 +230,7 @@ def make_unified(
         return {}, dict.fromkeys(wanted, why)
     missing = {name: f"the {name} controller is not delegated to {chosen}" for name in wanted if name not in offers}
     home = chosen if search.scope else f"{chosen}/{SLICE}/{search.name}"
-    place = Place(f"{home}/{_SANDBOXES}", unified=True)
+    place = ControllerFolder(f"{home}/{_SANDBOXES}", unified=True)
     try:
         _divide(chosen, home, sorted(offers), search)
     except OSError:

@@ -46,9 +46,9 @@ class Group:
     def __init__(
         self,
         name: str,
-        places: dict[str, cgroup_hierarchies.Place],
+        places: dict[str, cgroup_hierarchies.ControllerFolder],
         cpus_max: float,
-        dropped: Iterable[cgroup_hierarchies.Place] = (),
+        dropped: Iterable[cgroup_hierarchies.ControllerFolder] = (),
     ) -> None:
         self.name = name
         self._dropped = [f"{place.folder}/{name}" for place in dropped]
@@ -240,7 +240,7 @@ _FACT_FILES = {
 class Cgroups:
     """All groups of ours on this host."""
 
-    def __init__(self, places: dict[str, cgroup_hierarchies.Place], missing: dict[str, str]) -> None:
+    def __init__(self, places: dict[str, cgroup_hierarchies.ControllerFolder], missing: dict[str, str]) -> None:
         self._places = dict(places)
         self._made = list(dict.fromkeys(places.values()))
         """Also those of controllers that were dropped: they are removed with the others."""
@@ -257,7 +257,10 @@ class Cgroups:
 
         The earlier process may have run in another control group; its sandboxes are found all the same.
         """
-        noted = {controller: cgroup_hierarchies.Place(**place) for controller, place in state_files.load(kept).items()}
+        noted = {
+            controller: cgroup_hierarchies.ControllerFolder(**place)
+            for controller, place in state_files.load(kept).items()
+        }
         is_copied = not all(cgroup_hierarchies.is_named(place, search.name) for place in noted.values())
         if is_copied:
             noted = {}
@@ -277,7 +280,7 @@ class Cgroups:
         return made
 
     @property
-    def places(self) -> Mapping[str, cgroup_hierarchies.Place]:
+    def places(self) -> Mapping[str, cgroup_hierarchies.ControllerFolder]:
         """Where the groups are, by controller; cpuacct only where v1 counts processor time apart."""
         return self._places
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.core.shared_links.shared_links import NewLink
+from warren.core.shared_links.shared_links import NewSharedLink
 from warren.core.shared_links.signing import Kind
 from warren.domain.records import Scope
 from warren.gateway.api.operations import Answer, Operation, json_reply
@@ -24,7 +24,7 @@ async def create_link(call: Call) -> Reply:
     asked = call.body(CreateLink)
     kind = Kind(asked.kind)
     target = {Kind.PORT: str(asked.port), Kind.FILE: asked.path or "", Kind.TERMINAL: asked.terminal or "main"}[kind]
-    new = NewLink(
+    new = NewSharedLink(
         kind=kind,
         target=target,
         method=asked.method if kind is Kind.FILE else "*",

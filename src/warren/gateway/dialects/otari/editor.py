@@ -12,7 +12,7 @@ from warren.gateway.dialects.otari.translate import Ran
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from warren.core.agent.client import Link
+    from warren.core.agent.client import AgentClient
     from warren.gateway.api.operations import Call
     from warren.gateway.dialects.otari.schemas import EditorInput
 
@@ -57,13 +57,13 @@ async def edit(call: Call, session_id: str, asked: EditorInput, *, overwrite: bo
         return Edited(command=asked.command, failure=why)
 
 
-async def _view(asked: EditorInput, link: Link, path: str) -> Edited:
+async def _view(asked: EditorInput, agent: AgentClient, path: str) -> Edited:
     span = asked.view_range if asked.view_range is not None and len(asked.view_range) == 2 else None
     if span is None:
-        viewed = await link.view_text(path)
+        viewed = await agent.view_text(path)
     else:
         first = min(max(span[0], 1), _FAR)
-        viewed = await link.view_text(path, first, None if span[1] == -1 else min(max(span[1], 0), _FAR))
+        viewed = await agent.view_text(path, first, None if span[1] == -1 else min(max(span[1], 0), _FAR))
     text = viewed.content.decode("utf-8", "replace")
     shown = text.count("\n") + (1 if text and not text.endswith("\n") else 0)
     return Edited(
@@ -75,19 +75,19 @@ async def _view(asked: EditorInput, link: Link, path: str) -> Edited:
     )
 
 
-async def _create(asked: EditorInput, link: Link, path: str, *, overwrite: bool = False) -> Edited:
+async def _create(asked: EditorInput, agent: AgentClient, path: str, *, overwrite: bool = False) -> Edited:
     if asked.file_text is None:
         return _fail(asked, "create requires file_text")
-    created, replaced = await link.create_text(path, _encode(asked.file_text), overwrite=overwrite)
+    created, replaced = await agent.create_text(path, _encode(asked.file_text), overwrite=overwrite)
     if not created:
         return _fail(asked, f"already exists: {asked.path}")
     return Edited(command="create", text=f"File created: {asked.path}\n", is_update=replaced)
 
 
-async def _str_replace(asked: EditorInput, link: Link, path: str) -> Edited:
+async def _str_replace(asked: EditorInput, agent: AgentClient, path: str) -> Edited:
     if asked.old_str is None or asked.new_str is None:
         return _fail(asked, "str_replace requires old_str and new_str")
-    replaced = await link.replace_text(path, _encode(asked.old_str), _encode(asked.new_str))
+    replaced = await agent.replace_text(path, _encode(asked.old_str), _encode(asked.new_str))
     if replaced.matches == 0:
         return _fail(asked, f"old_str not found in {asked.path}")
     if replaced.matches > 1:
@@ -101,18 +101,18 @@ async def _str_replace(asked: EditorInput, link: Link, path: str) -> Edited:
     )
 
 
-async def _insert(asked: EditorInput, link: Link, path: str) -> Edited:
+async def _insert(asked: EditorInput, agent: AgentClient, path: str) -> Edited:
     if asked.new_str is None or asked.insert_line is None:
         return _fail(asked, "insert requires new_str and insert_line")
     line = max(-_FAR, min(asked.insert_line, _FAR))
-    inserted, _ = await link.insert_text(path, line, _encode(asked.new_str))
+    inserted, _ = await agent.insert_text(path, line, _encode(asked.new_str))
     if not inserted:
         return _fail(asked, f"insert_line {asked.insert_line} out of range for {asked.path}")
     return Edited(command="insert", text=f"Inserted into {asked.path}\n", line=line + 1, after=asked.new_str)
 
 
-async def _undo(asked: EditorInput, link: Link, path: str) -> Edited:
-    if not await link.undo_text(path):
+async def _undo(asked: EditorInput, agent: AgentClient, path: str) -> Edited:
+    if not await agent.undo_text(path):
         return _fail(asked, f"no edits to undo for {asked.path}")
     return Edited(command="undo_edit", text=f"Reverted {asked.path}\n")
 

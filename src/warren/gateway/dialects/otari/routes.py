@@ -100,9 +100,9 @@ async def execute(call: Call) -> ASGIApp:
     since = time.monotonic()
     body = call.body(schemas.Exec)
     tool_use_id = body.tool_use_id or f"srvtoolu_{secrets.token_hex(12)}"
-    async with using(call) as place:
-        is_strict = place.sandbox.metadata.get(_FORMAT) == "anthropic"
-        ran, content = await finish_unless_left(call.receive, _TOOLS[body.tool](call, place.id, body, is_strict))
+    async with using(call) as live:
+        is_strict = live.sandbox.metadata.get(_FORMAT) == "anthropic"
+        ran, content = await finish_unless_left(call.receive, _TOOLS[body.tool](call, live.id, body, is_strict))
     duration_ms = int((time.monotonic() - since) * 1000)
     return answer_with(
         call,

@@ -37,10 +37,10 @@ _LISTED = 100_000
 async def upload_file(call: Call) -> ASGIApp:
     """Write the file of a form."""
     most = call.settings.dialects.otari.upload_bytes
-    async with using(call) as place:
+    async with using(call) as live:
         try:
             source = Upload(call.scope, call.receive, most + _FORM_BYTES)
-            entry = await source.finish(_Receiving(call, place.id, most).receive(source))
+            entry = await source.finish(_Receiving(call, live.id, most).receive(source))
         except TooLarge as error:
             if "disk is full" in str(error):
                 raise Refused(413, str(error)) from error
@@ -152,9 +152,9 @@ async def download_file(call: Call) -> ASGIApp:
     """Answer with a file."""
     path = call.query(schemas.PathQuery).path
     async with contextlib.AsyncExitStack() as held:
-        place = await held.enter_async_context(using(call, Scope.READ))
+        live = await held.enter_async_context(using(call, Scope.READ))
         with _explained(path):
-            content = await held.enter_async_context(call.service.files.read(call.caller, place.id, path))
+            content = await held.enter_async_context(call.service.files.read(call.caller, live.id, path))
         headers = [
             (b"content-type", translate.guess_content_type(path).encode("latin-1", "replace")),
             # A page that a program wrote must not act in the name of this service.
@@ -167,9 +167,9 @@ async def download_file(call: Call) -> ASGIApp:
 async def list_files(call: Call) -> ASGIApp:
     """List the files of a folder."""
     path = call.query(schemas.ListQuery).path
-    async with using(call, Scope.READ) as place:
+    async with using(call, Scope.READ) as live:
         with _explained(path, what="path"):
-            found = [entry async for entry in _find_files(call, place.id, path)]
+            found = [entry async for entry in _find_files(call, live.id, path)]
     return json_reply({"files": [translate.render_entry(entry) for entry in found]})
 
 

@@ -30,10 +30,10 @@ async def register_tools(call: Call) -> ASGIApp:
         timeout_s=body.timeout_seconds,
         peer=_find_peer(call),
     )
-    async with using(call) as place:
+    async with using(call) as live:
         try:
             _check(body)
-            path = await call.service.callbacks.register(call.caller, place.id, new)
+            path = await call.service.callbacks.register(call.caller, live.id, new)
         except InvalidRequest as error:
             raise Refused(422, str(error)) from error
     return json_reply({"stub_path": path, "tool_count": len(body.tools)})

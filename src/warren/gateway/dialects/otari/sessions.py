@@ -13,7 +13,7 @@ from warren.gateway.dialects.details import Refused, too_long
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from warren.core.sandboxes.live import Place
+    from warren.core.sandboxes.live import LiveSandbox
     from warren.gateway.api.operations import Call
 
 MAX_ID = 64
@@ -35,12 +35,12 @@ def unknown(session: str) -> Refused:
 
 
 @contextlib.asynccontextmanager
-async def using(call: Call, scope: Scope = Scope.RUN) -> AsyncIterator[Place]:
+async def using(call: Call, scope: Scope = Scope.RUN) -> AsyncIterator[LiveSandbox]:
     """Hold the session of the path, in use until the end. Raises Refused when there is none."""
     session = session_id(call)
     async with contextlib.AsyncExitStack() as held:
         try:
-            place = await held.enter_async_context(call.service.sandboxes.use(call.caller, session, scope))
+            live = await held.enter_async_context(call.service.sandboxes.use(call.caller, session, scope))
         except (NotFound, SandboxLost):
             raise unknown(session) from None
-        yield place
+        yield live
