@@ -101,7 +101,7 @@ def test_a_text_alone_becomes_a_package_that_is_always_the_same() -> None:
         ("a.md", b"---\nname: " + b"a" * 65 + b"\ndescription: x\n---\n", "must have a name"),
         ("a.md", b"---\nname: a\n---\n", "must have a description"),
         ("a.md", b"---\nname: a\ndescription: " + b"x" * 1025 + b"\n---\n", "must have a description"),
-        ("a.md", b"---\nname: &x a\n---\n", "cannot be read: line 1"),
+        ("a.md", b"---\nname: *x\n---\n", "cannot be read: line 1"),
         ("a.md", b"---\n- a\n---\n", "must have a name"),
         ("a.md", HEAD.encode() + b"\0", "NUL"),
     ],
@@ -109,6 +109,19 @@ def test_a_text_alone_becomes_a_package_that_is_always_the_same() -> None:
 def test_what_is_not_in_order_is_refused(filename: str, content: bytes, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         check_package(filename, content)
+
+
+@pytest.mark.parametrize(
+    ("front", "description"),
+    [
+        ("description: Use it when: a table is there", "Use it when: a table is there"),
+        ("description: Use it\n  when: a table\n  is there\nlicense: MIT", "Use it when: a table is there"),
+        ("description: >\n  Folded\n  text", "Folded text"),
+        ("metadata: {author: me}\ndescription: 'Quoted: text'", "Quoted: text"),
+    ],
+)
+def test_descriptions_are_read_as_authors_write_them(front: str, description: str) -> None:
+    assert read_front(f"---\nname: a\n{front}\n---\n") == ("a", description)
 
 
 @pytest.mark.parametrize(

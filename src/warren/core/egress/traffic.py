@@ -200,7 +200,7 @@ class Traffic:
     def refuse(self, connection: EgressConnection, verdict: Verdict) -> None:
         """Write down that something was refused; the same again within a minute is counted."""
         self._forget(connection)
-        self._observer.connections["refused"] += 1
+        self._observer.connection_refused()
         connection.outcome, connection.rule = "refused", verdict.rule
         asked = connection.asked
         key = (connection.sandbox_id, asked.host, asked.port, verdict.rule)

@@ -25,9 +25,10 @@ from warren.core.packages.bodies import Body, build_head, read_file
 from warren.core.packages.catalog import Catalog
 from warren.core.packages.downloads import Downloads, Wanted
 from warren.core.packages.fetch import Fetched, Fetcher, Unfetched
+from warren.core.packages.names import normalise
 from warren.core.packages.pages import Pages, Turn
 from warren.core.packages.rendered import Rendered
-from warren.core.packages.sources import Digest, normalise, path_of
+from warren.core.packages.sources import Digest, path_of
 from warren.core.packages.store import PackageStore
 from warren.core.packages.wheel_filter import Target
 from warren.domain.egress import PACKAGES_HOST
@@ -210,7 +211,8 @@ class PackageIndex:
         if kept is None and local is not None and wanted.digest is None and wanted.weak is None:
             kept = await to_thread.run_sync(_open_local, local)
         if kept is not None:
-            self._observer.package_files["cache"] += request.method == "GET"
+            if request.method == "GET":
+                self._observer.package_file("cache")
             held.callback(os.close, kept)
             status, start, stop, headers = build_head(request, os.fstat(kept).st_size, _name(wanted))
             return InnerAnswer(status=status, headers=headers, body=Body(read_file(kept, start, stop or 0), held))
@@ -230,7 +232,7 @@ class PackageIndex:
 
     def _fetch(self, url: str, source: Source) -> AbstractAsyncContextManager[Fetched]:
         # Counted here: a HEAD fetches the whole file too, which the GET after it then finds.
-        self._observer.package_files["index"] += 1
+        self._observer.package_file("index")
         local = path_of(url)
         if local is not None:
             return _fetch_local(url, local)

@@ -12,7 +12,8 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 import orjson
 
 from warren.core.packages.fetch import Unfetched
-from warren.core.packages.sources import build_digest, normalise
+from warren.core.packages.names import normalise
+from warren.core.packages.sources import build_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,9 +13,6 @@ from warren.domain.values import GIB
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
-_SEPARATORS = re.compile(r"[-_.]+")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -79,11 +76,6 @@ def build_digest(algorithm: str, value: str) -> Digest | None:
     if len(value) != SIZES.get(algorithm, -1) or re.fullmatch(r"[0-9a-f]+", value) is None:
         return None
     return Digest(algorithm, value)
-
-
-def normalise(name: str) -> str | None:
-    """Return the one spelling of a Python project's name; None for what is none."""
-    return _SEPARATORS.sub("-", name).lower() if _NAME.fullmatch(name) else None
 
 
 def origin_of(url: str) -> tuple[str, str, int | None]:

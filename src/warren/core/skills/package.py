@@ -13,12 +13,14 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warren.core.skills.plain_yaml import parse_yaml
+from warren.core.skills.yaml_text import parse_yaml
 from warren.domain.errors import InvalidRequest, TooLarge
 from warren.domain.values import KIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from warren.core.skills.yaml_text import Node
 
 MAX_PACKAGE = 10 * MIB
 MAX_FILES = 100
@@ -39,6 +41,7 @@ _DEPTH = 16
 _PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _JUNK = re.compile(r"(__MACOSX/.*)|(.*/)?\.DS_Store")
 """What macOS adds to archives; it counts for nothing."""
+_PLAIN_DESCRIPTION = re.compile(r"^description:[ \t]+([^\s\"'|>&*!%@`{\[#])", re.MULTILINE)
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)(?:\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 
 
@@ -116,10 +119,7 @@ def read_front(text: str) -> tuple[str, str]:
     match = _FRONT.match(text)
     if match is None:
         raise InvalidRequest("SKILL.md must begin with a line ---, name: and description:, and a line ---")
-    try:
-        front = parse_yaml(match[1])
-    except ValueError as exc:
-        raise InvalidRequest(f"the head of SKILL.md cannot be read: {exc}") from exc
+    front = _parse_front(match[1])
     name, description = (front.get(key) for key in ("name", "description")) if isinstance(front, dict) else (None, None)
     if not isinstance(name, str) or len(name) > MAX_NAME or NAME.fullmatch(name) is None:
         raise InvalidRequest(
@@ -129,6 +129,18 @@ def read_front(text: str) -> tuple[str, str]:
     if not 0 < len(description) <= MAX_DESCRIPTION:
         raise InvalidRequest(f"the head of SKILL.md must have a description of 1 to {MAX_DESCRIPTION} characters")
     return name, description
+
+
+def _parse_front(text: str) -> Node:
+    """Parse the front matter of a SKILL.md. Raises InvalidRequest."""
+    try:
+        return parse_yaml(text)
+    except ValueError as exc:
+        # Authors write `description: Use it when: ...`, which YAML refuses and other readers of skills accept.
+        try:
+            return parse_yaml(_PLAIN_DESCRIPTION.sub(r"description: >-\n  \1", text))
+        except ValueError:
+            raise InvalidRequest(f"the head of SKILL.md cannot be read: {exc}") from exc
 
 
 def decode_text(content: bytes) -> str:

@@ -7,14 +7,13 @@ import dataclasses
 import logging
 import time
 import uuid
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
 from warren.core.policy.access import check_may
 from warren.core.slides.job import DeckFailed, Findings, NewRender, Rendered, RenderStep, conduct
-from warren.core.telemetry.counters import Histogram
+from warren.core.telemetry.counters import Counters
 from warren.domain.errors import Conflict, Error, NotFound, Overloaded, QuotaExceeded, RenderFailed, StoreError
 from warren.domain.records import Render, RenderStatus, Scope
 from warren.domain.values import new_id
@@ -77,13 +76,18 @@ class Renders:
     """Renders decks, a few at a time. Runs those of the background between `async with`; leaving ends them."""
 
     def __init__(
-        self, browsers: BrowserPool, store: Store, stored_files: StoredFiles, audit: Audit, policy: RenderPolicy
+        self,
+        browsers: BrowserPool,
+        store: Store,
+        stored_files: StoredFiles,
+        audit: Audit,
+        policy: RenderPolicy,
+        *,
+        observer: Counters | None = None,
     ) -> None:
         self.policy = policy
         self.active = 0
-        self.outcomes: Counter[str] = Counter()
-        """By how they ended: `successful`, `failed` or `timed_out`."""
-        self.seconds = Histogram()
+        self.ended = (observer or Counters()).renders
         self._browsers = browsers
         self._store = store
         self._stored_files = stored_files
@@ -256,8 +260,7 @@ class Renders:
 
     def _count(self, outcome: str, seconds: float) -> None:
         ended = {"ok": "successful", "timeout": "timed_out", "page_hung": "timed_out"}.get(outcome, "failed")
-        self.outcomes[ended] += 1
-        self.seconds.add(seconds)
+        self.ended.count(ended, seconds)
 
     async def _run(self, caller: Caller, new: NewRender, render: Render) -> None:
         following = self._following[render.id]
