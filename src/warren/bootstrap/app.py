@@ -165,7 +165,7 @@ def build_package_setup(settings: Settings) -> PackageSetup:
     def load() -> PackageSources:
         from warren.bootstrap.package_sources import build_sources
 
-        return build_sources(settings.packages, settings.read_tools(), _upstream(settings))
+        return build_sources(settings.packages, settings.read_pip_index(), _upstream(settings))
 
     folder = os.path.join(settings.data_dir, "packages")
     return PackageSetup(load=load, folder=folder, timeout_s=settings.packages.timeout_s)

@@ -43,8 +43,6 @@ from warren.settings.sources import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from warren.settings.package_tools import Tools
-
 
 def _default_data_dir() -> str:
     system = "/var/lib/warren"
@@ -140,11 +138,9 @@ class Settings(Group):
         """Say where the value of a setting came from."""
         return self._origins.get(name, Origin(Source.DEFAULT))
 
-    def read_tools(self) -> Tools:
-        """Read how pip, uv and npm are configured on this host: for what the settings of packages leave open."""
-        from warren.settings.package_tools import read_tools
-
-        return read_tools(os.environ if self._environ is None else self._environ)
+    def read_pip_index(self) -> str:
+        """Return `PIP_INDEX_URL`: the Python index where the settings of packages name none."""
+        return (os.environ if self._environ is None else self._environ).get("PIP_INDEX_URL", "")
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """Yield the name and the value of each setting, also of those in tables whose names the operator chose."""
