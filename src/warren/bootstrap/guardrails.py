@@ -15,7 +15,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from warren.core.policy.addresses import is_loopback
+from warren.core.policy.public_addresses import is_loopback
 from warren.domain.errors import suggest
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import anyio
 from anyio import from_thread, to_thread
 
 from warren.core.images.catalog import BuildStep, Stop
-from warren.core.policy.access import check_may
+from warren.core.policy.policy import check_may
 from warren.domain.errors import Conflict, Error
 from warren.domain.records import SandboxQuery, Scope
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import anyio
 import h11
 
+from warren.core.egress.connection import Asked
 from warren.core.egress.dialer import Unreached
 from warren.core.egress.exchange import Broken, Exchange
 from warren.core.egress.internal_hosts import InnerFailed, InnerRequest
 from warren.core.egress.message import MAX_HEAD, BadRequest, read_authority, read_target, reason, wants_upgrade
 from warren.core.egress.secret_broker import Broker
 from warren.core.egress.session import Limited, Refused
-from warren.core.egress.traffic import Asked
 from warren.core.egress.tunnel import run_switched, run_tunnel
 from warren.domain.errors import Error
 

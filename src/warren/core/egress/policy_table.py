@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from warren.core.policy.egress_hosts import parse_host
 from warren.core.policy.egress_rules import decide, decide_by_name
@@ -16,16 +16,23 @@ if TYPE_CHECKING:
 
     from warren.core.policy.policy import Policy
     from warren.core.policy.public_addresses import Address
-    from warren.core.sandboxes.live import LiveSandbox
     from warren.domain.egress import Brokered, Grant
+    from warren.domain.records import Sandbox
 
 _NOBODY = Owner("", "")
+
+
+class _Live(Protocol):
+    """A sandbox in memory, of which only the record counts here."""
+
+    @property
+    def sandbox(self) -> Sandbox: ...
 
 
 class EgressPolicies:
     """The policies of all sandboxes of this process, with their grants and brokered secrets."""
 
-    def __init__(self, live_sandboxes: Mapping[str, LiveSandbox], policy: Policy) -> None:
+    def __init__(self, live_sandboxes: Mapping[str, _Live], policy: Policy) -> None:
         self.on_change: list[Callable[[str], None]] = []
         """Called with the id of a sandbox that may reach something else now: what is open is looked at again."""
         self.grants: dict[str, dict[str, Grant]] = {}

@@ -14,8 +14,8 @@ from warren.domain.records import AuditQuery, Caller, Owner, Principal
 
 if TYPE_CHECKING:
     from warren.core.audit.log import Audit
+    from warren.core.egress.connection import EgressConnection
     from warren.core.egress.journal import EgressJournal
-    from warren.core.egress.traffic import EgressConnection
     from warren.stores.base import Store
 
 _BEFORE_S = 10.0

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from warren.core.agent.client import TunnelStream
     from warren.core.audit.log import Audit
+    from warren.core.egress.connection import Asked, EgressConnection
     from warren.core.egress.dialer import Outside, Resolve
     from warren.core.egress.internal_hosts import InnerHost
     from warren.core.egress.policy_table import EgressPolicies
-    from warren.core.egress.traffic import Asked, EgressConnection, Traffic
+    from warren.core.egress.traffic import Traffic
     from warren.core.egress.upstream import Upstream
     from warren.domain.records import Owner
 

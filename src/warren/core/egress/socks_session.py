@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.egress import socks
+from warren.core.egress.connection import Asked
 from warren.core.egress.dialer import Unreached
 from warren.core.egress.http import HEAD_S, HttpSession
 from warren.core.egress.message import BadRequest, read_authority
 from warren.core.egress.session import Limited, Refused
-from warren.core.egress.traffic import Asked
 from warren.core.egress.tunnel import run_tunnel
 
 if TYPE_CHECKING:

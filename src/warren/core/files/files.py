@@ -7,7 +7,9 @@ agent resolves it, inside the sandbox.
 from __future__ import annotations
 
 import contextlib
+import io
 import posixpath
+import tarfile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from warren.core.concurrency.keyed_lock import KeyedLock
@@ -17,7 +19,7 @@ from warren.domain.errors import Error, NotFound
 from warren.domain.records import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from warren.core.agent.client import AgentClient
@@ -301,3 +303,14 @@ def _inside(path: str) -> str:
 def _printable(text: str) -> str:
     """Make a name fit for a record, whatever bytes it has."""
     return text[:_MAX_NOTED].encode("utf-8", "backslashreplace").decode()
+
+
+def pack_files(files: Mapping[str, bytes]) -> bytes:
+    """Pack contents by their paths into a tar that the agent unpacks."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path, content in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return archive.getvalue()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.policy.access import check_may
+from warren.core.policy.policy import check_may
 from warren.domain.errors import Error, NotFound, QuotaExceeded, StoreError
 from warren.domain.records import STORED_FILE_BYTES, Scope, StoredFile
 

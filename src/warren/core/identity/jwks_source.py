@@ -13,7 +13,7 @@ import anyio
 from anyio import to_thread
 
 from warren.core.identity.jwks import MAX_BYTES, parse_jwks
-from warren.core.policy.addresses import is_loopback
+from warren.core.policy.public_addresses import is_loopback
 
 if TYPE_CHECKING:
     import ssl

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from warren.core.images.fonts import add_fonts
 from warren.core.images.node import add_node
 from warren.core.images.progress import VENV_INSIDE, BuildStep, find_trust, run
 from warren.core.images.system import install_missing
-from warren.core.images.tools import add_tools
 from warren.domain.errors import BuildFailed
 
 if TYPE_CHECKING:
@@ -33,6 +33,20 @@ LOCK_FILE = "requirements.lock"
 _RESOLVED = re.compile(r"Resolved (\d+) packages?")
 _STARTED = re.compile(r"Downloading (\S+)(?: \(([\d.]+ ?\w+)\))?")
 _FINISHED = re.compile(r"\s*Downloaded (\S+)")
+_OWN_PYTHON = """\
+#!/opt/image/bin/python -IS
+import sys
+sys.path.insert(0, "/opt/warren")
+from warren.guest import own_environment
+own_environment.main()
+"""
+# One line, because only lines that begin with `import` are run. Before the image's own packages, and after the
+# standard library, as in any environment that stands on another.
+_PTH = (
+    "import os, sys; own = os.environ.get('WARREN_PACKAGES'); own and own not in sys.path and "
+    "sys.path.insert(next((at for at, path in enumerate(sys.path) if path.endswith('site-packages')), "
+    "len(sys.path)), own)\n"
+)
 
 
 def build_folder(build: Build) -> None:
@@ -52,10 +66,26 @@ def build_folder(build: Build) -> None:
     _compile(build)
     build.progress(BuildStep("finishing"))
     _move_inside(build.interpreter, venv)
-    add_tools(venv, build.interpreter.name)
+    _add_tools(venv, build.interpreter.name)
     add_browser(build)
     check_preload(build.spec, build.interpreter, venv)
     _open_to_all(build.folder)
+
+
+def _add_tools(venv: str, python_name: str) -> None:
+    """Add what every image has: uv, and the environment of packages that a sandbox installs for itself."""
+    import uv
+
+    own = f"{venv}/bin/own-python"
+    with open(own, "w", encoding="utf-8") as file:
+        file.write(_OWN_PYTHON)
+    os.chmod(own, 0o755)  # noqa: S103 - sandboxes run it as users of their own
+    with open(f"{venv}/lib/{python_name}/site-packages/warren-own.pth", "w", encoding="utf-8") as file:
+        file.write(_PTH)
+    target = f"{venv}/bin/uv"
+    if not os.path.lexists(target):
+        shutil.copyfile(uv.find_uv_bin(), target)
+        os.chmod(target, 0o755)  # noqa: S103 - as above
 
 
 def check_preload(spec: ImageSpec, interpreter: Interpreter, venv: str) -> None:

@@ -6,10 +6,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from warren.core.policy.egress_limits import EgressLimits
 from warren.core.policy.egress_rules import check_egress, check_within, lower_to
 from warren.domain.egress import Egress, EgressMode
-from warren.domain.errors import InvalidRequest
+from warren.domain.errors import Forbidden, InvalidRequest
 from warren.domain.records import ResourceUse
 from warren.domain.values import GIB, KIB, MIB, Limits
 
@@ -17,6 +16,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from warren.domain.egress import EgressRule
+    from warren.domain.records import Caller, Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressLimits:
+    """Limits of egress; 0 is no limit."""
+
+    connections: int = 64
+    """Of one sandbox at once; further connections wait."""
+    everybody: int = 1024
+    """Of all sandboxes at once."""
+    per_minute: int = 1200
+    """New connections of one sandbox; a quarter of them may come in one burst."""
+    bytes_per_hour: int = 100 << 30
+    """Of one sandbox, both directions."""
+    idle_s: float = 600.0
+    """A connection that moves no byte for this long is closed."""
+    answer_s: float = 300.0
+    """A server that sends no response for this long is given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +155,12 @@ class Policy:
                     f"{name} may be at most {_show(name, most)} in a sandbox of tenant {tenant!r}, "
                     f"and {_show(name, asked)} was asked for"
                 )
+
+
+def check_may(caller: Caller, scope: Scope) -> None:
+    """Raise Forbidden unless the caller's credentials include the scope."""
+    if not caller.principal.may(scope):
+        raise Forbidden(f"this key has the scope {caller.principal.scope}, and this needs {scope}")
 
 
 def _show(name: str, value: float) -> str:

@@ -59,3 +59,13 @@ def is_inside(network: Network) -> bool:
     """Whether none of a network's addresses are public: who names it means what is not, unlike who writes 0.0.0.0/0."""
     ends = (network.network_address, network.broadcast_address)
     return network.prefixlen >= _WIDEST[network.version] and not any(map(is_public, ends))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is reachable from this machine only. Names other than localhost are not resolved."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import anyio
 from anyio import to_thread
 
-from warren.core.policy.access import check_may
+from warren.core.policy.policy import check_may
 from warren.core.skills.package import is_text_alone, pack_text, read_text, with_front
 from warren.domain.errors import Conflict, Error, Forbidden, NotFound, StoreError
 from warren.domain.records import Scope, Skill, SkillQuery

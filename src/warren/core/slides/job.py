@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from warren.core.files.archives import pack_files
+from warren.core.files.files import pack_files
 from warren.core.policy.slides import EDITABLE, PICTURES
 from warren.domain.errors import Error, InvalidRequest, RenderFailed, TooLarge
 from warren.domain.values import new_id

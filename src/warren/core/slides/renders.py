@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from warren.core.policy.access import check_may
+from warren.core.policy.policy import check_may
 from warren.core.slides.job import DeckFailed, Findings, NewRender, Rendered, RenderStep, conduct
 from warren.core.telemetry.counters import Counters
 from warren.domain.errors import Conflict, Error, NotFound, Overloaded, QuotaExceeded, RenderFailed, StoreError
