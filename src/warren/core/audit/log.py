@@ -165,7 +165,7 @@ class Audit:
                 failures = 0
             except StoreError as exc:
                 failures += 1
-                _log.warning("audit.unwritten", extra={"backlog": len(self._backlog), "reason": str(exc)})
+                _log.warning("audit.write_failed", extra={"backlog": len(self._backlog), "reason": str(exc)})
 
     async def flush(self) -> None:
         """Write everything noted so far. Raises StoreError; what is not written stays in line."""

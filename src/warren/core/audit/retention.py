@@ -37,7 +37,7 @@ class Retention:
             try:
                 await self.prune(time.time() - self._days * _DAY_S)
             except Error as error:
-                _log.warning("audit.unpruned", extra={"reason": str(error)})
+                _log.warning("audit.prune_failed", extra={"reason": str(error)})
             await anyio.sleep(_AGAIN_S)
 
     async def prune(self, before: float) -> int:

@@ -113,7 +113,7 @@ class ToolCallbacks:
             folder = await find_folder(agent)
             await agent.configure(env={"PYTHONPATH": self._search_path(sandbox_id, folder)})
         except Error as error:
-            _log.warning("callbacks.unattached", extra={"sandbox_id": sandbox_id, "code": error.code})
+            _log.warning("callbacks.attach_failed", extra={"sandbox_id": sandbox_id, "code": error.code})
             return
         self._listen(sandbox_id, agent)
 

@@ -17,19 +17,19 @@ _HOUR_S = 3600.0
 
 
 class Asked(NamedTuple):
-    """What a program wants to reach."""
+    """The destination that a program asked for."""
 
     host: str
-    """In its one spelling."""
+    """In canonical spelling."""
     port: int
     kind: str
-    """`http`, `connect`, `socks`: how it asked."""
+    """The protocol of the request: `http`, `connect` or `socks`."""
     method: str | None = None
-    """Of plain HTTP."""
+    """The method of a plain HTTP request."""
 
 
 class EgressConnection:
-    """One connection to the outside, as it is counted and written down."""
+    """One egress connection: its counters, and the fields of its audit entry."""
 
     __slots__ = (
         *("_scope", "_usage", "address", "asked", "began", "cut_by", "id", "is_noted", "moved_at", "outcome", "owner"),
@@ -39,31 +39,31 @@ class EgressConnection:
     def __init__(self, sandbox_id: str, owner: Owner, asked: Asked, usage: EgressUsage, scope: CancelScope) -> None:
         self.id = new_id("con")
         self.slot: int | None = None
-        """Where it is in the journal."""
+        """Its slot in the journal."""
         self.sandbox_id = sandbox_id
         self.owner = owner
         self.asked = asked
         self.address = ""
         self.via = ""
-        """What it goes through, where that is not ours."""
+        """The upstream proxy that it goes through, if any."""
         self.rule = ""
         self.outcome = "ok"
         self.server_name: str | None = None
-        """What was said over TLS, where that is why it was refused."""
+        """The server name in the ClientHello, where that caused the refusal."""
         self.secrets: tuple[str, ...] = ()
-        """Names of those that were put in."""
+        """Names of the secrets that replaced placeholders."""
         self.requests = 0
         self.sent = 0
         self.received = 0
         self.began = self.moved_at = time.monotonic()
         self._scope = scope
         self.cut_by = ""
-        """Why it was ended by us."""
+        """Why Warren ended the connection."""
         self.is_noted = False
         self._usage = usage
 
     def count(self, *, sent: int = 0, received: int = 0) -> None:
-        """Count what passed; when that is too much, it is cut."""
+        """Count bytes, and cut the connection when its sandbox exceeds the hourly limit."""
         self.sent += sent
         self.received += received
         self.moved_at = time.monotonic()
@@ -72,25 +72,25 @@ class EgressConnection:
 
     @property
     def addresses(self) -> tuple[str, ...] | None:
-        """Where it goes, as it is decided again: nothing is known of it, or it is not made yet."""
+        """The address to decide by again: none behind an upstream proxy, None before it is connected."""
         if self.address:
             return (self.address,)
         return () if self.via else None
 
     def cut(self, outcome: str, why: str) -> None:
-        """End it."""
+        """End the connection. The first reason counts."""
         if not self.cut_by:
             self.outcome, self.cut_by = outcome, why
         self._scope.cancel()
 
     def fail(self, outcome: str) -> None:
-        """Note how it ended, unless that is known already."""
+        """Set the outcome, unless one is set."""
         if self.outcome == "ok":
             self.outcome = outcome
 
 
 class EgressUsage:
-    """What a sandbox moved in this hour, and how many connections it may make now."""
+    """Egress of one sandbox: its bytes of this hour, and a token bucket of new connections."""
 
     __slots__ = ("_limits", "_until", "_used", "refilled_at", "tokens")
 
@@ -102,7 +102,7 @@ class EgressUsage:
         self.refilled_at = time.monotonic()
 
     def take(self, size: int) -> bool:
-        """Count bytes; False when there were too many."""
+        """Count bytes; False above the hourly limit."""
         most = self._limits.bytes_per_hour
         if not most:
             return True
@@ -114,7 +114,7 @@ class EgressUsage:
         return self._used <= most
 
     def take_connection(self) -> bool:
-        """Count a new connection; False when they come too fast."""
+        """Count a new connection; False above the rate."""
         most = self._limits.per_minute
         if not most:
             return True
@@ -128,6 +128,6 @@ class EgressUsage:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it matters any more."""
+        """Whether the hour and the token bucket have run out, so that the entry can be dropped."""
         now = time.monotonic()
         return now >= self._until and now - self.refilled_at > 60

@@ -1,4 +1,4 @@
-"""SOCKS on the way out: from the first words to the tunnel."""
+"""SOCKS session of the egress proxy, from the greeting to the tunnel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def run_socks(session: Session) -> None:
-    """Serve one connection that began as SOCKS does."""
+    """Serve a connection that begins with SOCKS."""
     try:
         with anyio.fail_after(HEAD_S):
             asked = await _negotiate(session)
@@ -52,7 +52,7 @@ async def run_socks(session: Session) -> None:
 
 
 async def _negotiate(session: Session) -> socks.Asked | None:
-    """Read what is asked for; None when the program left, or wants to prove who it is. Raises NotSocks."""
+    """Read the request; None when the program left, or insists on authentication. Raises NotSocks."""
     said, greeted = b"", False
     while data := await session.inside.receive():
         said += data

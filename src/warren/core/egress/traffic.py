@@ -1,8 +1,8 @@
-"""What passes between sandboxes and the outside: each connection counted, bounded, and written down.
+"""Egress traffic: every connection is counted, limited and recorded.
 
-A connection has one `egress.connect` in the audit record, at its end; one that lasts has an `egress.open` first, so
-that nothing is unknown that goes on. Refusals of one kind in a minute are one entry with their count. What is not in
-the record yet is in the journal: see `core/egress/journal.py`.
+A connection has one `egress.connect` in the audit record, at its end; after 2 s it also has an `egress.open`, so that
+long connections are visible. Equal refusals within a minute are one entry with a count. Until the audit record has an
+entry, the journal has it: see `core/egress/journal.py`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from warren.domain.records import Owner
 
 OPEN_S = 2.0
-"""After which a connection that is still there is written down as open."""
+"""A connection that is open for this long gets an `egress.open` entry."""
 REFUSALS_S = 60.0
 _MOST_REFUSALS = 4096
 
 
 class _Refusals:
-    """One kind of refusal in one minute."""
+    """Equal refusals within one minute."""
 
     __slots__ = ("connection", "count", "until")
 
@@ -42,7 +42,7 @@ class _Refusals:
 
 
 class Traffic:
-    """All that passes now. Somebody calls `collect` now and then, and `collect(now=True)` at the end."""
+    """Open connections. The proxy calls `collect` every few seconds, and `collect(now=True)` at shutdown."""
 
     def __init__(self, record: EgressRecord, observer: Counters, limits: EgressLimits) -> None:
         self.limits = limits
@@ -55,7 +55,7 @@ class Traffic:
         self._refusals: dict[tuple[str, str, int, str], _Refusals] = {}
 
     def begin(self, sandbox_id: str, owner: Owner, asked: Asked, scope: CancelScope) -> EgressConnection:
-        """Begin to count something that a program asked for; `end` or `refuse` it."""
+        """Begin to count a connection; `end` or `refuse` follows."""
         usage = self._usage.get(sandbox_id)
         if usage is None:
             usage = self._usage[sandbox_id] = EgressUsage(self.limits)
@@ -64,7 +64,7 @@ class Traffic:
         return connection
 
     def may_begin(self, sandbox_id: str) -> bool:
-        """Count one more connection of a sandbox; False when they come too fast."""
+        """Count a new connection of a sandbox; False above the rate."""
         usage = self._usage.get(sandbox_id)
         if usage is None:
             usage = self._usage[sandbox_id] = EgressUsage(self.limits)
@@ -74,14 +74,14 @@ class Traffic:
         return False
 
     def end(self, connection: EgressConnection) -> None:
-        """Write down a connection that is over."""
+        """Record the end of a connection."""
         self._forget(connection)
         self._observer.connection_ended(connection.sent, connection.received)
         self.record.note(connection, "egress.connect", allowed=True)
         self.record.let_go(connection)
 
     def refuse(self, connection: EgressConnection, verdict: Verdict) -> None:
-        """Write down that something was refused; the same again within a minute is counted."""
+        """Record a refusal; equal refusals within a minute are counted in one entry."""
         self._forget(connection)
         self._observer.connection_refused()
         connection.outcome, connection.rule = "refused", verdict.rule
@@ -100,11 +100,11 @@ class Traffic:
         self.record.note(connection, "egress.connect", allowed=False)
 
     def all(self) -> Iterable[EgressConnection]:
-        """Return what is open now."""
+        """Return the open connections."""
         return [connection for connections in self.live.values() for connection in connections]
 
     def collect(self, *, now: bool = False) -> None:
-        """Write down what lasts, and the refusals of the last minute; close what is idle."""
+        """Record long connections and the refusals of the last minute; close idle connections."""
         at = time.monotonic()
         for connection in self.all():
             if not connection.is_noted and at - connection.began >= OPEN_S and connection.address:

@@ -142,7 +142,7 @@ class StoredFiles:
                     swept_at = time.monotonic()
                 await self.expire()
             except StoreError as error:
-                _log.warning("stored_files.unremoved", extra={"reason": str(error)})
+                _log.warning("stored_files.remove_failed", extra={"reason": str(error)})
             await anyio.sleep(LOOK_S)
 
     async def expire(self) -> int:

@@ -118,7 +118,7 @@ class KeySource:
             self.generation += 1
         # Others' messages may quote what was answered: only our own sentences are logged.
         reason = (str(error) if isinstance(error, OSError | ValueError) else "") or type(error).__name__
-        _log.warning("jwks.unread", extra={"reason": reason, "keys": len(self.keys)})
+        _log.warning("jwks.load_failed", extra={"reason": reason, "keys": len(self.keys)})
 
 
 def check_url(url: str) -> str:

@@ -198,7 +198,7 @@ class Skills:
                 if swept:
                     _log.info("skills.swept", extra={"packages": swept})
             except StoreError as error:
-                _log.warning("skills.unswept", extra={"reason": str(error)})
+                _log.warning("skills.sweep_failed", extra={"reason": str(error)})
             await anyio.sleep(_SWEEP_S)
 
     async def _read(self, skill: Skill) -> bytes:

@@ -117,7 +117,7 @@ class Renders:
                 await self._store.remove_renders(expired_at=time.time())
                 await self._give_up()
             except StoreError as error:
-                _log.warning("render.unforgotten", extra={"reason": str(error)})
+                _log.warning("render.remove_failed", extra={"reason": str(error)})
             await anyio.sleep(_LOOK_S)
 
     @contextlib.asynccontextmanager
