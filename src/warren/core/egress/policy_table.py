@@ -49,7 +49,7 @@ class EgressPolicies:
         self._failed: dict[str, tuple[int, str]] = {}
 
     def current(self, sandbox_id: str) -> tuple[Egress, Owner]:
-        """Return the current policy of a sandbox, grants included, and its owner. An unknown sandbox may reach nothing."""
+        """Return the current policy of a sandbox with its grants, and its owner. An unknown sandbox reaches nothing."""
         live = self._live_sandboxes.get(sandbox_id)
         if live is None:
             return Egress(), _NOBODY

@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class EgressProxy:
-    """Serves the egress of all sandboxes. `run` is a task of the service; `attach` is called for each agent connection."""
+    """Serves the egress of all sandboxes. `run` is a task of the service; `attach` serves one agent connection."""
 
     def __init__(
         self,

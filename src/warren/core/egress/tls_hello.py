@@ -81,7 +81,7 @@ def skip_change(data: bytes) -> bytes:
 
 
 def _collect(data: bytes) -> tuple[bytes, int] | None:
-    """Join the records of the handshake message, and return it with their total size; None when more bytes are needed."""
+    """Join the records of the handshake message, and return it with their size; None when more bytes are needed."""
     message, position = bytearray(), 0
     while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4]):
         if position > MAX_HELLO:

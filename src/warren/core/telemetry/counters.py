@@ -65,7 +65,7 @@ class Counters:
         self._package_files = {each: files.labels(each) for each in ("cache", "index")}
         self.renders = Outcomes("warren_renders", "warren_render_seconds", registry)
         self._by_end: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
-        """Children of the metrics of executions: to look them up costs more than to count."""
+        """Children of the execution metrics, cached: a lookup costs more than the count."""
 
     def execution_finished(self, kind: str, cause: str, seconds: float) -> None:
         """Count an execution that has its result."""
