@@ -78,7 +78,7 @@ def build_pem_keys(text: bytes, allowed: Collection[str] = ()) -> tuple[TokenKey
         try:
             material = load_pem_public_key(each)
         except (ValueError, UnsupportedAlgorithm) as exc:
-            raise ValueError("it has a block that is not a public key") from exc
+            raise ValueError("it has a block that is no public key") from exc
         keys.append(TokenKey(material, _restrict(_check_material(material), allowed)))
     return tuple(keys)
 
@@ -93,7 +93,7 @@ def parse_jwks(raw: bytes, allowed: Collection[str] = ()) -> tuple[TokenKey, ...
         raise ValueError("the key set is not JSON") from exc
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise ValueError('the key set has no list "keys"')  # noqa: TRY004 - it is a value of somebody else's
+        raise ValueError('the key set has no list "keys"')  # noqa: TRY004 - a foreign value
     if len(entries) > MAX_KEYS:
         raise ValueError(f"the key set has more than {MAX_KEYS} keys")
     keys = tuple(key for entry in entries if (key := _read_entry(entry, allowed)) is not None)
