@@ -92,7 +92,7 @@ def test_a_text_alone_becomes_a_package_that_is_always_the_same() -> None:
         ("a.zip", pack({"SKILL.md": TEXT, "/".join("a" * 20): ""}), "too deep"),
         ("a.zip", pack({"SKILL.md": TEXT, "a" * 256: ""}), "too long"),
         ("a.zip", pack({"SKILL.md": TEXT, ".warren-skill": ""}), "Warren's own"),
-        ("a.zip", pack({"SKILL.md": TEXT, "a": "", "a/b": ""}), "lies in what is a file"),
+        ("a.zip", pack({"SKILL.md": TEXT, "a": "", "a/b": ""}), "has a file for a folder"),
         ("a.zip", pack({"SKILL.md": TEXT}, zipfile.ZIP_BZIP2), "other than deflate"),
         ("a.zip", pack({"SKILL.md": b"\xff\xfe"}), "not UTF-8"),
         ("a.zip", pack({"SKILL.md": "# no head"}), "must begin with"),

@@ -235,7 +235,7 @@ class SystemResolver:
     async def _wait(self, owner: Hashable, name: str) -> None:
         """Wait for a thread, unless the resolver does not answer at all. Raises Unreached."""
         if self._patience_s < LOOK_UP_S and not await self._is_answered():
-            raise Unreached(f"{name} cannot be looked up: nobody answers.", is_late=True)
+            raise Unreached(f"{name} cannot be resolved: the resolver does not answer.", is_late=True)
         try:
             await self._queue.enter(owner)
         except Overloaded as error:
@@ -325,7 +325,7 @@ async def secure(plain: PlainOutside, name: str, context: ssl.SSLContext) -> Out
         await plain.aclose()
         unproven = getattr(error, "verify_message", "")
         reason = unproven or getattr(error, "reason", "") or "the connection broke"
-        remedy = " The operator can have its certificate believed with egress.ca_file." if unproven else ""
+        remedy = " The operator can trust its certificate with egress.ca_file." if unproven else ""
         raise Unreached(f"{name} cannot be spoken to over TLS: {reason}.{remedy}") from None
     except BaseException:
         await plain.aclose()

@@ -96,7 +96,7 @@ class Broker:
 
     def cleaner(self) -> Cleaner | None:
         """Return a cleaner for a body, whatever its declared encoding; None without secrets."""
-        words = [(way, told) for told, value in self._pairs if value for way in spell(value)]
+        words = [(way, shown) for shown, value in self._pairs if value for way in spell(value)]
         return Cleaner([*words, *self._sent]) if self else None
 
     def _fill(self, value: bytes) -> bytes:

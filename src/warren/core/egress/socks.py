@@ -95,4 +95,4 @@ def _name(name: bytes) -> str:
     try:
         return name.decode("ascii")
     except UnicodeDecodeError:
-        raise NotSocks("a name that is none") from None
+        raise NotSocks("an invalid name") from None

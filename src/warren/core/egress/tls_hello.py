@@ -147,5 +147,5 @@ def _read_name(content: bytes) -> str:
         raise NotTls("names of a kind that there is not")
     name = entry.take(entry.number(2))
     if not entry.is_empty or not name or not name.isascii() or not name.decode("ascii").isprintable():
-        raise NotTls("a name that is none, or two")
+        raise NotTls("an invalid name, or two")
     return name.decode("ascii").lower().rstrip(".")

@@ -73,7 +73,7 @@ def _is_for(platform: str, machine: str) -> bool:
 
 @functools.cache
 def _build_supported(minor: int) -> frozenset[tuple[str, str, str]]:
-    """Return interpreter, ABI and platform of what a CPython installs; `linux` is every Linux of its machine."""
+    """Return interpreter, ABI and platform of installable wheels; `linux` is every Linux of the machine."""
     version, name = (3, minor), f"cp3{minor}"
     found = list(tags.compatible_tags(version, name, ["linux"]))
     # A target does not say whether its Python has the GIL or is a debug build.

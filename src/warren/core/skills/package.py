@@ -146,7 +146,7 @@ def _parse_front(text: str) -> Node:
 def decode_text(content: bytes) -> str:
     """Decode a SKILL.md. Raises InvalidRequest and TooLarge."""
     if len(content) > MAX_TEXT:
-        raise TooLarge(f"SKILL.md is larger than {MAX_TEXT} bytes: move what is long into files of its own")
+        raise TooLarge(f"SKILL.md is larger than {MAX_TEXT} bytes: move long parts to other files")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -181,7 +181,7 @@ def _check_distinct(names: Sequence[str]) -> None:
         parts = name.split("/")
         for length in range(1, len(parts)):
             if "/".join(parts[:length]) in known:
-                raise InvalidRequest(f"{name[:200]!r} in the package lies in what is a file")
+                raise InvalidRequest(f"{name[:200]!r} in the package has a file for a folder")
 
 
 def _find_fault(member: zipfile.ZipInfo) -> str:

@@ -179,7 +179,7 @@ class Writer:
         """Commit together, or one by one where that fails; False when another process has the file."""
         try:
             self._commit(batch)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, somebody waits for the answer, and the thread goes on
+        except Exception as exc:  # noqa: BLE001 - the caller gets it, and the thread continues
             if is_locked(exc):
                 return False
             if len(batch) == 1:
