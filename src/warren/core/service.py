@@ -183,7 +183,9 @@ class Service:
 
     def _build_renders(self, policy: RenderPolicy) -> None:
         self.render_places = BrowserPool(self.engine, self.connections, self.images, policy)
-        self.renders = Renders(self.render_places, self.store, self.stored_files, self.audit, policy)
+        self.renders = Renders(
+            self.render_places, self.store, self.stored_files, self.audit, policy, observer=self.observer
+        )
 
     async def __aenter__(self) -> Self:
         """Open everything. Raises EngineUnavailable and StoreError: one sentence that says what to do."""
