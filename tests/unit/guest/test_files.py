@@ -379,7 +379,7 @@ def test_a_cancelled_pack_leaves_no_process_behind(here: Place) -> None:
 
 
 def workers(here: Place) -> list[str]:
-    """List the agent's children that are neither its nursery nor the child that the nursery has ready."""
+    """List the agent's children that are neither its forkserver nor the child that the forkserver has ready."""
     pid = here.agent.process.pid
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return file.read().split()[2:]
