@@ -91,7 +91,7 @@ class Terminal:
         self._name = name
         self._pid = pid
         self._program = program
-        self._born = time.monotonic()
+        self._started = time.monotonic()
         self.attached = 0
         """How often a stream has been attached."""
         self._master: int | None = master
@@ -129,7 +129,7 @@ class Terminal:
             "cols": columns,
             "rows": rows,
             "viewers": len(self._viewers),
-            "age_ms": round((time.monotonic() - self._born) * 1000),
+            "age_ms": round((time.monotonic() - self._started) * 1000),
         }
 
     def detach(self, viewer: Viewer) -> None:
