@@ -1,4 +1,4 @@
-"""CDI specs: as `nvidia-ctk` writes them, and as somebody writes them who means harm."""
+"""CDI specs: those of `nvidia-ctk`, and malicious ones."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Place:
         return anyio.run(tell)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for what happens in the agent's processes and is told by no event; the story's deadline ends it."""
+        """Poll for a change in the agent's processes that no event reports; the test's deadline ends it."""
         while not condition():  # noqa: ASYNC110 - as above
             await anyio.sleep(0.005)
 

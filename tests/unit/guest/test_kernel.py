@@ -333,7 +333,7 @@ def test_a_kernel_that_closes_its_control_socket_dies_alone(forkserver: Forkserv
 def test_an_interrupt_in_the_middle_of_a_large_display_leaves_frames_whole(kernel: Kernel) -> None:
     show = "display({'text/plain': 'x' * 3_000_000}, raw=True)"
     pipes = kernel.start(f"print('running')\n{show}\n{show}\nwhile True: pass")
-    # The display fills the socket, which nobody reads until the interrupt has been sent.
+    # The display fills the socket, which is not read until the interrupt has been sent.
     wait_for_output(pipes, "running")
     kernel.interrupt()
     ran = kernel.finish(pipes)

@@ -1,4 +1,4 @@
-"""What is shown again to somebody who joins a terminal."""
+"""The replay of a terminal for a new viewer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tunnels: TCP to ports inside, and from programs inside to whoever listens outside."""
+"""Tunnels: TCP to ports inside, and from programs inside to the gateway."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_bytes_go_both_ways_and_each_direction_ends_on_its_own(
 def test_nothing_listening_is_not_found_and_nothing_but_loopback_is_tried(here: Place) -> None:
     async def story(link: AgentClient) -> None:
         with socket.socket() as silent:
-            # Held, so that nobody else on this machine listens there.
+            # Held, so that no other process of this machine listens there.
             silent.bind(("127.0.0.1", 0))
             port = silent.getsockname()[1]
             with pytest.raises(NotFound, match=str(port)):

@@ -1,4 +1,4 @@
-"""Two keepers of one data folder: one that is on its way out, or on its way in."""
+"""Two keepers of one data folder: one that ends, and one that starts."""
 
 from __future__ import annotations
 
