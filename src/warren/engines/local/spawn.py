@@ -39,9 +39,8 @@ def run_module(
     said_before = os.fstat(log.fileno()).st_size
     answer = _run(program, config, log, timeout_s)
     if answer is None:
-        raise EngineUnavailable(
-            f"the {module.rpartition('.')[2]} did not start: {state_files.last_words(log.name, said_before)}"
-        )
+        name = module.removesuffix(".main").rpartition(".")[2]
+        raise EngineUnavailable(f"the {name} did not start: {state_files.last_words(log.name, said_before)}")
     return answer
 
 

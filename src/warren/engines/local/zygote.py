@@ -56,7 +56,7 @@ def main(listener_fd: int, preload: list[str], version: str, environment: dict[s
 
 def _prepare(preload: Iterable[str], environment: dict[str, str]) -> dict[str, Any]:
     """Import the modules that the image preloads; returns an error instead of raising."""
-    with forking.noting_handlers():
+    with forking.recording_handlers():
         for name in preload:
             try:
                 importlib.import_module(name)

@@ -47,8 +47,8 @@ _libc.syscall.restype = ctypes.c_long
 _libc.pthread_self.restype = ctypes.c_void_p
 
 
-_noted: list[Callable[[], object]] = []
-_noting: list[bool] = []
+_handlers: list[Callable[[], object]] = []
+_is_recorded: list[bool] = []
 
 
 class _CloneArgs(ctypes.Structure):
@@ -90,30 +90,30 @@ def announce() -> None:
 
 
 @contextlib.contextmanager
-def noting_handlers() -> Iterator[None]:
+def recording_handlers() -> Iterator[None]:
     """Record the after-fork handlers of modules that are imported in this block."""
     register = os.register_at_fork
 
     def note(**handlers: Callable[[], object]) -> None:
         register(**handlers)
         if "after_in_child" in handlers:
-            _noted.append(handlers["after_in_child"])
+            _handlers.append(handlers["after_in_child"])
 
     os.register_at_fork = note  # type: ignore[assignment]  # the same, and recorded
     try:
         yield
     finally:
         os.register_at_fork = register
-    _noting.append(True)
+    _is_recorded.append(True)
 
 
 def announce_to_imports() -> None:
     """Run the recorded after-fork handlers only; the interpreter's own locks cannot be held."""
-    if not _noting:
+    if not _is_recorded:
         announce()
         return
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]  # noqa: SLF001  # all that is out of date
-    for handler in _noted:
+    for handler in _handlers:
         with contextlib.suppress(Exception):
             handler()
 

@@ -124,9 +124,9 @@ def load_records(folder: str) -> Iterator[Record]:
 def _load(path: str, name: str) -> Record:
     known = {each.name for each in fields(Record)}
     # Fields of a later version are ignored: the record still names a workspace.
-    noted = {key: value for key, value in state_files.load(os.path.join(path, "record.json")).items() if key in known}
+    saved = {key: value for key, value in state_files.load(os.path.join(path, "record.json")).items() if key in known}
     try:
-        return Record(**{**noted, "folder": path})
+        return Record(**{**saved, "folder": path})
     except TypeError:
         # The keeper was killed between making the folder and writing the first record: the folder is empty.
         return Record(id=name, folder=path, state=BROKEN)

@@ -49,7 +49,7 @@ class Zygote:
 
     def __init__(self, folder: str, cgroups: Cgroups) -> None:
         self._folder = folder
-        self._note = os.path.join(folder, "zygote.json")
+        self._state_file = os.path.join(folder, "zygote.json")
         self._log = os.path.join(folder, "zygote.log")
         self._cgroups = cgroups
         self._receiver: fd_passing.Receiver | None = None
@@ -75,7 +75,7 @@ class Zygote:
 
     async def adopt(self, version: str) -> bool:
         """Connect to the zygote of an earlier keeper, if it is of our version; otherwise end it."""
-        self._pid = int(state_files.load(self._note).get("pid", 0))
+        self._pid = int(state_files.load(self._state_file).get("pid", 0))
         try:
             await self._connect(version)
         except StartFailed:
@@ -134,7 +134,7 @@ class Zygote:
             await asyncio.wait([self._reader])
         if self._receiver is not None:
             self._receiver.close()
-        if kill and procfs.is_alive(self._pid, int(state_files.load(self._note).get("start_time", 0))):
+        if kill and procfs.is_alive(self._pid, int(state_files.load(self._state_file).get("start_time", 0))):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
         if kill and self._next is not None:
@@ -239,4 +239,4 @@ class Zygote:
         listener.close()
         os.close(log)
         self._pid = pid
-        state_files.save(self._note, {"pid": pid, "start_time": procfs.start_time(pid)})
+        state_files.save(self._state_file, {"pid": pid, "start_time": procfs.start_time(pid)})

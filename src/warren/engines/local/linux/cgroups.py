@@ -37,19 +37,19 @@ class Cgroups:
 
         The earlier keeper may have run in another control group; its sandboxes are found in any case.
         """
-        noted = {
+        saved = {
             controller: cgroup_hierarchies.ControllerFolder(**place)
             for controller, place in state_files.load(kept).items()
         }
-        is_copied = not all(cgroup_hierarchies.is_named(place, search.name) for place in noted.values())
+        is_copied = not all(cgroup_hierarchies.is_named(place, search.name) for place in saved.values())
         if is_copied:
-            noted = {}
-        earlier = cls(noted, {})
+            saved = {}
+        earlier = cls(saved, {})
         if any(earlier.group(name).pids() for name in earlier.names()):
             for place in earlier._made:
                 cgroup_hierarchies.enter(place)
             why = "sandboxes run in groups that were made without it; `warren stop-engine --sandboxes` ends them"
-            earlier.missing |= {name: why for name in cgroup_hierarchies.LIMIT_FILES if name not in noted}
+            earlier.missing |= {name: why for name in cgroup_hierarchies.LIMIT_FILES if name not in saved}
             return earlier
         with contextlib.suppress(OSError):
             earlier.remove_all()
