@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.guest.agent_client import Client, RunningAgent, running_agent
+from unit.guest.agent_workspace import AgentWorkspace
 from unit.guest.forkserver_harness import ForkserverHarness
-from unit.guest.linked import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +30,9 @@ def client(agent: RunningAgent) -> Iterator[Client]:
 
 
 @pytest.fixture
-def here(agent: RunningAgent) -> Iterator[Place]:
+def here(agent: RunningAgent) -> Iterator[AgentWorkspace]:
     """The agent with its workspace, which is empty again at the end."""
-    place = Place(agent)
+    place = AgentWorkspace(agent)
     yield place
     place.clear()
 

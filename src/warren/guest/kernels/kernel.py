@@ -61,7 +61,7 @@ class Kernel:
         self.name = name
         self.state = "absent"
         self.executed = 0
-        """How many cells its variables hold the effects of."""
+        """The number of cells whose effects its variables hold."""
         self._protection = Protection(agent)
         self._queue: deque[CellRun] = deque()
         self._current: CellRun | None = None

@@ -118,7 +118,7 @@ class Sandboxes:
         return frozenset(layer.name for layer in layers if layer.holds)
 
     async def close(self) -> None:
-        """Let go of the sandboxes, which run on, and end the zygotes."""
+        """End the zygotes; running sandboxes live on."""
         self._timer.close()
         await self._prefork.close()
         await self._zygotes.close()

@@ -1,4 +1,4 @@
-"""Where cgroup hierarchies are mounted, and in which groups a process is."""
+"""Mounts of cgroup hierarchies, and the groups of a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Where a hierarchy is mounted."""
+    """One mount of a hierarchy."""
 
     fstype: str
     root: str
