@@ -112,9 +112,9 @@ def test_a_call_that_runs_while_the_service_is_killed_is_found_finished(tell: An
 
         async def main():
             engine = LocalEngine(sys.argv[1])
-            async with AgentClient(await engine.connect(Handle("local", sys.argv[2]))) as link:
+            async with AgentClient(await engine.connect(Handle("local", sys.argv[2]))) as agent:
                 request = ExecRequest(id="exe_survives0", code=sys.argv[3])
-                await link.run(request, on_event=lambda event: print(event.data, flush=True))
+                await agent.run(request, on_event=lambda event: print(event.data, flush=True))
 
         asyncio.run(main())
     """

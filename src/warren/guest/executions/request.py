@@ -35,7 +35,7 @@ _LABEL = re.compile(r"[ -~]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """One run of code or a command; docs/reference/wire.md has each field's meaning."""
+    """One run of code or a command; docs/reference/wire.md explains each field."""
 
     id: str
     kind: str = "cell"
@@ -65,12 +65,12 @@ class RunRequest:
     checkpoint: bool = True
 
     def without_content(self) -> RunRequest:
-        """Return what is worth keeping of it once it has been run."""
+        """Return the part that is kept after the run."""
         return RunRequest(id=self.id, kind=self.kind, kernel=self.kernel, stream=self.stream, paced=self.paced)
 
 
 def parse_run(header: Header, payload: bytes) -> RunRequest:
-    """Read a `run` request: what is there, since most leave out most. Raises Refused."""
+    """Parse a `run` request; only the fields that are present cost time. Raises Refused."""
     asked = {_NAMES.get(name, name): read(header, name) for name, read in _PARAMETERS.items() if name in header}
     kind = asked.get("kind", "cell")
     if kind == "argv" and not (asked.get("argv") and asked["argv"][0]):
@@ -83,7 +83,7 @@ def parse_run(header: Header, payload: bytes) -> RunRequest:
 def open_folder(workspace: str, workspace_fd: int, cwd: str) -> int:
     """Open a folder of the workspace to start a program in. The caller closes it. Raises Refused.
 
-    No confinement is needed: whoever may name it may also run `cd` with the same rights.
+    It needs no confinement: the program that starts there may run `cd` with the same rights.
     """
     path = relative_folder(workspace, cwd)
     try:
@@ -110,7 +110,7 @@ def _code(kind: str, payload: bytes) -> str:
 
 
 def _file(header: Header, key: str) -> str:
-    """Read where a script should be: a name, not a path, so that nothing is made or replaced on the way to it."""
+    """Read the name of a script's file: not a path, so that no folder on the way is made or replaced."""
     return get_name(header, key) if header[key] else ""
 
 
@@ -162,7 +162,7 @@ _NAMES = {
     "leftover": "kill_leftovers",
     "changes": "scan_changes",
 }
-"""Fields that have another name on the wire."""
+"""Names on the wire that differ from the field names."""
 _PARAMETERS: dict[str, Callable[[Header, str], Any]] = {
     "kind": partial(get_choice, among=KINDS),
     "kernel": get_name,
