@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-BACKEND = "module://warren.guest.figures"
+BACKEND = "module://warren.guest.interpreter.figures"
 _SAVED_DPI = 150
 
 
