@@ -36,7 +36,6 @@ ALLOWED = {
     "gateway": 62,
     "guest": 76,
     "mcp_server": 14,
-    "render": 13,
     "sdk": 30,
     "settings": 7,
     "stores": 13,
