@@ -163,5 +163,5 @@ sdk: setup ## make the client without await, and its tests, from those with it
 	$(BIN)/python tests/house/sync_client.py
 
 clean: ## remove what setup and the tools made
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis build dist
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis build dist src/warren/site
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -74,9 +74,15 @@ def test_every_page_is_in_the_index() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_file_that_a_page_names_is_there(page: str) -> None:
-    named = re.findall(r"`((?:src|tests|docs|images|benchmarks|requirements)/[\w./-]+\.\w+)`", read(page))
+    text = read(page)
+    whole = re.findall(r"`((?:src|tests|docs|images|benchmarks|requirements)/[\w./-]+\.\w+)`", text)
+    in_a_package = set(re.findall(r"`(\w[\w-]*/[\w./-]+\.py)`", text)) - set(whole)
 
-    assert [name for name in named if not os.path.exists(os.path.join(ROOT, name))] == []
+    assert [name for name in whole if not os.path.exists(os.path.join(ROOT, name))] == []
+    packages = [os.path.join(ROOT, "src", "warren"), os.path.join(ROOT, "src", "warren", "render")]
+    assert [
+        name for name in in_a_package if not any(os.path.exists(os.path.join(package, name)) for package in packages)
+    ] == []
 
 
 @pytest.mark.parametrize(
