@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from warren.core.agent.client import AgentClient
+from warren.core.concurrency.keyed_lock import KeyedLock
 from warren.domain.errors import EngineUnavailable, SandboxLost
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class AgentConnections:
         """Called in turn with each link that was opened, before anybody gets it. They must not raise."""
         self._engine = engine
         self._connections: dict[str, AgentClient] = {}
-        self._opening: dict[str, anyio.Lock] = {}
+        self._opening = KeyedLock()
         self._tasks: TaskGroup | None = None
         self._closed = False
 
@@ -60,16 +61,12 @@ class AgentConnections:
         agent = self.peek(handle.sandbox_id)
         if agent is not None:
             return agent
-        lock = self._opening.setdefault(handle.sandbox_id, anyio.Lock())
-        async with lock:
+        async with self._opening.hold(handle.sandbox_id):
             try:
                 return self.peek(handle.sandbox_id) or await self._keep(handle.sandbox_id, await self._open(handle))
             except SandboxLost:
                 self._check_open()
                 raise
-            finally:
-                if not lock.statistics().tasks_waiting:
-                    self._opening.pop(handle.sandbox_id, None)
 
     def peek(self, sandbox_id: str) -> AgentClient | None:
         """Return the link of a sandbox if it is open."""

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from warren.core.concurrency.keyed_lock import KeyedLock
 from warren.core.skills.package import MARK
 from warren.domain.errors import Conflict, Error, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from warren.core.agent.client import AgentClient
     from warren.core.audit.log import Audit
@@ -32,7 +33,7 @@ class SkillInstallation:
         self._skills = skills
         self._sandboxes = sandboxes
         self._audit = audit
-        self._busy: dict[str, anyio.Lock] = {}
+        self._installing = KeyedLock()
 
     async def install(
         self, caller: Caller, sandbox_id: str, skill_ids: Sequence[str]
@@ -55,7 +56,7 @@ class SkillInstallation:
         async with (
             self._audit.operation(caller, "skill.install", sandbox_id=sandbox_id, **noted),
             self._sandboxes.use(caller, sandbox_id) as place,
-            self._alone(sandbox_id),
+            self._installing.hold(sandbox_id),
         ):
             for skill in skills:
                 is_new = await self._install(place.agent, skill)
@@ -108,17 +109,6 @@ class SkillInstallation:
             with anyio.CancelScope(shield=True), contextlib.suppress(Error):
                 await agent.delete(draft, recursive=True)
         return True
-
-    @contextlib.asynccontextmanager
-    async def _alone(self, sandbox_id: str) -> AsyncIterator[None]:
-        """Let one install after the other into the same sandbox."""
-        lock = self._busy.setdefault(sandbox_id, anyio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked() and not lock.statistics().tasks_waiting:
-                self._busy.pop(sandbox_id, None)
 
 
 async def _read_mark(agent: AgentClient, target: str) -> bytes | None:
