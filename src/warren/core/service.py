@@ -34,7 +34,7 @@ from warren.core.packages.setup import PackageDoor, PackageSetup
 from warren.core.policy.slides import RenderPolicy
 from warren.core.ports.ports import Ports
 from warren.core.sandboxes.connections import AgentConnections
-from warren.core.sandboxes.pool import Pool
+from warren.core.sandboxes.pool import SandboxPool
 from warren.core.sandboxes.reaper import Reaper
 from warren.core.sandboxes.recovery import recover
 from warren.core.sandboxes.sandboxes import Sandboxes
@@ -96,7 +96,7 @@ class Service:
         self.keys = Keys(store, self.audit)
         self.tokens = tokens
         self.admission = Admission(store, policy, self.observer)
-        self.pool = Pool(engine, self.connections, self.images, policy)
+        self.pool = SandboxPool(engine, self.connections, self.images, policy)
         self.sandboxes = Sandboxes(
             engine=engine,
             store=store,
@@ -182,8 +182,8 @@ class Service:
         self.packages = Packages(self.sandboxes, self.executions, policies, self.engine, setup.timeout_s)
 
     def _build_renders(self, policy: RenderPolicy) -> None:
-        self.render_places = BrowserPool(self.engine, self.connections, self.images, policy)
-        self.renders = Renders(self.render_places, self.store, self.stored_files, self.audit, policy)
+        self.browsers = BrowserPool(self.engine, self.connections, self.images, policy)
+        self.renders = Renders(self.browsers, self.store, self.stored_files, self.audit, policy)
 
     async def __aenter__(self) -> Self:
         """Open everything. Raises EngineUnavailable and StoreError: one sentence that says what to do."""
@@ -202,7 +202,7 @@ class Service:
             self.sandboxes.transitions.before_end = self.executions.end_all
             await opening.enter_async_context(self.oneshots)
             await opening.enter_async_context(self.image_builds)
-            opening.push_async_callback(self.render_places.drain)
+            opening.push_async_callback(self.browsers.drain)
             await opening.enter_async_context(self.renders)
             await opening.enter_async_context(self.package_index)
             await self.callbacks.load()
@@ -221,7 +221,7 @@ class Service:
                     self.skills.run,
                     self.egress.run,
                     self.egress_proxy.run,
-                    self.render_places.run,
+                    self.browsers.run,
                     self.renders.run,
                 )
             )

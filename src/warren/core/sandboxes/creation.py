@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from warren.core.images.cache import ImageCache
     from warren.core.policy.policy import Policy
     from warren.core.sandboxes.connections import AgentConnections
-    from warren.core.sandboxes.pool import Pool, Pooled
+    from warren.core.sandboxes.pool import PooledSandbox, SandboxPool
     from warren.core.sandboxes.transitions import SandboxTransitions
     from warren.core.telemetry.counters import Counters
     from warren.domain.egress import Egress
@@ -91,7 +91,7 @@ class Creation:
         engine: Engine,
         store: Store,
         connections: AgentConnections,
-        pool: Pool,
+        pool: SandboxPool,
         images: ImageCache,
         transitions: SandboxTransitions,
         policy: Policy,
@@ -119,7 +119,8 @@ class Creation:
         asked = image.gpus if new.gpus is None else new.gpus
         gpus = await choose_gpus(self._engine, self._store, self._policy, owner, asked)
         with self._pool.creating():
-            pooled = self._pool.acquire(image, new.storage, limits) if new.use_pool and not gpus else None
+            from_pool = new.use_pool and not gpus
+            pooled = await self._pool.acquire(image, new.storage, limits) if from_pool else None
             record = self._build_record(owner, new, image, limits, pooled)
             live = LiveSandbox(dataclasses.replace(record, egress=egress, gpus=gpus))
             async with live.lock:
@@ -132,7 +133,7 @@ class Creation:
         self._observer.sandbox_created("engine" if pooled is None else "pool", time.monotonic() - since)
         return live, True
 
-    async def _write_down(self, live: LiveSandbox, new: NewSandbox, pooled: Pooled | None) -> LiveSandbox | None:
+    async def _write_down(self, live: LiveSandbox, new: NewSandbox, pooled: PooledSandbox | None) -> LiveSandbox | None:
         """Have the store keep the record, or return the place of whoever was first."""
         # Before its id is in the store: whoever finds it there waits here for the rest.
         self._transitions.live_sandboxes[live.id] = live
@@ -150,7 +151,7 @@ class Creation:
             self._give_back(live, pooled)
         return other
 
-    def _give_back(self, live: LiveSandbox, pooled: Pooled | None) -> None:
+    def _give_back(self, live: LiveSandbox, pooled: PooledSandbox | None) -> None:
         self._transitions.forget(live)
         if pooled is not None:
             self._pool.release(pooled)
@@ -193,7 +194,9 @@ class Creation:
         found = await self._store.find(sandbox.owner, sandbox.session_key or "")
         return None if found is None else await self._transitions.find(found.id)
 
-    async def _bring_to_life(self, live: LiveSandbox, new: NewSandbox, image: Image, pooled: Pooled | None) -> None:
+    async def _bring_to_life(
+        self, live: LiveSandbox, new: NewSandbox, image: Image, pooled: PooledSandbox | None
+    ) -> None:
         sandbox = live.sandbox
         try:
             if pooled is not None and await self._pool.fit(pooled, sandbox.limits, sandbox.env):
@@ -233,7 +236,7 @@ class Creation:
             await self._store.forget(sandbox.owner, new.idempotency_key, sandbox.id)
 
     def _build_record(
-        self, owner: Owner, new: NewSandbox, image: Image, limits: Limits, pooled: Pooled | None
+        self, owner: Owner, new: NewSandbox, image: Image, limits: Limits, pooled: PooledSandbox | None
     ) -> Sandbox:
         now = time.time()
         # One from the pool that needs nothing more runs already: it is written down once.

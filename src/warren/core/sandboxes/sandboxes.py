@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warren.core.policy.policy import Policy
     from warren.core.sandboxes.changes import SandboxChanges
     from warren.core.sandboxes.connections import AgentConnections
-    from warren.core.sandboxes.pool import Pool
+    from warren.core.sandboxes.pool import SandboxPool
     from warren.domain.records import Caller, Owner, SandboxQuery
     from warren.domain.values import Limits
     from warren.engines.base import Engine
@@ -53,7 +53,7 @@ class Sandboxes:
         engine: Engine,
         store: Store,
         connections: AgentConnections,
-        pool: Pool,
+        pool: SandboxPool,
         images: ImageCache,
         admission: Admission,
         audit: Audit,

@@ -14,7 +14,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from warren.core.sandboxes.egress_environment import build_common_env
+from warren.core.sandboxes.environment import build_common_env
 from warren.core.sandboxes.live import LiveSandbox
 from warren.core.sandboxes.pending_deletes import PendingDeletes
 from warren.domain.errors import Conflict, Error, SandboxLost, StartFailed, StoreError
