@@ -197,33 +197,52 @@ class Keep(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecRequest:
-    """One run of code or a command; docs/reference/wire.md has each field's meaning."""
+class ExecSpec:
+    """What to run, and how. `guest.wire.run_request` has the same fields and defaults as the agent reads them."""
 
-    id: str
     kind: ExecKind = ExecKind.CELL
     code: str = ""
     kernel: str = "main"
     argv: tuple[str, ...] = ()
     timeout_s: float | None = None
     grace_s: float = 1.0
+    """Between an interrupt and the kill."""
     idle_timeout_s: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    """May hold secrets: never recorded."""
     cwd: str | None = None
     echo: Echo = Echo.DISPLAY
     file: str = ""
+    """Of a script: the name of its source in the workspace while it runs, unless a file has that name already."""
     label: str = ""
+    """Of a script: its name in tracebacks."""
     figures: str = ""
+    """Of a script: the folder of /tmp where `plt.show()` saves figures; empty: nowhere."""
     scratch: tuple[str, ...] = ()
+    """Folders of /tmp that exist, and are empty, when it begins. Not for cells."""
     collect: str = ""
-    stream: bool = True
-    paced: bool = False
+    """A folder of /tmp whose files the result lists. Not for cells."""
     output_bytes: int = MIB
     output_keep: Keep = Keep.ENDS
     output_max_bytes: int = 256 * MIB
     kill_leftovers: bool = False
     scan_changes: bool = True
     checkpoint: bool = True
+    """Whether the kernel copies itself afterwards, so that the next cell cannot lose its variables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecRequest(ExecSpec):
+    """One execution, as an agent is asked for it."""
+
+    id: str
+    stream: bool = True
+    paced: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the agent answers once, with everything: a caller that follows no events needs no more."""
+        return not self.stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from warren.core.agent.budget import EVERYBODY, Unread
 from warren.core.agent.byte_stream import ByteStream
 from warren.core.agent.events import Shown, parse_event
-from warren.core.agent.request import render_request
 from warren.core.agent.terminals import Terminal, TerminalClient
 from warren.core.agent.values import Kernel, get_int, get_objects, get_str, parse_kernel
 from warren.guest.wire.frames import CHUNK, WINDOW, ProtocolError
+from warren.guest.wire.run_request import encode_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
@@ -159,9 +159,10 @@ class AgentClient(TerminalClient):
             self.serve(lambda stream: handler(TunnelStream(stream, listener, host, port)), stream)
 
     async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> AgentStream:
-        code, parameters = request.code.encode("utf-8", "surrogatepass"), render_request(request)
-        if stdin is not None:
-            parameters["stdin"] = True
+        code, parameters = (
+            request.code.encode("utf-8", "surrogatepass"),
+            encode_run(request, has_stdin=stdin is not None),
+        )
         if isinstance(stdin, bytes) and len(stdin) <= WINDOW:
             pieces = tuple(stdin[at : at + CHUNK] for at in range(0, max(1, len(stdin)), CHUNK))
             stream = await self.request_with("run", parameters, code, pieces)

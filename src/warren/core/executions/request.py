@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from warren.domain.errors import InvalidRequest, TooLarge
-from warren.domain.values import MIB, Echo, ExecKind, ExecRequest, Keep
+from warren.domain.values import MIB, ExecRequest, ExecSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from warren.core.policy.policy import Policy
 
 MAX_CODE_BYTES = 4 * MIB - 4096
@@ -25,39 +23,9 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewExecution:
-    """One run of code or a command, as a caller asks for it."""
+class NewExecution(ExecSpec):
+    """One run of code or a command, as a caller asks for it. A `timeout_s` of None is the operator's default."""
 
-    kind: ExecKind = ExecKind.CELL
-    code: str = ""
-    kernel: str = "main"
-    argv: tuple[str, ...] = ()
-    timeout_s: float | None = None
-    """None: the operator's default."""
-    grace_s: float = 1.0
-    """Between an interrupt and the kill."""
-    idle_timeout_s: float | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    """May hold secrets: never recorded."""
-    cwd: str | None = None
-    echo: Echo = Echo.DISPLAY
-    file: str = ""
-    """Of a script: the name its source has in the workspace while it runs, unless something has it already."""
-    label: str = ""
-    """Of a script: what tracebacks call it."""
-    figures: str = ""
-    """Of a script: the folder of /tmp where `plt.show()` saves figures; empty: nowhere."""
-    scratch: tuple[str, ...] = ()
-    """Folders of /tmp that are there, and empty, when it begins. Not for cells."""
-    collect: str = ""
-    """A folder of /tmp whose files the result lists. Not for cells."""
-    output_bytes: int = MIB
-    output_keep: Keep = Keep.ENDS
-    output_max_bytes: int = 256 * MIB
-    kill_leftovers: bool = False
-    scan_changes: bool = True
-    checkpoint: bool = True
-    """Whether the kernel, once done, makes the copy that would save its variables from the next one."""
     stdin: bytes | None = None
     """Given up front."""
     stdin_open: bool = False
@@ -66,8 +34,7 @@ class NewExecution:
     idempotency_key: str | None = None
 
 
-_OURS = {"stdin", "stdin_open", "background", "idempotency_key"}
-_PASSED_ON = tuple(one.name for one in fields(NewExecution) if one.name not in _OURS and one.name != "timeout_s")
+_PASSED_ON = tuple(one.name for one in fields(ExecSpec) if one.name != "timeout_s")
 
 
 def build_request(new: NewExecution, execution_id: str, policy: Policy, *, stream: bool) -> ExecRequest:
