@@ -2,7 +2,8 @@
 
 `python -m benchmarks.touched [--list] [--data DIR]`: the real app over the bare engine, called in this process without
 a socket. Counts from the request until its finish is on disk, so the writer behind the answer counts too; what runs
-inside the sandbox does not. docs/explanation/one-execution.md states the numbers.
+inside the sandbox does not. Of several calls it takes what each one touched, so that a loop that happens to wake up in
+between does not count. docs/explanation/one-execution.md states the numbers.
 """
 
 from __future__ import annotations
@@ -31,30 +32,37 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(warren.__file__) + os.sep
 _WARM_UP = 5
+_CALLS = 5
 
 
 class Touched:
-    """Counts the functions of `warren` that are called inside `with`, by module; in threads too that start later."""
+    """The functions of `warren` that are called inside every `with`, as module and name; in later threads too."""
 
     def __init__(self) -> None:
-        self.functions: dict[str, set[str]] = {}
-        self._is_counting = False
+        self.functions: set[tuple[str, str]] | None = None
+        self._now: set[tuple[str, str]] | None = None
         sys.setprofile(self._note)
         threading.setprofile(self._note)
 
     def __enter__(self) -> None:
-        self._is_counting = True
+        self._now = set()
 
     def __exit__(self, *_error: object) -> None:
-        self._is_counting = False
+        assert self._now is not None
+        self.functions, self._now = self._now if self.functions is None else self.functions & self._now, None
+
+    def close(self) -> None:
+        """Stop looking."""
         sys.setprofile(None)
         threading.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, _argument: object) -> None:
-        if self._is_counting and event == "call" and frame.f_code.co_filename.startswith(_PACKAGE):
-            # By its line too: a module may have several lambdas.
-            name = f"{frame.f_code.co_qualname}:{frame.f_code.co_firstlineno}"
-            self.functions.setdefault(frame.f_code.co_filename.removeprefix(_PACKAGE), set()).add(name)
+        code = frame.f_code
+        if self._now is None or event != "call" or not code.co_filename.startswith(_PACKAGE):
+            return
+        # Comprehensions are part of their function, as they are in later versions of Python.
+        if code.co_name not in {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}:
+            self._now.add((code.co_filename.removeprefix(_PACKAGE), code.co_qualname))
 
 
 async def ask(app: ASGIApp, key: str, path: str, body: dict[str, Any]) -> Any:
@@ -105,9 +113,11 @@ async def measure(settings: Settings) -> Touched:
         for _ in range(_WARM_UP):
             await ask(app, key, path, {"code": "1+1"})
         await service.executions.flush()
-        with touched:
-            await ask(app, key, path, {"code": "1+1"})
-            await service.executions.flush()
+        for _ in range(_CALLS):
+            with touched:
+                await ask(app, key, path, {"code": "1+1"})
+                await service.executions.flush()
+        touched.close()
         live = await service.sandboxes.transitions.find(sandbox)
         assert live is not None
         async with live.held():
@@ -128,9 +138,12 @@ def main() -> None:
         os.symlink(os.path.dirname(image.path), os.path.join(folder, "images"))
         chosen = {"data_dir": folder, "engine": "bare", "allow_bare": True, "image": image.name, "pool": {"size": 0}}
         touched = anyio.run(measure, Settings.model_validate(chosen))
-    for module, functions in sorted(touched.functions.items()) if options.list else ():
-        print(f"{len(functions):4} {module}: {', '.join(sorted(one.split(':')[0] for one in functions))}")
-    print(f"{len(touched.functions)} modules, {sum(map(len, touched.functions.values()))} functions")
+    functions = touched.functions or set()
+    modules = sorted({module for module, _ in functions})
+    for module in modules if options.list else ():
+        names = sorted(name for where, name in functions if where == module)
+        print(f"{len(names):4} {module}: {', '.join(names)}")
+    print(f"{len(modules)} modules, {len(functions)} functions")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import pytest
 
 from unit.guest.agent_client import running_agent
 from unit.guest.linked import Place
-from warren.core.agent.budget import Unread
 from warren.core.agent.client import AgentClient
-from warren.core.agent.connection import MAX_LINK_QUEUED
+from warren.core.agent.connection import MAX_ALL_QUEUED
+from warren.core.agent.streams import Unread
 from warren.domain.errors import Conflict, InvalidRequest, NotFound, SandboxLost
 from warren.domain.values import Cause, Display, Event, ExecKind, ExecRequest, State, new_id
 from warren.engines.unix_channel import connect
@@ -159,7 +159,7 @@ def test_readers_that_do_not_read_are_dropped_and_the_link_stays(here: Place) ->
             while not all(stream.answered for stream in unread):  # noqa: ASYNC110 - there is no event for all of them
                 await anyio.sleep(0.01)
         assert agent.lost is None
-        assert agent.queued <= MAX_LINK_QUEUED
+        assert agent.queued <= MAX_ALL_QUEUED
         dropped = 0
         for stream in unread:
             try:

@@ -1,25 +1,93 @@
-"""Our end of one stream to an agent: what has arrived and not been read, and the credit of both directions."""
+"""Our end of one stream to an agent: unread frames, the credit of both directions, and the limits of all streams."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 import anyio
 
 from warren.core.agent.values import parse_error
 from warren.domain.errors import Conflict
 from warren.guest.wire.frames import CHUNK, EVENT_COST, WINDOW, Header, ProtocolError
+from warren.guest.wire.streams import MAX_STREAMS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable
+    from collections.abc import AsyncIterable, Callable
 
-    from warren.core.agent.connection import Connection
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_OUTPUT_QUEUED = 8 << 20
-"""Output that nobody reads is dropped beyond this; the result still has its head and tail."""
+"""Output of one stream beyond this is dropped until it is read; the result still has its head and tail."""
 MAX_QUEUED = 48 << 20
+UNREAD_BYTES = 256 << 20
+"""Of all connections together: past it, each may keep its share, so that a few noisy sandboxes silence no other."""
+_MORE = 2
+"""How often as much may be unread of displays and results, which are not dropped as easily as output."""
 _OUTPUTS = ("stdout", "stderr")
+_CONTROL = frozenset({"kill", "interrupt", "ack", "configure", "kernels", "kernel.restart", "kernel.delete"})
+_LASTING = frozenset({"terminal.open", "terminal.attach", "tunnel.connect"})
+_FOR_LASTING = MAX_STREAMS // 2
+_FOR_MOST = MAX_STREAMS - 64
+
+
+def room_for(op: str) -> int:
+    """Return how many streams may be open for one more of that kind: whatever else goes on, `kill` finds room."""
+    if op in _CONTROL:
+        return MAX_STREAMS
+    return _FOR_LASTING if op in _LASTING else _FOR_MOST
+
+
+class Unread:
+    """Sums the unread bytes of all connections. A connection reports each change, and leaves when it is lost."""
+
+    def __init__(self, most: int = UNREAD_BYTES) -> None:
+        self._most = most
+        self._connections = 0
+        self.size = 0
+
+    def change(self, before: int, now: int) -> None:
+        """Count a connection that held `before` bytes and holds `now`."""
+        self.size += now - before
+        self._connections += bool(now) - bool(before)
+
+    def is_full_for(self, held: int, *, is_output: bool) -> bool:
+        """Whether a connection that holds so much has more than its share, where all together have too much."""
+        most = self._most if is_output else self._most * _MORE
+        return self.size > most and held * self._connections > most
+
+
+EVERYBODY = Unread()
+"""Memory is the process's: one for all connections, unless a test gives another."""
+
+
+class Multiplexer(Protocol):
+    """The part of a connection that its streams use."""
+
+    waiting: set[AgentStream]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so much is unsent that data should wait."""
+
+    def post(self, header: Header, payload: bytes | memoryview = b"") -> None:
+        """Queue a frame."""
+
+    def checked(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Parse a claim of the agent."""
+
+    def forget(self, stream: AgentStream) -> None:
+        """Take a stream off the table."""
+
+    def count(self, stream: AgentStream, size: int) -> None:
+        """Count unread bytes."""
+
+    def is_full(self, *, is_output: bool) -> bool:
+        """Whether no more may be kept unread."""
+
+    def drop_slowest(self) -> None:
+        """Make room."""
 
 
 class AgentStream:
@@ -43,7 +111,7 @@ class AgentStream:
         "window",
     )
 
-    def __init__(self, connection: Connection, stream_id: int, window: int = WINDOW) -> None:
+    def __init__(self, connection: Multiplexer, stream_id: int, window: int = WINDOW) -> None:
         self._connection = connection
         self.id = stream_id
         self.credit = WINDOW

@@ -1,4 +1,4 @@
-"""What a caller asks to run, and what becomes of it on its way to the agent."""
+"""Requests to run something: checked, and made into the request of the agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_CODE_BYTES = 4 * MIB - 4096
 MAX_EXTRA_BYTES = 60_000
-"""What fits into one frame of the wire."""
+"""Fits into one frame of the wire."""
 MAX_TIMEOUT_S = 1e7
 MAX_GRACE_S = 60.0
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -38,7 +38,7 @@ _PASSED_ON = tuple(one.name for one in fields(ExecSpec) if one.name != "timeout_
 
 
 def build_request(new: NewExecution, execution_id: str, policy: Policy, *, stream: bool) -> ExecRequest:
-    """Build what the agent is told. Raises InvalidRequest and TooLarge."""
+    """Build the request of the agent. Raises InvalidRequest and TooLarge."""
     check_name("kernel", new.kernel)
     if new.file:
         check_name("file", new.file)
@@ -53,13 +53,13 @@ def build_request(new: NewExecution, execution_id: str, policy: Policy, *, strea
 
 
 def check_name(what: str, name: str) -> None:
-    """Raise InvalidRequest when an agent would not take this as a name."""
+    """Raise InvalidRequest for a name that an agent would refuse."""
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"{what} must be 1 to 64 letters, digits, dots, dashes or underscores")
 
 
 def _check_sizes(new: NewExecution) -> None:
-    """Make sure that everything fits into one frame of the wire, and is text."""
+    """Raise TooLarge for what does not fit into one frame of the wire, and InvalidRequest for what is not text."""
     if not new.code.isascii() or len(new.code) > MAX_CODE_BYTES:
         try:
             size = len(new.code.encode())
@@ -74,7 +74,7 @@ def _check_sizes(new: NewExecution) -> None:
 
 
 def build_fingerprint(sandbox_id: str, new: NewExecution) -> str:
-    """Hash everything that was asked for: equal requests have equal fingerprints, and none can be read from one."""
+    """Hash the whole request: equal requests have equal fingerprints, and no secret can be read from one."""
     asked = {one.name: getattr(new, one.name) for one in fields(NewExecution) if one.name != "idempotency_key"}
     asked["stdin"] = None if new.stdin is None else hashlib.sha256(new.stdin).hexdigest()
     asked["env"] = sorted(new.env.items())
