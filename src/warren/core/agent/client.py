@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from warren.core.agent.byte_stream import ByteStream
 from warren.core.agent.events import Shown, parse_event
-from warren.core.agent.streams import EVERYBODY, Unread
+from warren.core.agent.streams import ALL_CONNECTIONS, Unread
 from warren.core.agent.terminals import Terminal, TerminalClient
 from warren.core.agent.values import Kernel, get_int, get_objects, get_str, parse_kernel
 from warren.guest.wire.frames import CHUNK, WINDOW, ProtocolError
@@ -38,7 +38,7 @@ class TunnelStream(ByteStream):
 class AgentClient(TerminalClient):
     """One connection to one sandbox's agent: use it with `async with`, or `await AgentClient.open(channel, tasks)`."""
 
-    def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
+    def __init__(self, channel: Channel, unread: Unread = ALL_CONNECTIONS) -> None:
         super().__init__(channel, unread)
         self.on_tunnel: dict[str, Callable[[TunnelStream], Awaitable[None]]] = {}
         """By listener: called in a task of ours for each connection from inside. Without a handler it is refused."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 import anyio
 import anyio.lowlevel
 
-from warren.core.agent.streams import EVERYBODY, AgentStream, Unread, room_for
+from warren.core.agent.streams import ALL_CONNECTIONS, AgentStream, Unread, room_for
 from warren.core.agent.values import Hello, parse_hello
 from warren.domain.errors import Conflict, SandboxLost
 from warren.guest.wire.frames import WINDOW, Decoder, Header, ProtocolError, encode
@@ -50,9 +50,9 @@ class Connection:
     hello: Hello
     """The first frame of the agent."""
 
-    def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
+    def __init__(self, channel: Channel, unread: Unread = ALL_CONNECTIONS) -> None:
         self._channel = channel
-        self._everybody = unread
+        self._all_unread = unread
         self._streams: dict[int, AgentStream] = {}
         self._next_id = 1
         self._last_opened = 0
@@ -214,7 +214,7 @@ class Connection:
         """Count events of a stream that arrived, or were read."""
         before, self.queued = self.queued, self.queued + size
         if self.lost is None:
-            self._everybody.change(before, self.queued)
+            self._all_unread.change(before, self.queued)
         if stream.buffered:
             self.unread.add(stream)
         else:
@@ -223,7 +223,7 @@ class Connection:
     def is_full(self, *, is_output: bool) -> bool:
         """Whether so much is unread that no more may be kept."""
         most = MAX_ALL_OUTPUT_QUEUED if is_output else MAX_ALL_QUEUED
-        return self.queued > most or self._everybody.is_full_for(self.queued, is_output=is_output)
+        return self.queued > most or self._all_unread.is_full_for(self.queued, is_output=is_output)
 
     def drop_slowest(self) -> None:
         """Make room by failing the slowest stream: the agent is not to blame for a reader of ours."""
@@ -384,7 +384,7 @@ class Connection:
         if self.lost is not None:
             return
         self.lost = error
-        self._everybody.change(self.queued, 0)
+        self._all_unread.change(self.queued, 0)
         for stream in list(self._streams.values()):
             if stream.feeding is not None:
                 stream.feeding.cancel()

@@ -58,7 +58,7 @@ class Unread:
         return self.size > most and held * self._connections > most
 
 
-EVERYBODY = Unread()
+ALL_CONNECTIONS = Unread()
 """Memory is the process's: one for all connections, unless a test gives another."""
 
 
@@ -119,10 +119,10 @@ class AgentStream:
         self.window = window
         """Bytes of data the agent may still send."""
         self._grain = window // 4
-        """Bytes that have been read before the agent is told that it may send as many more."""
+        """Bytes to read before the agent gets as much credit again."""
         self.answered = False
         self.is_paced = False
-        """Whether output uses up the window as data does, so that the program waits and none is dropped."""
+        """Whether output uses up the window as data does: the program then waits, and no output is dropped."""
         self.feeding: anyio.CancelScope | None = None
         self._items: deque[tuple[Header, bytes]] = deque()
         self._buffered = 0
@@ -133,12 +133,12 @@ class AgentStream:
         self._granted: anyio.Event | None = None
 
     def narrow(self, window: int, first: int) -> None:
-        """Have less of a stream under way that has just been opened: the agent was told so before."""
+        """Shrink the windows of a stream that the agent has just opened with these sizes."""
         self.credit, self.window = window, first
         self._grain = max(first // 4, 1)
 
     def widen(self, window: int) -> None:
-        """Let the agent send this much, where it began with less."""
+        """Allow the agent to send this much, where it began with less."""
         more = window - self.window - self._unacknowledged
         if more > 0 and not self.answered:
             self.window += more
@@ -146,7 +146,7 @@ class AgentStream:
             self._connection.post({"t": "credit", "id": self.id, "n": more})
 
     async def next(self) -> tuple[Header, bytes]:
-        """Return the next frame of the stream; `ok` is the last. Raises what an `err` says, or SandboxLost."""
+        """Return the next frame; `ok` is the last. Raises the error of an `err`, or SandboxLost."""
         while not self._items:
             if self._failure is not None:
                 raise self._failure
@@ -173,7 +173,7 @@ class AgentStream:
                 return header, payload
 
     async def send(self, data: bytes | memoryview) -> None:
-        """Send data against credit; once the agent has answered or is gone, the rest is dropped: read to learn why."""
+        """Send data against credit; the rest is dropped once the agent has answered or is gone, and `next` says why."""
         view = memoryview(data)
         while view:
             while self.credit <= 0 or self._connection.is_busy:
@@ -202,17 +202,17 @@ class AgentStream:
         self.send_eof()
 
     def send_eof(self) -> None:
-        """Say that no more data follows from us."""
+        """Send the end of our data."""
         if not self.answered:
             self._connection.post({"t": "eof", "id": self.id})
 
     def close(self) -> None:
-        """Lose interest: unless it has been answered, the agent is told to cancel it."""
+        """Stop reading; cancels the request at the agent unless it has been answered."""
         self.release()
         self._connection.forget(self)
 
     def release(self) -> None:
-        """Wait for nothing more: the last event has been read, and the `ok` after it says nothing."""
+        """Stop reading after the last event: the `ok` that follows says nothing."""
         if self.feeding is not None:
             self.feeding.cancel()
         self._count(-self._buffered)
@@ -224,17 +224,17 @@ class AgentStream:
         return self._buffered
 
     def drop(self) -> None:
-        """Give up on whoever should read this: what has arrived is thrown away."""
+        """Give up on a reader that does not read: all that has arrived is discarded."""
         self.close()
         self.fail(Conflict("what happened was not read for so long that it could not be kept: follow it again"))
 
     def fail(self, error: Exception) -> None:
-        """Make whoever reads it, after what has arrived, raise `error`."""
+        """Make `next` raise `error`, after all that has arrived."""
         self._failure = error
         self.wake()
 
     def push(self, header: Header, payload: bytes) -> None:
-        """Take in a frame. Raises ProtocolError when there is more than any correct agent sends."""
+        """Take in a frame. Raises ProtocolError for more than any correct agent sends."""
         kind = header["t"]
         if kind == "data":
             self.window -= len(payload)
@@ -275,7 +275,7 @@ class AgentStream:
             self._granted.set()
 
     def wake(self) -> None:
-        """Let whoever waits on this stream look again."""
+        """Wake the tasks that wait on this stream."""
         for event in (self._arrived, self._granted):
             if event is not None:
                 event.set()

@@ -41,7 +41,7 @@ def build_package_env() -> dict[str, str]:
         "PIP_INDEX_URL": f"{_INDEX}/pypi/simple/",
         "PIP_TRUSTED_HOST": PACKAGES_HOST,
         "PIP_PYTHON": OWN_PYTHON,
-        # The service keeps what is downloaded, and modules are compiled when they are first imported.
+        # The service caches downloads, and modules are compiled when they are first imported.
         "PIP_NO_CACHE_DIR": "1",
         # Not PIP_NO_COMPILE, which set to 1 means to compile: pip reads it as the value of `compile`.
         "PIP_COMPILE": "0",
@@ -50,7 +50,7 @@ def build_package_env() -> dict[str, str]:
         "UV_INSECURE_HOST": PACKAGES_HOST,
         "UV_PYTHON": OWN_PYTHON,
         "UV_PYTHON_DOWNLOADS": "never",
-        # On the same file system, so that what is unpacked there is what is installed, and not copied.
+        # On the same file system, so that files are linked from the cache and not copied.
         "UV_CACHE_DIR": f"{FOLDER}/cache/uv",
         "UV_LINK_MODE": "hardlink",
         "npm_config_registry": f"{_INDEX}/npm/",
