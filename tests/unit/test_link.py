@@ -12,14 +12,14 @@ import pytest
 
 from unit.guest.agent_client import running_agent
 from unit.guest.agent_workspace import AgentWorkspace
-from warren.core.agent.budget import Unread
 from warren.core.agent.client import AgentClient
-from warren.core.agent.connection import MAX_LINK_QUEUED
-from warren.core.agent.request import render_request
+from warren.core.agent.connection import MAX_ALL_QUEUED
+from warren.core.agent.streams import Unread
 from warren.domain.errors import Conflict, InvalidRequest, NotFound, SandboxLost
 from warren.domain.values import Cause, Display, Event, ExecKind, ExecRequest, State, new_id
 from warren.engines.unix_channel import connect
 from warren.guest.wire.frames import WINDOW
+from warren.guest.wire.run_request import encode_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -159,7 +159,7 @@ def test_readers_that_do_not_read_are_dropped_and_the_link_stays(here: AgentWork
             while not all(stream.answered for stream in unread):  # noqa: ASYNC110 - there is no event for all of them
                 await anyio.sleep(0.01)
         assert agent.lost is None
-        assert agent.queued <= MAX_LINK_QUEUED
+        assert agent.queued <= MAX_ALL_QUEUED
         dropped = 0
         for stream in unread:
             try:
@@ -200,7 +200,7 @@ async def _attach_for_ever(agent: AgentClient, exec_id: str) -> None:
 def test_links_whose_events_nobody_reads_share_what_there_is_for_all_of_them(here: AgentWorkspace) -> None:
     async def ignore(agent: AgentClient, code: str) -> None:
         asked = request(code, kind=ExecKind.SCRIPT)
-        stream = await agent.request("run", render_request(asked), asked.code.encode())
+        stream = await agent.request("run", encode_run(asked), asked.code.encode())
         await here.until(lambda: stream.answered)
 
     async def tell() -> None:
@@ -223,7 +223,7 @@ def test_a_reader_who_is_dropped_by_its_own_result_harms_nobody(here: AgentWorks
     async def tell() -> None:
         async with AgentClient(await connect(here.agent.path), Unread(1 << 19)) as agent:
             asked = request("print('x' * 5_000_000)", kind=ExecKind.SCRIPT)
-            stream = await agent.request("run", render_request(asked), asked.code.encode())
+            stream = await agent.request("run", encode_run(asked), asked.code.encode())
             await here.until(lambda: stream.answered)
             with pytest.raises(Conflict, match="follow it again"):
                 await stream.answer()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from warren.core.audit.log import Audit
     from warren.core.images.cache import ImageCache
     from warren.core.images.catalog import Catalog, ImageSpec, ImageStatus
-    from warren.core.sandboxes.pool import Pool
+    from warren.core.sandboxes.pool import SandboxPool
     from warren.domain.records import Caller
     from warren.engines.base import Engine
     from warren.stores.base import Store
@@ -81,7 +81,7 @@ class ImageBuilds:
     """Builds images in the background; `async with` it. Leaving stops a build and removes what it made."""
 
     def __init__(
-        self, *, catalog: Catalog, images: ImageCache, store: Store, pool: Pool, engine: Engine, audit: Audit
+        self, *, catalog: Catalog, images: ImageCache, store: Store, pool: SandboxPool, engine: Engine, audit: Audit
     ) -> None:
         self._catalog = catalog
         self._images = images

@@ -13,7 +13,7 @@ from unit.core.estate import ADMIN, Estate
 from warren.core.image_builds import ImageBuilds
 from warren.core.images.cache import ImageCache
 from warren.core.images.catalog import Catalog
-from warren.core.sandboxes.pool import Pool
+from warren.core.sandboxes.pool import SandboxPool
 from warren.domain.errors import Conflict
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_nothing_is_built_or_removed_again_while_an_image_is_being_removed(serve
         catalog = Catalog(images_dir)
         reached: list[str] = []
 
-        class Meddled(Pool):
+        class Meddled(SandboxPool):
             """A pool in whose time somebody else asks for the image."""
 
             async def evict(self, name: str) -> None:

@@ -100,7 +100,7 @@ class ToolCallbacks:
         async with self._audit.operation(caller, "callbacks.register", unfinished="abandoned", **noted):
             _check_tools(new.tools)
             await self._targets.check(new.url, new.peer)
-            async with self._sandboxes.use(caller, sandbox_id) as live, self.turns.one(sandbox_id):
+            async with self._sandboxes.use(caller, sandbox_id) as live, self.turns.hold(sandbox_id):
                 return await self._install(live, new)
 
     async def attach(self, sandbox_id: str, agent: AgentClient) -> None:

@@ -233,7 +233,7 @@ class Files:
 
     def _turn(self, sandbox_id: str, path: str) -> AbstractAsyncContextManager[None]:
         """Lock a file for changes."""
-        return self._turns.one((sandbox_id, posixpath.normpath(_inside(path))))
+        return self._turns.hold((sandbox_id, posixpath.normpath(_inside(path))))
 
     @contextlib.asynccontextmanager
     async def _doing(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from warren.core.egress.policy_table import EgressPolicies
     from warren.core.executions.executions import Executions
-    from warren.core.executions.running import Running
+    from warren.core.executions.supervisor import Running
     from warren.core.sandboxes.sandboxes import Sandboxes
     from warren.domain.records import Caller, Execution
     from warren.domain.values import Event, ExecResult

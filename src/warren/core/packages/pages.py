@@ -14,6 +14,7 @@ import anyio
 import orjson
 from anyio import to_thread
 
+from warren.core.concurrency.keyed_lock import KeyedLock
 from warren.core.packages.fetch import Unfetched
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Pages:
         self._fetcher = fetcher
         self._page_s = page_s
         self._down_until: dict[str, float] = {}
-        self._locks: dict[str, anyio.Lock] = {}
+        self._fetching = KeyedLock()
         self._asking: dict[str, anyio.Semaphore] = {}
         """By index, so that a slow index delays only the requests to it."""
         self._recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -94,14 +95,9 @@ class Pages:
         """Return a page as `parse` builds it from address, type and body. Raises Unfetched, StoreError, Overloaded."""
         asked = "\n".join([str(_FORMAT), url, *sorted(headers.values())])
         name = hashlib.sha256(asked.encode()).hexdigest()
-        lock = self._locks.setdefault(name, anyio.Lock())
-        try:
-            # One task asks; the others use its result.
-            async with lock:
-                return await self._get(name, url, source, headers, parse, turn=turn)
-        finally:
-            if not lock.statistics().tasks_waiting:
-                self._locks.pop(name, None)
+        # The first caller fetches; the others find the page that it kept.
+        async with self._fetching.hold(name):
+            return await self._get(name, url, source, headers, parse, turn=turn)
 
     async def _get(
         self,

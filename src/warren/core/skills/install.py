@@ -56,7 +56,7 @@ class SkillInstallation:
         async with (
             self._audit.operation(caller, "skill.install", sandbox_id=sandbox_id, **noted),
             self._sandboxes.use(caller, sandbox_id) as live,
-            self._installing.one(sandbox_id),
+            self._installing.hold(sandbox_id),
         ):
             for skill in skills:
                 is_new = await self._install(live.agent, skill)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.guest.executions.request import RunRequest
     from warren.guest.system.loop import Loop, Timer
+    from warren.guest.wire.run_request import RunRequest
 
 
 class Deadline:

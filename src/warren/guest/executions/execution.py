@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warren.guest.executions.pipes import Stdin
-    from warren.guest.executions.request import RunRequest
     from warren.guest.wire.frames import Header
+    from warren.guest.wire.run_request import RunRequest
     from warren.guest.wire.streams import Stream
 
 MAX_EVENT_BYTES = 8 << 20

@@ -58,8 +58,8 @@ class Run:
         """Record output; past the bound the program is ended, and further output is only counted."""
         self._written += len(data)
         self.deadline.touch()
-        if self._written > self.request.output_max:
-            room = self.request.output_max - (self._written - len(data))
+        if self._written > self.request.output_max_bytes:
+            room = self.request.output_max_bytes - (self._written - len(data))
             data = data[: max(0, room)]
             self.deadline.end("output")
         if data:
@@ -126,7 +126,7 @@ class Run:
             interrupted=self.deadline.interrupted,
             timeout_ms=self._timeout_ms(),
             duration_ms=duration_ms,
-            output_max=self.request.output_max,
+            output_max=self.request.output_max_bytes,
             output_total=self._written,
             **(self._facts() if ending.exit_code != 0 else {}),
         )

@@ -36,14 +36,7 @@ _FREE = contextlib.nullcontext()
 async def run_execution(call: Call) -> ASGIApp:
     """Run something: to its end, followed, or in the background."""
     body = call.body(schemas.Exec)
-    new = translate_requests.parse_execution(
-        body,
-        idempotency_key(call),
-        kernel=body.kernel,
-        background=body.background,
-        stdin_open=body.stdin_open,
-        scan_changes=body.scan_changes,
-    )
+    new = translate_requests.parse_execution(body, idempotency_key(call))
     target = sandbox_id(call)
     if body.stream or _wants_events(call):
         return await _stream(call, target, new, body.encoding)

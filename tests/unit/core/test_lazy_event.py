@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from warren.core.concurrency.lazy_event import LazyEvent
+from warren.core.executions.writer import LazyEvent
 
 
 def test_who_waits_goes_on_when_it_happens_and_who_comes_late_goes_on_at_once() -> None:
