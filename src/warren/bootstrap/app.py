@@ -39,8 +39,11 @@ if TYPE_CHECKING:
     from warren.stores.base import Store
 
 
-def build_service(settings: Settings) -> Service:
-    """Build the service; nothing is open yet: `async with` it."""
+def build_service(settings: Settings, *, render_program: str | None = None) -> Service:
+    """Build the service; nothing is open yet: `async with` it.
+
+    `render_program` takes the place of the program that renders decks inside sandboxes: attacks are tested with one.
+    """
     # Not above: commands that need an engine only would pay for it.
     from warren.core.service import Service
     from warren.core.shared_links.signing_keys import SigningKeys
@@ -56,6 +59,7 @@ def build_service(settings: Settings) -> Service:
         blobs_dir=os.path.join(settings.data_dir, "blobs"),
         render_policy=build_render_policy(settings.render),
         packages=build_package_setup(settings),
+        render_program=render_program,
     )
 
 
