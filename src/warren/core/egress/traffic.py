@@ -46,7 +46,7 @@ class EgressConnection:
     """One connection to the outside, as it is counted and written down."""
 
     __slots__ = (
-        *("_hour", "_scope", "address", "asked", "began", "cut_by", "id", "is_noted", "moved_at", "outcome", "owner"),
+        *("_scope", "_usage", "address", "asked", "began", "cut_by", "id", "is_noted", "moved_at", "outcome", "owner"),
         *("received", "requests", "rule", "sandbox_id", "secrets", "sent", "server_name", "slot", "via"),
     )
 
