@@ -46,7 +46,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The guest is built and booted apart: minutes, and root.
 WITHOUT_VM := --ignore tests/vm
 
-.PHONY: help setup tools check types rules compiled format test test-vm bench-vm test-pythons security bench soak pauses mcp-suites serve lock docs docs-site picture sdk clean
+.PHONY: help setup tools check types rules compiled format test test-all test-rest test-vm bench-vm test-pythons security bench soak pauses mcp-suites serve lock docs docs-site picture sdk clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -96,10 +96,19 @@ format: setup ## write the code as ruff likes it
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# The files in their order: those that take long come first, and all workers end with the short ones of `unit`.
-test: setup ## check, then every test
+# Files that take long come first (tests/suites/seconds.json), so that all workers end with short ones. More workers than
+# cores, because tests wait for processes, for deadlines and for the disk.
+PYTEST := $(BIN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/house $(WITHOUT_VM)
+
+test: setup ## check, then the tests: 10 minutes on 2 cores
 	@$(BESIDE) tools types compiled
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/house $(WITHOUT_VM) tests
+	$(PYTEST) --part first tests
+
+test-all: test test-rest ## `test`, and what CONTRIBUTING names: both engines, the generated client, long attacks
+
+test-rest: setup
+	$(PYTEST) --part rest tests
+	@$(BIN)/python tests/suites/parts.py record
 
 test-vm: setup ## as root: a stock Debian under qemu, and what Warren does on it as root, as a service and as a user
 	PYTHONPATH=tests $(BIN)/python -m vm build

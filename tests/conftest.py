@@ -11,6 +11,7 @@ import pytest
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
+from suites import parts
 from warren.core.images.catalog import Catalog
 from warren.core.images.system import build_command, find_missing
 
@@ -29,6 +30,14 @@ providers._get_local_constants = Constants
 
 _SETTLE_S = 60.0
 _CACHE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ".cache", "tests")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=parts.PARTS, default="all", help="what `make test` runs, or the rest of it")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    parts.select(config, items)
 
 
 @pytest.fixture(scope="session")

@@ -35,8 +35,9 @@ DEADLINE_S = 60.0
 class Served:
     """A service that runs, keys for it, and clients with them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, build: Callable[[Settings], Service] = build_service) -> None:
         self.settings = settings
+        self._build = build
         self.port = 0
         self.keys: dict[str, str] = {}
         self.left: list[str] = []
@@ -96,7 +97,7 @@ class Served:
             self._ready.set()
 
     async def _serve(self) -> None:
-        service = build_service(self.settings)
+        service = self._build(self.settings)
         async with service:
             await self._make_keys(service)
             with socket.create_server(("127.0.0.1", 0)) as listener:

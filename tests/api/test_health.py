@@ -7,6 +7,8 @@ import pytest
 
 from api.served import DEADLINE_S, Served
 
+pytestmark = pytest.mark.every_engine
+
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz", "/health"])
 def test_anybody_may_ask_whether_it_is_well(served: Served, path: str) -> None:

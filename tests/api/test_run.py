@@ -6,12 +6,16 @@ import base64
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import pytest
+
 from api.served import wait_for
 
 if TYPE_CHECKING:
     import httpx
 
     from api.served import Served
+
+pytestmark = pytest.mark.every_engine
 
 
 def test_files_go_in_and_changed_files_come_out(ann: httpx.Client) -> None:

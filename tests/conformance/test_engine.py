@@ -42,6 +42,8 @@ if ROOTLESS and not describe().user_manager:
         ("local", "check_resize_applies"): "memory is bounded by a control group, which only root has here",
     }
 
+pytestmark = pytest.mark.every_engine
+
 HOST_IMAGE = Image(name="host", digest="0" * 32, path="", interpreter_prefix=sys.base_prefix)
 """No image at all: the interpreter that runs these tests, which only the bare engine takes."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from e2e import forked
 from e2e.serving import PROGRAM, RunningService
 from e2e.story import Story, left_of
 from warren.domain.errors import EngineUnavailable
@@ -42,15 +43,7 @@ class Cli:
         }
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [*PROGRAM, *arguments],
-            input=stdin,
-            capture_output=True,
-            cwd=self.folder,
-            env=self.env,
-            timeout=100,
-            check=False,
-        )
+        return forked.run([*arguments], input=stdin, cwd=self.folder, env=self.env, timeout=100)
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

@@ -9,13 +9,12 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import termios
 import time
 from fcntl import ioctl
 from typing import TYPE_CHECKING, Protocol, Self
 
-from e2e.serving import PROGRAM
+from e2e.forked import Forked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,9 +39,7 @@ class Person:
     def __init__(self, desk: Desk, *arguments: str) -> None:
         self._terminal, theirs = pty.openpty()
         ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
-        self.process = subprocess.Popen(
-            [*PROGRAM, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=desk.folder, env=desk.env
-        )
+        self.process = Forked([*arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=desk.folder, env=desk.env)
         os.close(theirs)
         self.seen = b""
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import httpx
 
+from e2e import forked
+from e2e.forked import Forked
 from e2e.story import left_of
 from warren.engines.bare.engine import BareEngine
 from warren.engines.local.engine import LocalEngine
@@ -50,7 +52,7 @@ class RunningService:
         self.engine = engine
         self.key = ""
         self.port = 0
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Forked | subprocess.Popen[str] | None = None
         self.program: tuple[str, ...] = PROGRAM
         folder.mkdir(exist_ok=True)
         os.symlink(os.path.join(images, "images"), folder / "images")
@@ -82,17 +84,21 @@ class RunningService:
     def launch(self, *arguments: str) -> int:
         """Start a process and wait for nothing; returns where its log begins."""
         assert self.process is None
+        command = ["serve", "--port", "0", *arguments]
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(
-                [*self.program, "serve", "--port", "0", *arguments],
-                env=self.env,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
+            if self.program == PROGRAM:
+                self.process = Forked(command, env=self.env, cwd="/", stderr=log, text=True, start_new_session=True)
+            else:
+                self.process = subprocess.Popen(
+                    [*self.program, *command],
+                    env=self.env,
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,
+                )
             return log.tell()
 
     def restart(self, *arguments: str) -> RunningService:
@@ -144,16 +150,7 @@ class RunningService:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command on the same folder."""
-        return subprocess.run(
-            [*PROGRAM, *arguments],
-            env=self.env,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        return forked.run([*arguments], env=self.env, cwd="/", text=True, timeout=DEADLINE_S)
 
     def log(self) -> list[dict[str, Any]]:
         """Read what the processes on this folder have logged."""

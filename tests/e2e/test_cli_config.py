@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from e2e import forked
 from e2e.serving import DEADLINE_S, PROGRAM
 
 if TYPE_CHECKING:
@@ -152,16 +153,8 @@ def test_a_service_in_production_starts_with_a_key_made_before_and_prints_none(
 
 
 def call(folder: Path, env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PROGRAM, *arguments],
-        cwd=folder,
-        env={"PATH": os.defpath, "HOME": str(folder), **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    env = {"PATH": os.defpath, "HOME": str(folder), **env}
+    return forked.run([*arguments], cwd=folder, env=env, text=True, timeout=DEADLINE_S)
 
 
 def run(folder: Path, env: dict[str, str], *arguments: str) -> str:

@@ -10,7 +10,6 @@ import pty
 import re
 import sqlite3
 import struct
-import subprocess
 import termios
 from datetime import datetime
 from fcntl import ioctl
@@ -18,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from e2e.serving import PROGRAM
+from e2e import forked
+from e2e.forked import Forked
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 
@@ -33,16 +34,7 @@ class Commands:
         self._env = {"PATH": os.defpath, "HOME": str(folder), "WARREN_DATA_DIR": str(self.data_dir)}
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*PROGRAM, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            cwd=self._folder,
-            env=self._env,
-            timeout=60,
-            check=False,
-        )
+        return forked.run([*arguments], text=True, cwd=self._folder, env=self._env, timeout=60)
 
     def json(self, *arguments: str) -> Any:
         done = self(*arguments)
@@ -52,8 +44,8 @@ class Commands:
     def on_a_terminal(self, *arguments: str) -> str:
         ours, theirs = pty.openpty()
         ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 160, 0, 0))
-        with subprocess.Popen(
-            [*PROGRAM, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=self._folder, env=self._env
+        with Forked(
+            [*arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=self._folder, env=self._env
         ) as process:
             os.close(theirs)
             seen = b""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from e2e import forked
 from e2e.person import Person
 from e2e.serving import DEADLINE_S, PROGRAM, RunningService, create, wait_until
 
@@ -36,15 +37,7 @@ class Desk:
         self.env = dict(service.env)
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [*PROGRAM, *arguments],
-            input=stdin,
-            capture_output=True,
-            cwd=self.folder,
-            env=self.env,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        return forked.run([*arguments], input=stdin, cwd=self.folder, env=self.env, timeout=DEADLINE_S)
 
     def get(self, *arguments: str, stdin: bytes = b"") -> str:
         """Run a command that must succeed, and return what it prints."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from house.repository import files, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ENVIRONMENT_READERS = {
     "src/warren/settings/root.py",  # the one reader
@@ -42,13 +47,81 @@ def test_only_the_settings_read_the_environment() -> None:
     assert [name for name in watched if name not in ENVIRONMENT_READERS and names_used(read(name)) & reading] == []
 
 
+OWN = {"self", "cls"}
+PATCHERS = {"setattr", "delattr", "setitem", "delitem"}
+PATCHED = {
+    "tests/conftest.py": ["providers._get_local_constants = Constants"],  # of hypothesis, which has no setting for it
+}
+
+
 @pytest.mark.parametrize("name", files(under="tests/", suffix=".py"))
 def test_tests_run_the_real_thing(name: str) -> None:
-    used = names_used(read(name))
+    """No mock, and no attribute of our modules and classes is set, nor a private one of any object."""
+    source = read(name)
+    mocks = {each for each in names_used(source) if "mock" in each.lower()}
+    patches = [ast.unparse(patch) for tree in programs(source) for patch in find_patches(tree)]
 
-    mocks = {each for each in used if "mock" in each.lower()}
-    patches = used & {"monkeypatch.setattr", "monkeypatch.setitem", "monkeypatch.delattr"}
-    assert not mocks | patches
+    assert not mocks
+    assert patches == PATCHED.get(name, [])
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "import OURS.a.b\nOURS.a.b.LIMIT = 1",
+        "from OURS.a import b as other\nother.LIMIT += 1",
+        "from OURS.a import Thing\ndel Thing.method",
+        "thing._private = 1",
+        "a, thing.inner._private = 1, 2",
+        "patch.setattr(thing, 'name', 1)",
+        "setattr(thing, 'name', 1)",
+        "PROGRAM = 'from OURS import a\\na.LIMIT = 1'",
+    ],
+)
+def test_a_patch_is_found_whatever_it_looks_like(way: str) -> None:
+    assert sum(len(list(find_patches(tree))) for tree in programs(way.replace("OURS", "warren"))) == 1
+
+
+def programs(source: str) -> list[ast.Module]:
+    """Parse a file, and each text in it that is a program which imports something of ours."""
+    tree = ast.parse(source)
+    found = [tree]
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and {"import", "warren"} <= _words(node.value)
+        ):
+            with contextlib.suppress(SyntaxError, ValueError):
+                found.append(ast.parse(node.value))
+    return found
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"import|warren", text))
+
+
+def find_patches(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield what changes code from outside: assignments to attributes, and calls that make them."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    ours = {
+        alias.asname or alias.name.partition(".")[0]
+        for node in imports
+        for alias in node.names
+        if f"{getattr(node, 'module', None) or alias.name}.".startswith("warren.")
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in PATCHERS:
+            yield node
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
+            changed = [each for each in ast.walk(node) if isinstance(each, ast.Attribute)]
+            changed = [each for each in changed if not isinstance(each.ctx, ast.Load)]
+            if any(_root(each) in ours or (each.attr[0] == "_" and _root(each) not in OWN) for each in changed):
+                yield node
+
+
+def _root(attribute: ast.Attribute) -> str:
+    return ast.unparse(attribute).partition(".")[0]
 
 
 SLEEPS = {"time.sleep", "anyio.sleep", "asyncio.sleep", "trio.sleep"}

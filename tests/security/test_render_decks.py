@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from warren.domain.values import Image
     from warren.testing.subject import Subject
 
-pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.root,
+    pytest.mark.timeout(600),
+    pytest.mark.rest("a browser renders every hostile deck: two minutes of processor time"),
+]
 _LIBRARY = "/opt/warren"
 _LIMITS = Limits(memory_bytes=2 * GIB, cpus=2, pids=300)
 

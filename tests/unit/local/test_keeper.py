@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _DEADLINE_S = 60
 _PROGRAM = """
 import asyncio, os, sys
-from warren.engines.local.keeper import main as keeper
-from warren.engines.local.keeper.main import Keeper
+from warren.engines.local.keeper.main import IDLE_S, Keeper
 from warren.engines.local.keeper.sandboxes import Sandboxes
 
 said = os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND)
@@ -60,9 +59,8 @@ class Slow(Sandboxes):
         sys.stdin.read()
         say("has closed")
 
-if sys.argv[2] == "impatient":
-    keeper.IDLE_S = 0.02
-asyncio.run(Keeper(Slow(sys.argv[1], optional_layers=frozenset())).serve(sys.argv[1] + "/keeper.sock"))
+idle_s = 0.02 if sys.argv[2] == "impatient" else IDLE_S
+asyncio.run(Keeper(Slow(sys.argv[1], optional_layers=frozenset()), idle_s).serve(sys.argv[1] + "/keeper.sock"))
 """
 
 

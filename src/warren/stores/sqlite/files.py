@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from warren.domain.errors import Conflict, QuotaExceeded
+from warren.domain.errors import Conflict
 from warren.domain.records import Owner, StoredFile
 from warren.stores.encoding import dump_text, load_text
+from warren.stores.quotas import check_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _COLUMNS = "id, tenant, subject, name, sha256, blob, size, created_at, expires_at"
-_RETRY_S = 60.0
-"""A full quota stays full until files are deleted or expire."""
 
 
 def add(connection: sqlite3.Connection, file: StoredFile, *, own_bytes: int, all_bytes: int) -> None:
     """Insert a file. Raises Conflict and QuotaExceeded."""
-    for most, owner, whose in ((own_bytes, file.owner, "your files"), (all_bytes, None, "those of all owners")):
-        if most and measure(connection, owner) + file.weight > most:
-            raise QuotaExceeded(
-                f"there is no room for a file of {file.size} bytes: {whose} may have {most} bytes together; delete "
-                "some, or wait until they expire",
-                retry_after_s=_RETRY_S,
-            )
+    check_file(file, own_bytes, all_bytes, partial(measure, connection))
     texts = map(dump_text, (file.id, *file.owner, file.name, file.sha256, file.blob))
     try:
         connection.execute(

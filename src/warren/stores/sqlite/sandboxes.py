@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from warren.domain.errors import Conflict, InvalidRequest
 from warren.domain.lifecycle import Status
 from warren.domain.records import Owner, ResourceUse, Sandbox
 from warren.domain.values import Limits, Storage
-from warren.stores.base import ResourceUseExceeded
 from warren.stores.encoding import dump_egress, dump_json, dump_text, load_egress, load_json, load_mapping, load_text
+from warren.stores.quotas import Ceilings, check_use
 from warren.stores.sqlite.paging import Filters
 
 if TYPE_CHECKING:
@@ -36,17 +37,6 @@ _HOLDING = (
     "SELECT count(*), coalesce(sum(active), 0), coalesce(sum(active * memory_bytes), 0), "
     "coalesce(sum(disk_bytes), 0), coalesce(sum(active * gpu_count), 0) FROM sandboxes"
 )
-_WORDS = {
-    "sandboxes": ("sandboxes", "delete one"),
-    "active": ("active sandboxes", "stop or delete one"),
-    "memory_bytes": ("bytes of memory in active sandboxes", "stop or delete one"),
-    "disk_bytes": ("bytes of disk in sandboxes", "delete one"),
-    "gpus": ("GPUs in active sandboxes", "stop or delete one"),
-}
-
-
-Ceilings = tuple["ResourceUse | None", "ResourceUse | None", "ResourceUse | None"]
-"""Of the owner, of the tenant, and of all."""
 
 
 def add(connection: sqlite3.Connection, sandbox: Sandbox, ceilings: Ceilings = (None, None, None)) -> None:
@@ -78,19 +68,7 @@ def _write(connection: sqlite3.Connection, statement: str, values: Sequence[Any]
 
 def _check_quota(connection: sqlite3.Connection, owner: Owner, ceilings: Ceilings) -> None:
     """Check the sums after the change: above a quota, the change is rolled back."""
-    wholes = (
-        ("your quota", owner, None),
-        (f"the ceiling of tenant {owner.tenant!r}", None, owner.tenant),
-        ("the quota of all users together", None, None),
-    )
-    for ceiling, (possessor, whose, tenant) in zip(ceilings, wholes, strict=True):
-        if ceiling is None or not any(ceiling):
-            continue
-        over = holding(connection, whose, tenant).over(ceiling)
-        if over:
-            what, remedy = _WORDS[over]
-            sentence = f"{possessor} of {getattr(ceiling, over)} {what} is used up: {remedy}"
-            raise ResourceUseExceeded(sentence, whose or tenant)
+    check_use(owner, ceilings, partial(holding, connection))
 
 
 def get(connection: sqlite3.Connection, sandbox_id: str) -> Sandbox | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from warren.domain.errors import Conflict, QuotaExceeded
+from warren.domain.errors import Conflict
 from warren.domain.records import Owner, Skill
 from warren.stores.encoding import dump_json, dump_text, load_json, load_mapping, load_text
+from warren.stores.quotas import check_skill_bytes, check_skill_count
 from warren.stores.sqlite.paging import Filters
 
 if TYPE_CHECKING:
@@ -19,15 +20,13 @@ _CHANGING = (
     "name, description, source, category, tags, metadata, server_id, folder, blob, sha256, size, is_shared, changed_at"
 )
 _COLUMNS = f"id, tenant, subject, created_at, {_CHANGING}"
-_RETRY_S = 60.0
 
 
 def add(connection: sqlite3.Connection, skill: Skill, *, most: int, most_bytes: int) -> None:
     """Insert a skill. Raises Conflict and QuotaExceeded."""
     owner = tuple(map(dump_text, skill.owner))
     (have,) = connection.execute("SELECT count(*) FROM skills WHERE tenant = ? AND subject = ?", owner).fetchone()
-    if most and have >= most:
-        raise QuotaExceeded(f"you have {have} skills and may have {most}: delete some", retry_after_s=_RETRY_S)
+    check_skill_count(have, most)
     _check_bytes(connection, skill, 0, most_bytes)
     values = (dump_text(skill.id), *owner, skill.created_at, *_dump(skill))
     marks = ", ".join("?" * len(values))
@@ -68,11 +67,7 @@ def _check_bytes(connection: sqlite3.Connection, skill: Skill, was: int, most: i
     owner = tuple(map(dump_text, skill.owner))
     statement = "SELECT coalesce(sum(size), 0) FROM skills WHERE tenant = ? AND subject = ?"
     (have,) = connection.execute(statement, owner).fetchone()
-    if most and skill.size > was and have - was + skill.size > most:
-        raise QuotaExceeded(
-            f"your skills have {have} bytes and may have {most}: this one would have {skill.size}, so delete some",
-            retry_after_s=_RETRY_S,
-        )
+    check_skill_bytes(skill, was=was, have=have, most=most)
 
 
 def swap(connection: sqlite3.Connection, skill: Skill, was: Skill, *, most_bytes: int) -> bool:

@@ -36,8 +36,9 @@ _RETRY_S = 0.01
 class Keeper:
     """Serves engines over a unix socket; sandboxes.py has the operations."""
 
-    def __init__(self, sandboxes: Sandboxes) -> None:
+    def __init__(self, sandboxes: Sandboxes, idle_s: float = IDLE_S) -> None:
         self._sandboxes = sandboxes
+        self._idle_s = idle_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._ended = asyncio.Event()
@@ -124,12 +125,12 @@ class Keeper:
 
     async def _watch_idle(self) -> None:
         idle = 0.0
-        while idle < IDLE_S:
-            await asyncio.sleep(IDLE_S / 20)
+        while idle < self._idle_s:
+            await asyncio.sleep(self._idle_s / 20)
             with contextlib.suppress(OSError):
                 state_files.trim(2)
             busy = self._writers or self._sandboxes.is_busy
-            idle = 0.0 if busy else idle + IDLE_S / 20
+            idle = 0.0 if busy else idle + self._idle_s / 20
         self._ended.set()
 
 
