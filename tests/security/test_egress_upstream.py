@@ -1,4 +1,4 @@
-"""The operator's own proxy as the only way to the outside: everything goes through it, and it is asked for no more."""
+"""Upstream proxy: all egress goes through it, and it gets no other requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sandbox may reach, by example: modes, rules, ceilings, and the sentences of a refusal."""
+"""Egress rules by example: modes, rules, ceilings, and the sentences of refusals."""
 
 from __future__ import annotations
 
