@@ -1,4 +1,4 @@
-"""Packages where something is in the way: limits of connections, an index that lies, and one that does not answer."""
+"""Packages with obstacles: connection limits, an index that lies, and one that does not answer."""
 
 from __future__ import annotations
 

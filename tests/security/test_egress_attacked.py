@@ -1,4 +1,4 @@
-"""The way out as an attacker met it: what honest servers repeat, what is dear to build, and what is not let go of."""
+"""Attacks on egress: echoing servers, expensive requests, and resources that are not released."""
 
 from __future__ import annotations
 

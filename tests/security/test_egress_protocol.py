@@ -1,4 +1,4 @@
-"""Programs that break HTTP or SOCKS: nothing of it leaves the sandbox, and others are not affected."""
+"""Programs that violate HTTP or SOCKS: nothing of it reaches a server, and no other sandbox is affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Egress through the operator's own proxy: everything goes through it, and it gets no other requests."""
+"""Upstream proxy: all egress goes through it, and it gets no other requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 from e2e.serving import wait_until
 from security.egress_world import DEADLINE_S, METADATA, PRIVATE, PUBLIC, World, open_world, read_head, say_hello
 from warren.core.egress.control import NewSecret
-from warren.core.egress.dialer import SystemResolver, Unreached
+from warren.core.egress.dialer import Unreached
+from warren.core.egress.resolver import SystemResolver
 from warren.core.egress.upstream import LOOK_S, parse_upstream
 from warren.core.sandboxes.changes import SandboxChanges
 from warren.domain.egress import Egress, EgressMode
@@ -38,7 +39,7 @@ print(json.dumps(ask("inside.example").recv(65536).split()[1].decode()))
 
 
 class Proxy:
-    """A proxy that resolves names which are unknown elsewhere."""
+    """A proxy that knows names which nobody else here does."""
 
     def __init__(self, world: World) -> None:
         self._world = world

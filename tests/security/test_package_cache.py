@@ -1,4 +1,4 @@
-"""The package cache against those who would poison it: tenants who ask, and indexes that lie, break off or change."""
+"""Attacks on the package cache: by tenants, and by indexes that lie, break off or change."""
 
 from __future__ import annotations
 

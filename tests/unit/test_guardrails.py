@@ -1,4 +1,4 @@
-"""Each guardrail tripped once, by one setting or fact; and what is good is left alone."""
+"""Each guardrail tripped once, by one setting or fact; good settings pass."""
 
 from __future__ import annotations
 

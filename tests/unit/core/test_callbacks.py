@@ -1,4 +1,4 @@
-"""Tools outside: of two who offer some at once, all that is in force is one's."""
+"""Tool callbacks: of two concurrent registrations, one is in force as a whole."""
 
 from __future__ import annotations
 

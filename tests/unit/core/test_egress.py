@@ -1,4 +1,4 @@
-"""The way out as its owners use it: set, granted for a while, taken back, and secrets that nobody sees."""
+"""Egress as owners use it: policies, grants, revocation, and brokered secrets."""
 
 from __future__ import annotations
 

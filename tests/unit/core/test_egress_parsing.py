@@ -1,4 +1,4 @@
-"""What programs say to the way out, taken apart: ClientHellos, SOCKS, addresses of requests, and secrets in pieces."""
+"""Parsers of egress: ClientHello, SOCKS, request targets, and secrets that span pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building and removing images: neither begins while the other is under way, and what is shown is of one moment."""
+"""Image builds and removals: they exclude each other, and the status is consistent."""
 
 from __future__ import annotations
 

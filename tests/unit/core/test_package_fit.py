@@ -1,4 +1,4 @@
-"""Pages for one Python: what may fit is there, what never does is not, and nothing becomes unknown."""
+"""Wheel filter: wheels that may fit stay, others are left out, and no version disappears."""
 
 from __future__ import annotations
 

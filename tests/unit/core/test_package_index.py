@@ -1,4 +1,4 @@
-"""The package index as sandboxes see it: what it says, what it keeps, and what it does when nobody else answers."""
+"""Package index of sandboxes: its pages, its cache, and its behaviour while an index is down."""
 
 from __future__ import annotations
 

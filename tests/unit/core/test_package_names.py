@@ -1,4 +1,4 @@
-"""What may be asked to be installed."""
+"""Requirements that callers may install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages of skills: what is in order is read, and all else is refused before anything of it is kept."""
+"""Skill packages: valid ones are read, and others are refused before any of it is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry of skills: no package without a skill, none lost to a race, and nothing left by a crash."""
+"""Skill registry: no package without a skill, no update lost to a race, no leftovers after a crash."""
 
 from __future__ import annotations
 

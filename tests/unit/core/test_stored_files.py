@@ -1,4 +1,4 @@
-"""Stored files: by id, each its owner's alone, within a quota and for a time; whole after a crash, or not there."""
+"""Stored files: by id, private to their owner, within a quota and a lifetime; complete after a crash, or gone."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.concurrency.owner_limit import OwnerLimiter
-from warren.core.egress.dialer import SystemResolver
 from warren.core.egress.http import HEAD_S, HttpSession
 from warren.core.egress.journal import EgressJournal
 from warren.core.egress.record import EgressRecord
+from warren.core.egress.resolver import SystemResolver
 from warren.core.egress.session import Session, Surroundings
 from warren.core.egress.socks_session import run_socks
 from warren.core.egress.traffic import Traffic

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.egress.dialer import Crowded, Unreached, connect
+from warren.core.egress.dialer import Unreached, connect
+from warren.core.egress.resolver import Crowded
 from warren.core.egress.upstream import connect_through
 from warren.core.policy.egress_hosts import parse_host
 from warren.domain.egress import PACKAGES_HOST, Verdict
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from warren.core.agent.client import TunnelStream
     from warren.core.audit.log import Audit
     from warren.core.egress.connection import Asked, EgressConnection
-    from warren.core.egress.dialer import Outside, Resolve
+    from warren.core.egress.dialer import Outside
     from warren.core.egress.internal_hosts import InnerHost
     from warren.core.egress.policy_table import EgressPolicies
+    from warren.core.egress.resolver import Resolve
     from warren.core.egress.traffic import Traffic
     from warren.core.egress.upstream import Upstream
     from warren.domain.records import Owner

@@ -273,7 +273,7 @@ def _refuse(
             f"change the rule.",
         )
     has = {
-        EgressMode.NONE: "this sandbox has no egress (its mode is none)",
+        EgressMode.NONE: "this sandbox reaches no host (its egress is none)",
         EgressMode.PACKAGES: "this sandbox reaches the package indexes only (its egress is packages)",
         EgressMode.RULES: "no rule of this sandbox's egress names it",
         EgressMode.OPEN: "this sandbox reaches public hosts and what a rule names (its egress is open)",
