@@ -27,7 +27,7 @@ def has_ended(record: Mapping[str, Any]) -> Callable[[], bool]:
     return lambda: not procfs.is_alive(record["pid"], record["start_time"])
 
 
-def test_the_next_sandbox_of_an_image_is_ready_before_anybody_asks_and_is_no_sandbox(tell: Any) -> None:
+def test_the_next_process_of_an_image_is_ready_before_a_create_and_is_no_sandbox(tell: Any) -> None:
     async def story(s: Story) -> None:
         first = await s.engine.create(s.spec())
         ready = await s.next_one()
@@ -72,7 +72,7 @@ def test_one_that_was_ready_is_a_sandbox_like_any_other(tell: Any) -> None:
         Limits(disk_inodes=5000),
     ],
 )
-def test_nobody_gets_one_that_was_made_with_other_bounds(tell: Any, limits: Limits) -> None:
+def test_a_process_with_other_bounds_is_not_used(tell: Any, limits: Limits) -> None:
     async def story(s: Story) -> None:
         await s.engine.create(s.spec())
         ready = await s.next_one()
@@ -85,7 +85,7 @@ def test_nobody_gets_one_that_was_made_with_other_bounds(tell: Any, limits: Limi
     tell(story)
 
 
-def test_whoever_it_does_not_fit_gets_another(tell: Any) -> None:
+def test_a_create_that_it_does_not_fit_gets_another(tell: Any) -> None:
     async def story(s: Story) -> None:
         await s.engine.create(s.spec())
         ready = await s.next_one()

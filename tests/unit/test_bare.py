@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_it_refuses_to_open_unless_told_and_names_the_flag(tmp_path: Path) -> None:
+def test_it_refuses_to_open_unless_allowed_and_names_the_flag(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable, match="--allow-bare"):
         anyio.run(BareEngine(str(tmp_path)).open)
 

@@ -106,7 +106,7 @@ def test_the_hint_says_what_became_of_the_variables() -> None:
     assert "variables are lost" in (lost.hint or "")
 
 
-def test_no_room_for_more_files_is_told_apart_from_no_room() -> None:
+def test_no_room_for_more_files_is_distinguished_from_no_room() -> None:
     found = find_cause(Ending(exit_code=1, disks=[Disk("/tmp", 100 * MIB, 50 * MIB, 0)]))
 
     assert found.cause == "disk"

@@ -130,7 +130,7 @@ def nested(levels: int) -> dict[str, Any]:
     return value
 
 
-def test_metadata_that_nobody_could_read_is_left_out() -> None:
+def test_metadata_above_its_bounds_is_left_out() -> None:
     unreadable: list[dict[str, Any]] = [nested(1000), nested(100_000), {"many": [[]] * 100_000}]
     for metadata in unreadable:
         assert shown({"text/plain": "x"}, metadata=metadata) == [{"data": {"text/plain": "x"}, "metadata": {}}]

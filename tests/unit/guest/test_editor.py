@@ -100,7 +100,7 @@ def test_an_overwritten_file_comes_back_by_undo(here: AgentWorkspace) -> None:
     assert here.read("f") == b"before"
 
 
-def test_a_text_that_is_there_once_is_replaced_and_the_lines_around_it_are_told(here: AgentWorkspace) -> None:
+def test_a_text_that_occurs_once_is_replaced_and_the_lines_around_it_are_returned(here: AgentWorkspace) -> None:
     here.make({"f": b"a\r\nsay old now\n\xff\n"})
     os.chmod(here.path("f"), 0o750)
 

@@ -236,7 +236,7 @@ def test_a_name_of_any_bytes_survives_the_trip(here: AgentWorkspace) -> None:
     assert here.do(story) == b"odd"
 
 
-def test_moving_does_not_overwrite_unless_told(here: AgentWorkspace) -> None:
+def test_moving_does_not_overwrite_by_default(here: AgentWorkspace) -> None:
     here.make({"a": b"A", "b": b"B", "d/x": b"X"})
 
     async def story(link: AgentClient) -> None:

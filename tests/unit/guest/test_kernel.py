@@ -102,7 +102,7 @@ def test_an_exit_message_goes_to_stderr(kernel: Kernel) -> None:
     assert (ran.status, ran.exit_code, ran.stderr) == ("exit", 1, "out of luck\n")
 
 
-def test_an_error_is_told_once_on_stderr_and_claimed(kernel: Kernel) -> None:
+def test_an_error_is_printed_once_on_stderr_and_claimed(kernel: Kernel) -> None:
     kernel.run("def divide(a):\n    return a / 0")
     ran = kernel.run("x = 1\ndivide(x)")
 

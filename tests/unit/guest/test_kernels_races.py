@@ -188,7 +188,7 @@ print(kernel.has_ended())
 """
 
 
-def test_a_kernel_has_ended_before_the_agent_is_told_so() -> None:
+def test_a_kernel_has_ended_before_the_agent_handles_its_exit() -> None:
     # In a process of its own: a loop takes the signals of the process that it is in.
     ran = subprocess.run([sys.executable, "-c", _ENDED], capture_output=True, text=True, timeout=60, check=True)
 

@@ -79,7 +79,7 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, timeout=60, check=False)
 
 
-def test_what_was_found_for_a_descriptor_is_not_told_to_another_that_got_its_number() -> None:
+def test_an_event_of_a_descriptor_does_not_reach_another_with_its_number() -> None:
     done = _run(_REUSED)
 
     assert (done.stdout, done.stderr) == (b"0 1\n", b"")

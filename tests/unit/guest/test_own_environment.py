@@ -138,7 +138,7 @@ def test_an_environment_that_a_program_made_is_preferred_where_it_uses_it(
     assert find(str(image), env, "") is None
 
 
-def test_a_kernel_is_told_once_of_what_stands_before_what_it_has_imported(tmp_path: Path) -> None:
+def test_a_kernel_reports_once_that_a_package_shadows_an_import(tmp_path: Path) -> None:
     folder = tmp_path / "site"
     watch = search_path.Watch({"WARREN_PACKAGES": str(folder)})
     silent = watch.find_news()

@@ -137,7 +137,7 @@ if "IPython" in sys.modules:
     assert output in ("False False\n", "False False\nNone\n")
 
 
-def test_output_that_nobody_can_take_is_an_error(forkserver: ForkserverHarness) -> None:
+def test_output_that_cannot_be_written_is_an_error(forkserver: ForkserverHarness) -> None:
     status, _, _ = forkserver.script("import os\nprint('x', end='')\nos.close(1)")
 
     assert os.waitstatus_to_exitcode(status) == 120

@@ -114,7 +114,7 @@ def test_a_folder_that_is_not_directly_in_tmp_is_refused(client: Client, wanted:
     assert (end["t"], end["code"]) == ("err", "invalid_request")
 
 
-def test_where_tmp_is_everybodys_nothing_in_it_is_touched(client: Client, tmp_path: Path) -> None:
+def test_where_tmp_is_shared_nothing_in_it_is_touched(client: Client, tmp_path: Path) -> None:
     folder = f"/tmp/warren-test-{os.urandom(6).hex()}"
     os.mkdir(folder)
     try:

@@ -140,7 +140,7 @@ def test_closing_our_end_closes_theirs(
     assert ended.is_set()
 
 
-def test_a_program_inside_reaches_whoever_listens_outside(here: AgentWorkspace) -> None:
+def test_a_program_inside_reaches_the_gateway_that_listens(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         seen: list[str] = []
 
@@ -172,7 +172,7 @@ def test_a_program_inside_reaches_whoever_listens_outside(here: AgentWorkspace) 
     here.do(story)
 
 
-def test_without_anybody_outside_a_connection_inside_is_closed(here: AgentWorkspace) -> None:
+def test_without_a_gateway_a_connection_inside_is_closed(here: AgentWorkspace) -> None:
     async def listen(link: AgentClient) -> int:
         return await link.listen_port(0, "nobody")
 

@@ -45,5 +45,5 @@ def test_what_needs_one_is_refused_afterwards() -> None:
 
 
 @needs_root
-def test_who_may_not_empty_the_bounding_set_is_told_so() -> None:
+def test_without_the_right_to_empty_the_bounding_set_it_raises() -> None:
     assert run_in_child(lambda: errno_of(capabilities.drop_all), uid=NOBODY) == errno.EPERM

@@ -128,7 +128,7 @@ def test_a_setting_that_forbids_namespaces_is_named(tmp_path: Path, setting: str
     assert wanted in sentence
 
 
-def test_apparmor_is_told_by_a_profile_and_never_by_the_setting(tmp_path: Path) -> None:
+def test_the_remedy_for_apparmor_is_a_profile_and_never_the_setting(tmp_path: Path) -> None:
     sentence = remedies.for_namespace("user", 0, host=found(tmp_path, UBUNTU, uid=USER), root=str(tmp_path))
 
     assert _command(sentence) == remedies.FIX
