@@ -166,7 +166,7 @@ docs-site: setup ## build the documentation site, which the service shows at /do
 	$(BIN)/mkdocs build --quiet --strict --clean
 
 picture: setup ## run the commands of the README's picture, and draw it from what they print
-	$(BIN)/python docs/pictures/terminal.py docs/pictures/terminal.svg
+	$(BIN)/python docs/pictures/terminal.py docs/pictures/terminal.svg $(wildcard .cache/tests)
 
 sdk: setup ## make the client without await, and its tests, from those with it
 	$(BIN)/python tests/house/sync_client.py
