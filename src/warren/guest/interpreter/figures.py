@@ -1,6 +1,6 @@
 """A matplotlib backend: open figures become PNG displays at the end of a cell and on `plt.show()`, then close.
 
-Named to matplotlib as `module://warren.guest.figures`. It imports nothing of matplotlib until matplotlib asks for it.
+matplotlib finds it by its module name. It imports nothing of matplotlib until matplotlib loads it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-BACKEND = "module://warren.guest.figures"
+BACKEND = f"module://{__name__}"
 _SAVED_DPI = 150
 
 
