@@ -68,7 +68,7 @@ $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@# Compiles what the first command would: half a second before its first word.
-	@$(BIN)/python -c 'import warren.cli.main, warren.cli.execution.program, warren.cli.service.embedded'
+	@$(BIN)/python -c 'import warren.cli.app'
 	@touch $@
 	@echo "Ready. Try: $(BIN)/warren run -c 'print(1 + 1)'"
 

@@ -30,13 +30,13 @@ class Daemon:
         service.env = self.env
 
     def start(self, *arguments: str) -> dict[str, Any]:
-        done = self.service.run("serve", "--daemon", *arguments)
+        done = self.service.run("serve", "--daemon", "--json", *arguments)
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     def say(self, command: str, *arguments: str) -> tuple[int, dict[str, Any]]:
-        done = self.service.run(command, *arguments)
+        done = self.service.run(command, "--json", *arguments)
         return done.returncode, json.loads(done.stdout)
 
 

@@ -45,7 +45,7 @@ class Commands:
         )
 
     def json(self, *arguments: str) -> Any:
-        done = self(*arguments)
+        done = self(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

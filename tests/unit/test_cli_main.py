@@ -97,7 +97,7 @@ def test_version_is_printed_both_ways(tmp_path: Path) -> None:
 
 def test_help_imports_nothing_that_runs_sandboxes(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom warren.cli.main import _main\n_main(['run', '--help'])\n"
+        "import sys\nfrom warren.cli.main import run\nrun(['run', '--help'])\n"
         "print(sorted({'anyio', 'asyncio', 'rich', 'httpx', 'uvicorn', 'warren.domain.values', 'warren.settings', "
         "'warren.cli.commands.sandbox'} & set(sys.modules)))"
     )

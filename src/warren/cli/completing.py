@@ -31,7 +31,7 @@ Candidate = tuple[str, str]
 
 def find_candidates(words: Sequence[str]) -> list[Candidate]:
     """Return what the last word may become, each with what it means; nothing where files may stand."""
-    from warren.cli.main import build_commands
+    from warren.cli.app import build_commands
 
     command: Any = build_commands()
     wanted: Any = None

@@ -70,7 +70,7 @@ SandboxIds = Annotated[
     list[str],
     typer.Argument(metavar="SANDBOX...", show_default=False, help="Their ids, or as much as is needed to tell them."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; also what a pipe gets.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
-"""Writes docs/reference/cli.md from the commands themselves; run it with `python -m warren.cli.reference`."""
+"""Writes docs/reference/cli.md and the page of `warren --help` from the commands: `python -m warren.cli.reference`."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
+from warren.cli.app import build_commands
 from warren.cli.help import name_argument
-from warren.cli.main import build_commands
+from warren.cli.main import HELP_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,8 +16,8 @@ _HEAD = """# The command line
 
 Generated from the commands by `python -m warren.cli.reference > docs/reference/cli.md`; a test keeps it current.
 
-Tables are for people: when the output is a pipe, commands print JSON. Errors are one sentence on standard error;
-`WARREN_DEBUG=true` adds the traceback.
+Commands print tables, on a terminal and in a pipe alike; `--json` prints JSON. Errors are one sentence on standard
+error; `WARREN_DEBUG=true` adds the traceback.
 
 | exit code | |
 |---|---|
@@ -85,5 +86,13 @@ def _examples(epilog: str) -> list[str]:
     return [line.strip() for line in epilog.splitlines() if line.startswith("  ")]
 
 
+def render_help() -> str:
+    """Build the page of `warren --help`, as click writes it for a window of 80 columns."""
+    root = build_commands()
+    return f"{root.get_help(root.make_context('warren', [], resilient_parsing=True, terminal_width=80))}\n"
+
+
 if __name__ == "__main__":
+    with open(HELP_PAGE, "w", encoding="utf-8") as page:
+        page.write(render_help())
     sys.stdout.write(render())

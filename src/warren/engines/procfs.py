@@ -6,14 +6,13 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _ENDED = frozenset("ZX")
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """One line of /proc/PID/stat. A pid comes again; a pid with its start time does not."""
 
     pid: int

@@ -11,7 +11,7 @@ import typer
 
 from warren.cli.options import AsJson
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, wants_json
+from warren.cli.terminal.tables import print_json
 from warren.cli.units import parse_time
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def verify(
     import anyio
 
     (cut, _), (seq, digest) = anyio.run(_verify, known or [], data_dir)
-    if wants_json(as_json):
+    if as_json:
         print_json({"rows": seq - cut, "pruned": cut, "head": f"{seq}:{digest}", "whole": True})
         return
     print(f"The audit record is whole: {seq - cut:,} rows.\nIts head is {seq}:{digest}")

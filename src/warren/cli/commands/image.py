@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.options import AsJson
-from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_size
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def list_images(*, as_json: AsJson = False) -> None:
     """List the images of the catalog, and which of them are built."""
     catalog = _catalog()
     found = [(spec, catalog.status(spec.name)) for spec in catalog.specs()]
-    if wants_json(as_json):
+    if as_json:
         print_json([_as_json(spec, status) for spec, status in found])
         return
     rows = [(spec.name, _built(status), str(len(spec.packages)), spec.description) for spec, status in found]
@@ -48,7 +48,7 @@ def build(
     was_built = catalog.status(name).built and not force
     image = build_with_progress(catalog, name, force=force)
     status = catalog.status(name)
-    if wants_json(as_json):
+    if as_json:
         print_json({"name": name, "digest": image.digest, "built_now": not was_built, "size_bytes": status.size_bytes})
     elif was_built:
         print(f"{name} is built already and nothing changed.")
@@ -61,7 +61,7 @@ def show(name: Name, *, as_json: AsJson = False) -> None:
     """Show what an image is made of."""
     catalog = _catalog()
     spec, status = catalog.spec(name), catalog.status(name)
-    if wants_json(as_json):
+    if as_json:
         print_json(_as_json(spec, status))
         return
     rows = [
@@ -95,7 +95,7 @@ def remove(
     import anyio
 
     freed = anyio.run(_remove, name, stale)
-    if wants_json(as_json):
+    if as_json:
         print_json({"name": name, "freed_bytes": freed})
     else:
         print(f"{render_size(freed)} freed." if freed else f"There was nothing of {name} to remove.")

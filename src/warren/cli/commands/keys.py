@@ -11,7 +11,7 @@ import typer
 
 from warren.cli.options import AsJson
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import parse_duration, render_time
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def create(
 
     choice = {"tenant": tenant, "subject": subject, "scope": scope, "ttl_s": expires}
     key, secret = anyio.run(_create, name, choice, data_dir)
-    if wants_json(as_json):
+    if as_json:
         print_json({**_as_json(key), "secret": secret})
         return
     print(secret)
@@ -83,7 +83,7 @@ def list_keys(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     import anyio
 
     keys = anyio.run(_list, data_dir)
-    if wants_json(as_json):
+    if as_json:
         print_json([_as_json(key) for key in keys])
         return
     rows = [
@@ -116,7 +116,7 @@ def revoke(
     import anyio
 
     key = anyio.run(_revoke, id_or_name, data_dir)
-    if wants_json(as_json):
+    if as_json:
         print_json({**_as_json(key), "state": "revoked"})
     else:
         print(f"{key.name} ({key.id}) is revoked.")

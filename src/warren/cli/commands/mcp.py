@@ -59,7 +59,7 @@ def mcp(
 def _serve(streams: tuple[int, int], target: Target, session: str | None, api_key: str | None) -> int:
     import anyio
 
-    from warren.cli.service.embedded import is_orphan, new_owned_id
+    from warren.cli.quick.owner import is_orphan, new_owned_id
     from warren.cli.terminal.signals import run_with_signals
     from warren.mcp_server.relay import Relay
     from warren.mcp_server.upstream import Upstream

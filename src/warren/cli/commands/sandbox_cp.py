@@ -12,7 +12,7 @@ import typer
 
 from warren.cli.options import AsJson, Url
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, wants_json
+from warren.cli.terminal.tables import print_json
 from warren.cli.units import render_size, shorten_id
 from warren.domain.errors import NotFound
 
@@ -95,7 +95,7 @@ def copy(
             copied = await _upload(place.files, begin.path, end)
         else:
             copied = await _download(place.files, begin.path, end, Room((place.info.disk_mb << 20) + _MARGIN))
-        _tell(copied, place.id, as_json=wants_json(as_json), is_upload=begin.sandbox is None)
+        _tell(copied, place.id, as_json=as_json, is_upload=begin.sandbox is None)
         return 0
 
     return run_with_client(where, work)

@@ -9,7 +9,7 @@ import typer
 
 from warren.cli.options import AsJson, SandboxId, Url
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import as_plain, print_json, wants_json
+from warren.cli.terminal.tables import as_plain, print_json
 from warren.cli.units import parse_duration
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def install(
     from warren.cli.service.id_prefix import find_sandbox
 
     target = Target(url, data_dir)
-    in_json = wants_json(as_json)
+    in_json = as_json
 
     def tell(text: str) -> None:
         sys.stderr.write(text)

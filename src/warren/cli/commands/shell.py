@@ -108,7 +108,7 @@ async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals)
     from warren.cli.service.embedded import linked_sandbox
     from warren.cli.terminal.terminal import window_size
 
-    async with linked_sandbox(prepared) as agent:
+    async with linked_sandbox(prepared) as (agent, _):
         columns, rows = window_size()
         if os.isatty(1):
             memory = render_size(prepared.limits.memory_bytes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from warren.cli.codes import EXIT_FAILED, EXIT_NO_SERVICE
 from warren.cli.options import AsJson, Url
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_age, render_size
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def _look(client: AsyncClient) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], as_json: bool) -> int:
-    if wants_json(as_json):
+    if as_json:
         print_json(found)
     elif not found["running"]:
         print(f"No service runs on {found['data_dir']}.")

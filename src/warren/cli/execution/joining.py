@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from warren.cli.execution.program import write_all
+from warren.cli.quick.standard_streams import write_all
 from warren.cli.terminal.terminal import raw_mode, read_stdin, window_size
 
 if TYPE_CHECKING:

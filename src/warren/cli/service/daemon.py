@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from warren.cli.codes import EXIT_FAILED
-from warren.cli.terminal.tables import print_json, wants_json
+from warren.cli.terminal.tables import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +87,7 @@ def _explain(log_path: str, began_at: int, code: int) -> int:
 def _show(said: dict[str, object], as_json: bool) -> None:
     from warren.cli.service.announcement import Announcement, print_as_text
 
-    if wants_json(as_json):
+    if as_json:
         print_json(said)
     else:
         print_as_text(Announcement(**said))  # type: ignore[arg-type]  # as our own child wrote it
