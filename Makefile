@@ -66,9 +66,9 @@ $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 	else echo "There is no pip: on Debian and Ubuntu, 'apt-get install python3-venv' brings it" >&2; exit 1; fi; \
 	$$pip install --quiet --disable-pip-version-check --require-hashes -r requirements/setup.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	@# Compiles what the first command would: half a second before its first word.
-	@$(BIN)/python -c 'import warren.cli.app'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable '.[server]'
+	@# Else the first commands compile what they import: half a second before their first word.
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 	@echo "Ready. Try: $(BIN)/warren run -c 'print(1 + 1)'"
 
@@ -132,8 +132,8 @@ serve: setup ## set up and run the service on 127.0.0.1:8000
 
 lock: setup ## choose package versions anew: ours, and those of the images
 	echo uv | $(LOCK) --upgrade --no-annotate - -o requirements/setup.lock
-	$(LOCK) --upgrade pyproject.toml -o requirements/base.lock
-	$(LOCK) --upgrade pyproject.toml --extra dev --extra bench --extra otel --extra render -c requirements/setup.lock -o requirements/dev.lock
+	$(LOCK) --upgrade pyproject.toml --extra server -o requirements/base.lock
+	$(LOCK) --upgrade pyproject.toml --extra server --extra dev --extra bench --extra otel --extra render -c requirements/setup.lock -o requirements/dev.lock
 	for spec in images/*.toml; do \
 		$(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(sys.stdin.buffer)["packages"], sep="\n")' < $$spec | \
 		$(LOCK) --upgrade - -o $${spec%.toml}.lock || exit 1; \

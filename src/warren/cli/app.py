@@ -10,7 +10,7 @@ import typer.main
 
 from warren.cli.codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE
 from warren.cli.commands.version import version as print_version
-from warren.cli.errors import explain
+from warren.cli.errors import LOCAL, check_platform, explain
 from warren.cli.registry import Commands
 from warren.domain.errors import ConfigError, Error
 
@@ -22,7 +22,8 @@ app = typer.Typer(
     help="A safe, instant place to run code that you did not write.",
     epilog="\b\nExample:\n  warren run -c 'print(1 + 1)'",
     no_args_is_help=True,
-    add_completion=False,
+    # Registers what a shell asks; `warren completion` prints the script, so its own two options are taken out again.
+    add_completion=True,
     pretty_exceptions_enable=False,
     # Plain help: drawn with rich it takes twice as long to appear.
     rich_markup_mode=None,
@@ -49,6 +50,7 @@ def options(
 def build_commands() -> Any:
     """Build the root of all commands, as click has them."""
     root: Any = typer.main.get_command(app)
+    root.params = [each for each in root.params if each.name not in {"install_completion", "show_completion"}]
     root.commands = Commands()
     return root
 
@@ -78,6 +80,8 @@ def run_explained(work: Callable[[], object]) -> int:
 
 
 def _call(words: list[str], asked: dict[str, Any] | None) -> object:
+    if words and words[0] in LOCAL and not {"-h", "--help"}.intersection(words):
+        check_platform()
     try:
         return build_commands()(args=words, prog_name="warren", standalone_mode=False, obj=asked)
     except BaseExceptionGroup as group:

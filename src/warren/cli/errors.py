@@ -16,6 +16,18 @@ _EXIT_CODES = {
 """By the code of the error, which may have come from a service; others are EXIT_FAILED."""
 
 
+LOCAL = frozenset({"serve", "stop", "image", "keys", "audit", "doctor", "bench", "stop-engine"})
+"""Commands about this machine, whichever service is named."""
+
+
+def check_platform() -> None:
+    """Raise ConfigError where this machine can have no sandboxes, and so a service has to be named."""
+    if sys.platform != "linux":
+        raise ConfigError(
+            "sandboxes run on Linux: name a service there with --url or WARREN_URL, and its key with WARREN_API_KEY"
+        )
+
+
 def explain(exc: ConfigError | Error | OSError) -> int:
     """Print the sentence and return the code; where debugging is on, raise it instead."""
     if isinstance(exc, ConfigError):

@@ -21,6 +21,9 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(words: list[str]) -> int:
     """Run the command line and return its exit code."""
+    from warren.cli.quick.arguments import expand
+
+    words = expand(words)
     try:
         asked, code = _answer(words)
     except KeyboardInterrupt:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from warren.cli.app import build_commands
 from warren.cli.help import name_argument
 from warren.cli.main import HELP_PAGE
+from warren.cli.quick.arguments import ALIASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,10 @@ stay, so that the next sandbox is made in milliseconds; `warren stop-engine` end
 
 def render() -> str:
     """Build the page."""
-    return "\n".join([_HEAD, *_sections("warren", build_commands())]).rstrip() + "\n"
+    rows = [f"| `warren {' '.join(alias)}` | `warren {' '.join(command)}` |" for alias, command in ALIASES.items()]
+    aliases = "\n".join(rows)
+    head = f"{_HEAD}\n| alias | command |\n|---|---|\n{aliases}\n"
+    return "\n".join([head, *_sections("warren", build_commands())]).rstrip() + "\n"
 
 
 def _sections(path: str, command: Any) -> Iterator[str]:

@@ -21,8 +21,6 @@ class Command(NamedTuple):
     """In the list of commands."""
     examples: str = ""
     """The name of its examples; a group's are at its commands."""
-    options: str = ""
-    """The name of how it is read, where that is not as others are."""
 
 
 COMMANDS = {
@@ -47,7 +45,6 @@ COMMANDS = {
     "stop-engine": Command("doctor", "stop_engine", "End what is kept warm.", "STOP_EXAMPLES"),
     "completion": Command("completion", "completion", "Print what completes commands.", "EXAMPLES"),
     "version": Command("version", "version", "Print the version.", "EXAMPLES"),
-    "_complete": Command("completion", "complete", "", "COMPLETE_EXAMPLES", "RAW"),
 }
 
 
@@ -84,8 +81,6 @@ def _build(name: str, command: Command) -> Any:
             cls=Helpful,
             short_help=command.help,
             epilog=getattr(module, command.examples),
-            hidden=name.startswith("_"),
-            context_settings=getattr(module, command.options) if command.options else None,
         )(found)
     built: Any = typer.main.get_command(group)
     return built.commands[name]

@@ -27,6 +27,14 @@ def parse_size(text: str) -> int:
         raise _refuse(f"{text!r} is not a size: {exc}.") from exc
 
 
+def parse_cpus(text: str) -> float:
+    """Turn `0.5` or `2` into a number of processors."""
+    try:
+        return float(text)
+    except ValueError:
+        raise _refuse(f"{text!r} is not a number of processors: write one such as 0.5 or 2.") from None
+
+
 def read_duration(text: str) -> float:
     """Turn `30s`, `5m`, `250ms` or `30d` into seconds. Raises ValueError."""
     match = _NUMBER.fullmatch(text.strip())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from warren.cli.options import AsJson
+from warren.cli.service import candidates
 from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_size
 
@@ -19,7 +21,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The image's name, as `warren image list` shows it.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", autocompletion=candidates.list_images, help="The image's name, as `warren image list` shows it."
+    ),
+]
 
 
 @app.command("list", short_help="List the images and which are built.", epilog="\b\nExample:\n  warren image list")
@@ -94,25 +101,14 @@ def remove(
     """Delete the builds of an image; its spec stays, and it can be built again."""
     import anyio
 
-    freed = anyio.run(_remove, name, stale)
+    from warren.bootstrap.local_engine import remove_image
+    from warren.settings import Settings
+
+    freed = anyio.run(partial(remove_image, Settings.load(), name, stale=stale))
     if as_json:
         print_json({"name": name, "freed_bytes": freed})
     else:
         print(f"{render_size(freed)} freed." if freed else f"There was nothing of {name} to remove.")
-
-
-async def _remove(name: str, stale: bool) -> int:
-    from warren.bootstrap.app import build_catalog
-    from warren.engines.local.engine import LocalEngine
-    from warren.settings import Settings
-
-    settings = Settings.load()
-    engine = LocalEngine(settings.data_dir)
-    freed = build_catalog(settings).remove(name, stale_only=stale, in_use=await engine.images_in_use())
-    if freed:
-        # What is kept warm has the files open that are gone now.
-        await engine.retire()
-    return freed
 
 
 def _catalog() -> Catalog:

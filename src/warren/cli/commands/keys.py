@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson
+from warren.cli.options import AsJson, choose_from
 from warren.cli.service.offline_store import DataDir
 from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import parse_duration, render_time
@@ -50,7 +50,12 @@ def create(
     ] = None,
     scope: Annotated[
         Any,
-        typer.Option(parser=_parse_scope, metavar="SCOPE", help="What it allows: read, run, or admin."),
+        typer.Option(
+            parser=_parse_scope,
+            metavar="SCOPE",
+            autocompletion=choose_from("read", "run", "admin"),
+            help="What it allows: read, run, or admin.",
+        ),
     ] = "run",
     expires: Annotated[
         float | None,

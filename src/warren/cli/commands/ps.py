@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, Url
+from warren.cli.options import AsJson, Url, choose_from
 from warren.cli.quick.ps import LIMIT, print_sandboxes
 from warren.cli.service.offline_store import DataDir
 from warren.cli.terminal.tables import as_plain, print_json
@@ -30,7 +30,12 @@ def ps(
     *,
     status: Annotated[
         list[str] | None,
-        typer.Option(metavar="STATUS", show_default=False, help="Only these, such as running or stopped; repeatable."),
+        typer.Option(
+            metavar="STATUS",
+            show_default=False,
+            autocompletion=choose_from("running", "stopped", "creating", "starting", "stopping", "destroying"),
+            help="Only these, such as running or stopped; repeatable.",
+        ),
     ] = None,
     image: Annotated[
         str | None, typer.Option("--image", "-i", metavar="NAME", show_default=False, help="Only of this image.")

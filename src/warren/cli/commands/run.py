@@ -10,8 +10,19 @@ from typing import Annotated
 import typer
 
 from warren.cli.egress_args import Allow, EgressMode, build_egress
-from warren.cli.options import AllowBare, Cpus, Disk, EngineName, Env, Gpus, ImageName, Memory, build_choice
-from warren.cli.quick.run import SHELL_SUFFIXES
+from warren.cli.options import (
+    AllowBare,
+    Cpus,
+    Disk,
+    EngineName,
+    Env,
+    Gpus,
+    ImageName,
+    Memory,
+    build_choice,
+    use_default_url,
+)
+from warren.cli.quick.arguments import SHELL_SUFFIXES
 from warren.cli.units import parse_copy, parse_duration
 
 EXAMPLES = """\b
@@ -73,8 +84,7 @@ def run(
         str | None,
         typer.Option(
             "--url",
-            envvar="WARREN_URL",
-            show_envvar=False,
+            callback=use_default_url,
             metavar="URL",
             show_default=False,
             help="Run it on this service, with the key in WARREN_API_KEY; WARREN_URL, else on this machine.",

@@ -86,7 +86,7 @@ def create(
         "max_lifetime_seconds": lifetime,
     }
     target = Target(url, data_dir)
-    prepare_image(target, image)
+    prepare_image(target, choice)
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         made = await client.sandboxes.create(**options)

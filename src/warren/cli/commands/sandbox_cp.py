@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.options import AsJson, Url
+from warren.cli.service.candidates import list_places
 from warren.cli.service.offline_store import DataDir
 from warren.cli.terminal.tables import print_json
 from warren.cli.units import render_size, shorten_id
@@ -60,12 +61,20 @@ class _Copied:
 def copy(
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", show_default=False, help="A path here, or SANDBOX:PATH; - is standard input."),
+        typer.Argument(
+            metavar="SOURCE",
+            show_default=False,
+            autocompletion=list_places,
+            help="A path here, or SANDBOX:PATH; - is standard input.",
+        ),
     ],
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TARGET", show_default=False, help="SANDBOX:PATH, or a path here; - is standard output."
+            metavar="TARGET",
+            show_default=False,
+            autocompletion=list_places,
+            help="SANDBOX:PATH, or a path here; - is standard output.",
         ),
     ],
     *,

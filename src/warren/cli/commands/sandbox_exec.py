@@ -95,7 +95,7 @@ def run(
         if background:
             print((await place.start(**options)).id)
             return 0
-        follower = Follower(as_json=as_json, figures=figures)
+        follower = Follower(as_json=as_json, figures=figures, sandbox=place.id)
         stream = place.stream(**options, stdin_open=not no_stdin, output_max_bytes=OUTPUT_MAX_BYTES)
         return follower.finish(await follower.run(stream, signals, with_stdin=not no_stdin))
 

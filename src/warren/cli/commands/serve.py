@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -126,7 +127,8 @@ def _run(serving: _Serving) -> int:
 
     log = serving.settings.log
     configure_logs(debug=serving.settings.debug, form=log.format, level=log.level)
-    anyio.run(_serve, serving, backend_options={"use_uvloop": True})
+    # Not for every interpreter and system; asyncio's own loop does the same, more slowly.
+    anyio.run(_serve, serving, backend_options={"use_uvloop": find_spec("uvloop") is not None})
     return 0
 
 

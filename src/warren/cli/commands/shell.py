@@ -22,6 +22,7 @@ from warren.cli.options import (
     Url,
     build_choice,
 )
+from warren.cli.service.candidates import list_sandboxes
 from warren.cli.service.offline_store import DataDir
 from warren.cli.units import render_size
 from warren.domain.errors import InvalidRequest
@@ -61,6 +62,7 @@ def shell(
             "-s",
             metavar="SANDBOX",
             show_default=False,
+            autocompletion=list_sandboxes,
             help="A sandbox that stays, instead of a fresh one.",
         ),
     ] = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from warren.cli.codes import EXIT_FAILED, EXIT_NO_SERVICE
+from warren.cli.errors import check_platform
 from warren.cli.options import AsJson, Url
 from warren.cli.service.offline_store import DataDir
 from warren.cli.terminal.tables import print_json, print_table
@@ -29,6 +30,7 @@ def status(*, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False
     """
     if url is not None:
         return _show({"running": True, "address": url, **_ask(url)}, as_json)
+    check_platform()
     from warren.cli.service.data_lock import COMMAND, find_holder
     from warren.settings import Settings
 

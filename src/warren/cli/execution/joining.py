@@ -47,6 +47,8 @@ async def join(terminal: Joinable, *, can_detach: bool = False) -> bool:
         await terminal.send(b"\x04")
 
     async def follow_window() -> None:
+        if not hasattr(signal, "SIGWINCH"):
+            return
         with anyio.open_signal_receiver(signal.SIGWINCH) as changes:
             async for _ in changes:
                 await terminal.resize(*window_size())

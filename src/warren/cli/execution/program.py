@@ -124,7 +124,7 @@ class LiveOutput:
 
 async def write_patiently(fd: int, data: bytes) -> None:
     """Write bytes to a descriptor of ours; while a pipe's reader does not read, signals are still heard."""
-    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode) or not hasattr(select, "poll"):
         write_all(fd, data)
         return
     poller = select.poll()

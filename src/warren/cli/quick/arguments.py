@@ -11,6 +11,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+ALIASES: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("ls",): ("ps",),
+    ("list",): ("ps",),
+    ("rm",): ("sandbox", "rm"),
+    ("exec",): ("sandbox", "exec"),
+    ("logs",): ("sandbox", "logs"),
+    ("sandbox", "ls"): ("ps",),
+    ("sandbox", "list"): ("ps",),
+    ("image", "ls"): ("image", "list"),
+    ("image", "rm"): ("image", "remove"),
+    ("keys", "ls"): ("keys", "list"),
+    ("keys", "rm"): ("keys", "revoke"),
+}
+"""What people type who know Docker, and the command that it is here."""
+SHELL_SUFFIXES = (".sh", ".bash")
+"""Programs of these names run in bash."""
 FLAG = "flag"
 ONE = "one"
 MANY = "many"
@@ -37,6 +53,15 @@ OPTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 """By command and option: the parameter it sets, and whether it takes no value, one, or one each time."""
+
+
+def expand(words: list[str]) -> list[str]:
+    """Put the command in the place of an alias."""
+    for length in (2, 1):
+        command = ALIASES.get(tuple(words[:length]))
+        if command is not None:
+            return [*command, *words[length:]]
+    return words
 
 
 def parse(command: str, words: Sequence[str]) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ def ps(asked: Mapping[str, Any]) -> int | None:
     if asked["args"] or not _HARMLESS.issuperset(variables) or os.path.lexists("warren.toml"):
         return None
     folder = variables.get(environment.DATA_DIR) or environment.default_data_dir()
-    found = _fetch(os.path.join(folder, "warren.sock"))
+    found = fetch_sandboxes(os.path.join(folder, "warren.sock"))
     if found is None:
         return None
     if asked.get("quiet"):
@@ -69,7 +69,7 @@ def _render_since(time: str) -> str:
     return render_age((datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds())
 
 
-def _fetch(path: str) -> list[Any] | None:
+def fetch_sandboxes(path: str) -> list[Any] | None:
     """Ask a service for its newest sandboxes; None where it is not there, refuses, or has more than are shown."""
     from http.client import HTTPException, HTTPResponse
 

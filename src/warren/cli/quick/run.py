@@ -14,6 +14,8 @@ import sys
 import time
 
 from warren.cli.quick import tickets
+from warren.cli.quick.arguments import SHELL_SUFFIXES
+from warren.cli.quick.hints import needs_advice
 from warren.cli.quick.owner import is_orphan, new_owned_id
 from warren.cli.quick.standard_streams import STDIN, read_program, read_stdin_now, write_output
 from warren.cli.quick.wire import Gone, Signals, Stopped, Wire
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from warren.guest.wire.frames import Frame, Header
 
-SHELL_SUFFIXES = (".sh", ".bash")
 REST_S = 2.0
 """How long the last output of a killed program may take: its reader may never read."""
 
@@ -233,20 +234,22 @@ def _end(result: Frame, exec_id: str, printed: int) -> int:
     header, payload = result
     parts = header.get("parts")
     try:
-        body = json.loads(payload[: parts[0]])  # type: ignore[index]  # or it is no result
+        of_body, of_stdout, of_stderr, *_ = parts  # type: ignore[misc]  # or it is no result
+        body = json.loads(payload[:of_body])
+        stderr = payload[of_body + of_stdout : of_body + of_stdout + of_stderr]
         is_plain = (
             body.get("exec") == exec_id
-            and body.get("cause", "exited") == "exited"
+            and body.get("cause", "exited") in {"exited", "error"}
             and type(code := body.get("exit_code", 0)) is int
             and 0 <= code <= 255
-            and not body.get("hint")
+            and not needs_advice(code, body.get("error"), stderr)
             and not body.get("notes")
             and body.get("stdout_bytes", 0) + body.get("stderr_bytes", 0) <= printed
         )
     except (ValueError, TypeError, AttributeError, RecursionError):
         is_plain = False
     if is_plain:
-        return int(code)
+        return int(code) or (1 if body.get("cause") == "error" else 0)
     from warren.cli.execution.program import finish_frame
 
     return finish_frame(header, payload, exec_id, printed)

@@ -17,13 +17,15 @@ _READ_BYTES = 1 << 16
 def read_stdin_now() -> bytes:
     """Return what standard input has, which blocks while it has nothing; nothing at its end."""
     try:
-        return b"" if _is_in_background() else os.read(STDIN, _READ_BYTES)
+        return b"" if is_in_background() else os.read(STDIN, _READ_BYTES)
     except OSError:
         return b""
 
 
-def _is_in_background() -> bool:
+def is_in_background() -> bool:
     """Whether a read would stop this process: the terminal belongs to another job."""
+    if not hasattr(os, "tcgetpgrp"):
+        return False
     try:
         return os.isatty(STDIN) and os.tcgetpgrp(STDIN) != os.getpgrp()
     except OSError:

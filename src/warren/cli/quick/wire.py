@@ -39,11 +39,7 @@ class Signals:
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        # Under nohup one of them is ignored, and stays so.
-        self._before = {each: signal.getsignal(each) for each in _ENDING}
-        for number, handler in self._before.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(number, lambda _number, _frame: None)
+        self._before = {each: signal.signal(each, lambda _number, _frame: None) for each in _ENDING}
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 
     def fileno(self) -> int:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from warren.bootstrap.app import build_catalog, build_engine
-from warren.cli.options import Choice
+from warren.cli.errors import check_platform
+from warren.cli.options import Choice, check_machine
 from warren.cli.quick import tickets
 from warren.cli.quick.owner import is_orphan, new_owned_id
 from warren.cli.terminal.progress import build_with_progress
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _HELD_BY = {"memory_bytes": ("--memory", "memory"), "cpus": ("--cpus", "cpu")}
 """By limit: the option that asks for it, and the layer that holds it."""
+_UNREACHABLE = {"PIP_RETRIES": "0", "UV_HTTP_RETRIES": "0", "npm_config_fetch_retries": "0"}
+"""Without a service there is no egress: installers fail at once instead of asking for a name six times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,14 @@ async def linked_sandbox(prepared: Prepared) -> AsyncIterator[tuple[AgentClient,
 def _build_spec(prepared: Prepared) -> SandboxSpec:
     image, choice = prepared.image, prepared.choice
     gpus = image.gpus if choice.gpus is None else choice.gpus
-    return SandboxSpec(id=new_owned_id(), image=image, limits=prepared.limits, env=choice.env, gpus=gpus)
+    return SandboxSpec(
+        id=new_owned_id(),
+        image=image,
+        limits=prepared.limits,
+        common_env={name: value for name, value in _UNREACHABLE.items() if name not in image.env},
+        env=choice.env,
+        gpus=gpus,
+    )
 
 
 def _list_limits_not_in_force(engine: Engine, choice: Choice) -> list[str]:
@@ -111,6 +121,8 @@ def prepare(choice: Choice) -> Prepared:
 
     Not a coroutine: a build takes a minute, and Ctrl-C must end it at once.
     """
+    check_platform()
+    check_machine(choice)
     settings = Settings.load()
     limits = choice.build_limits(settings.limits.build())
     image = ensure_image(settings, choice.image or settings.image, choice)
@@ -141,21 +153,6 @@ def try_engine(settings: Settings, choice: Choice) -> None:
             pass
 
     anyio.run(open_and_close)
-
-
-async def retire_engine(settings: Settings, with_sandboxes: bool) -> None:
-    """End what the local engine keeps warm, and its sandboxes if asked to; nothing happens where nothing is."""
-    from warren.engines.local.engine import LocalEngine
-    from warren.engines.local.probe import layers as probe
-
-    # What ends sandboxes needs no layer: they must be stoppable where they could not be made any more.
-    optional = probe.NAMES if with_sandboxes else settings.optional_layers
-    engine = LocalEngine(settings.data_dir, optional_layers=optional, debug=settings.debug)
-    if with_sandboxes:
-        await engine.open()
-        async for handle in engine.handles():
-            await engine.stop(handle)
-    await engine.retire()
 
 
 async def _sweep(engine: Engine) -> None:
