@@ -46,7 +46,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The guest is built and booted apart: minutes, and root.
 WITHOUT_VM := --ignore tests/vm
 
-.PHONY: help setup tools check types rules compiled format test test-vm bench-vm test-pythons security bench soak pauses mcp-suites serve lock docs sdk clean
+.PHONY: help setup tools check types rules compiled format test test-vm bench-vm pythons test-pythons security bench soak pauses mcp-suites serve lock docs sdk clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -107,6 +107,9 @@ test-vm: setup ## as root: a stock Debian under qemu, and what Warren does on it
 
 bench-vm: setup ## as root: what sandboxes cost on cgroup v2 and on v1, in the same guest
 	PYTHONPATH=tests $(BIN)/python -m vm compare
+
+pythons: # which versions of Python are found here
+	@$(PYTHON) tests/suites/pythons.py --list
 
 test-pythons: tools ## what other versions of Python could change, on each that is there, or on those of PYTHONS
 	@$(PYTHON) tests/suites/pythons.py

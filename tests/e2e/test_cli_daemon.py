@@ -47,6 +47,19 @@ def daemon(serve: Callable[..., RunningService]) -> Iterator[Daemon]:
     daemon.service.run("stop", "--now")
 
 
+def test_status_counts_executions_that_an_earlier_service_began(daemon: Daemon) -> None:
+    daemon.start()
+    sandbox = daemon.service.run("sandbox", "create", "--quiet").stdout.strip()
+    daemon.service.run("sandbox", "exec", sandbox, "--background", "--", "sleep", "1000")
+    assert daemon.say("status")[1]["admission"]["executions"]["under_way"] == 1
+    daemon.say("stop")
+    daemon.start()
+
+    assert daemon.say("status")[1]["admission"]["executions"]["under_way"] == 1
+    assert daemon.service.run("sandbox", "rm", sandbox).returncode == 0
+    assert daemon.say("status")[1]["admission"]["executions"]["under_way"] == 0
+
+
 def test_a_service_in_the_background_is_started_seen_and_stopped(daemon: Daemon) -> None:
     assert daemon.say("status")[0] == 3
     said = daemon.start()

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.main
 
-from warren.cli.codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE
-from warren.cli.commands.version import version as print_version
-from warren.cli.errors import LOCAL, check_platform, explain
+from warren.cli.commands.status import version as print_version
+from warren.cli.errors import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, LOCAL, check_platform, explain
 from warren.cli.registry import Commands
 from warren.domain.errors import ConfigError, Error
 

@@ -1,11 +1,19 @@
-"""What goes wrong, as one sentence and an exit code."""
+"""Failures, as one sentence and an exit code; a program's own exit code is passed on."""
 
 from __future__ import annotations
 
 import sys
 
-from warren.cli.codes import EXIT_FAILED, EXIT_NO_SERVICE, EXIT_REFUSED, EXIT_USAGE
 from warren.domain.errors import ConfigError, Error
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NO_SERVICE = 3
+EXIT_REFUSED = 4
+EXIT_TIMEOUT = 124
+EXIT_INTERRUPTED = 130
+EXIT_KILLED = 137
+EXIT_BROKEN_PIPE = 141
 
 _EXIT_CODES = {
     "invalid_request": EXIT_USAGE,

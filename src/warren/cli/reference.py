@@ -6,9 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from warren.cli.app import build_commands
-from warren.cli.help import name_argument
 from warren.cli.main import HELP_PAGE
 from warren.cli.quick.arguments import ALIASES
+from warren.cli.registry import name_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

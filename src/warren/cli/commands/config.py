@@ -87,7 +87,7 @@ def check(*, as_json: AsJson = False) -> int:
     Nothing is started and nothing is made. What the flags of `warren serve` would say is not known here.
     """
     from warren.bootstrap.guardrails import check as check_guardrails
-    from warren.cli.codes import EXIT_USAGE
+    from warren.cli.errors import EXIT_USAGE
     from warren.cli.service.guard import gather_facts
     from warren.settings import Settings
 

@@ -156,8 +156,7 @@ def on_sandbox(
     to_use: bool = True,
 ) -> int:
     """Do something with the sandbox that is meant."""
-    from warren.cli.service.connection import Target, run_with_client
-    from warren.cli.service.id_prefix import find_sandbox
+    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
     target = Target(url, data_dir)
 

@@ -150,8 +150,7 @@ def _for_each(
 ) -> int:
     """Do one thing to each, and go on after one that fails; then the exit code is that of the last that did."""
     from warren.cli.errors import explain
-    from warren.cli.service.connection import run_with_client
-    from warren.cli.service.id_prefix import find_sandbox
+    from warren.cli.service.connection import find_sandbox, run_with_client
     from warren.domain.errors import RequestError
 
     async def work(client: AsyncClient, _signals: Signals) -> int:

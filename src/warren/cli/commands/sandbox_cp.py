@@ -88,8 +88,7 @@ def copy(
     name; a file here whose name has a colon is written as ./name.
     """
     from warren.cli.execution.copying import Room
-    from warren.cli.service.connection import Target, run_with_client
-    from warren.cli.service.id_prefix import find_sandbox
+    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
     begin, end = _parse(source), _parse(target)
     if (begin.sandbox is None) == (end.sandbox is None):

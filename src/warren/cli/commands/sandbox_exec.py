@@ -89,7 +89,7 @@ def run(
     async def work(client: AsyncClient, signals: Signals) -> int:
         from warren.cli.execution.following import Follower
         from warren.cli.execution.program import OUTPUT_MAX_BYTES
-        from warren.cli.service.id_prefix import find_sandbox
+        from warren.cli.service.connection import find_sandbox
 
         place = await find_sandbox(client, target, sandbox, to_use=True)
         if background:

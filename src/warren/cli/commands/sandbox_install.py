@@ -44,8 +44,7 @@ def install(
 
     The sandbox must be allowed to reach the package index: see `--egress` of `warren sandbox create`.
     """
-    from warren.cli.service.connection import Target, run_with_client
-    from warren.cli.service.id_prefix import find_sandbox
+    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
     target = Target(url, data_dir)
     in_json = as_json

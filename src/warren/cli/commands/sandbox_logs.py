@@ -49,8 +49,7 @@ def logs(
 
     Leaves with 0 however the execution ended, unless it is followed: then with its exit code.
     """
-    from warren.cli.service.connection import Target, run_with_client
-    from warren.cli.service.id_prefix import find_sandbox
+    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
     target = Target(url, data_dir)
 

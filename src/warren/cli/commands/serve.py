@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from warren.cli.service.announcement import Announcement
+    from warren.cli.service.daemon import Announcement
     from warren.cli.service.data_lock import DataLock
     from warren.cli.service.server import Server
     from warren.core.service import Service
@@ -61,7 +61,7 @@ def serve(
 
     Every setting is in docs/reference/settings.md; a flag wins over the environment, and that over warren.toml.
     """
-    from warren.cli.service.announcement import print_as_json, print_as_text
+    from warren.cli.service.daemon import print_as_json, print_as_text
     from warren.cli.service.data_lock import only_one
     from warren.cli.service.listening import bind_address
     from warren.settings import Settings
@@ -156,7 +156,7 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
     """Say where the service is, once it can be used, and also stopped."""
     import anyio
 
-    from warren.cli.service.announcement import Announcement, detach_output
+    from warren.cli.service.daemon import Announcement, detach_output
     from warren.cli.service.data_lock import SERVICE
     from warren.gateway.openapi.html import has_docs
 

@@ -106,7 +106,7 @@ def shell(
 
 
 async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals) -> int:
-    from warren.cli.execution.joining import join
+    from warren.cli.execution.attach import join
     from warren.cli.service.embedded import linked_sandbox
     from warren.cli.terminal.terminal import window_size
 

@@ -1,11 +1,10 @@
-"""`warren status`: whether a service runs, where, and how it is."""
+"""`warren status`: whether a service runs, where, and how it is; and `warren version`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.cli.codes import EXIT_FAILED, EXIT_NO_SERVICE
-from warren.cli.errors import check_platform
+from warren.cli.errors import EXIT_FAILED, EXIT_NO_SERVICE, check_platform
 from warren.cli.options import AsJson, Url
 from warren.cli.service.offline_store import DataDir
 from warren.cli.terminal.tables import print_json, print_table
@@ -21,6 +20,8 @@ Examples:
   warren status --json
   warren status --url https://sandboxes.example.com
 """
+
+VERSION_EXAMPLES = "\b\nExample:\n  warren version"
 
 
 def status(*, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
@@ -124,3 +125,10 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
         busy = {name: gate["under_way"] for name, gate in found["admission"].items()}
         rows.append(("under way", ", ".join(f"{number} {name}" for name, number in busy.items())))
     return rows
+
+
+def version() -> None:
+    """Print the version."""
+    import warren
+
+    print(f"warren {warren.__version__}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.codes import EXIT_FAILED, EXIT_NO_SERVICE
+from warren.cli.errors import EXIT_FAILED, EXIT_NO_SERVICE
 from warren.cli.options import AsJson
 from warren.cli.service.offline_store import DataDir
 from warren.cli.terminal.tables import print_json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.codes import EXIT_INTERRUPTED
+from warren.cli.errors import EXIT_INTERRUPTED
 from warren.cli.options import AsJson, Url
 from warren.cli.service.offline_store import DataDir
 from warren.cli.terminal.tables import build_table, print_json

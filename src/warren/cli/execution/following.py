@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.cli.codes import EXIT_FAILED
+from warren.cli.errors import EXIT_FAILED
 from warren.cli.execution.program import write_patiently
 from warren.cli.terminal import report
 from warren.cli.terminal.tables import render_json

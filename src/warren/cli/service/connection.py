@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import time
 from dataclasses import dataclass
@@ -16,17 +17,22 @@ from warren.cli.options import check_machine
 from warren.cli.service.data_lock import COMMAND, Held, find_holder, only_one
 from warren.cli.service.listening import socket_path
 from warren.cli.terminal.signals import run_with_signals
-from warren.domain.errors import ConfigError
+from warren.domain.errors import ConfigError, Forbidden, InvalidRequest, NotFound
 from warren.engines.unix_sockets import short_path
 from warren.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from warren import AsyncClient, Retries
+    from warren import AsyncClient, AsyncSandbox, Retries
     from warren.cli.options import Choice
     from warren.cli.terminal.signals import Signals
 
+_WHOLE = re.compile(r"sbx_[0-9a-f]{24}")
+_PART = re.compile(r"sbx_[0-9a-z]+")
+_SHOWN = 5
+LOCAL = ("default", "local")
+"""Whose sandboxes are that are made without a key."""
 _PATIENCE_S = 20.0
 _TICK_S = 0.05
 
@@ -171,3 +177,36 @@ def _explain_silence(data_dir: str) -> ConfigError:
     holder = find_holder(data_dir)
     who = "another process" if holder is None else holder.what
     return ConfigError(f"{who} has {data_dir} but does not answer: it starts or stops, so try again in a moment")
+
+
+async def find_sandbox(client: AsyncClient, target: Target, text: str, *, to_use: bool = False) -> AsyncSandbox:
+    """Find the one sandbox that is meant. Raises NotFound, and InvalidRequest where it may be one of several.
+
+    Raises Forbidden where it cannot be used by who is asking, although they can see it and end it.
+    """
+    wanted = text if text.startswith("sbx_") else f"sbx_{text}"
+    if _WHOLE.fullmatch(wanted):
+        sandbox = await client.sandboxes.get(wanted)
+    else:
+        sandbox = await _search(client, target, text, wanted)
+    owner = sandbox.info.owner
+    if to_use and not target.is_remote and (owner.tenant, owner.subject) != LOCAL:
+        raise Forbidden(
+            f"sandbox {sandbox.id} is {owner.subject}'s, of the tenant {owner.tenant}, and only they use it: "
+            "give --url, and their key in WARREN_API_KEY"
+        )
+    return sandbox
+
+
+async def _search(client: AsyncClient, target: Target, text: str, wanted: str) -> AsyncSandbox:
+    unknown = NotFound(f"there is no sandbox {text[:64]}: `warren ps` lists those there are")
+    if not _PART.fullmatch(wanted):
+        raise unknown
+    found = [each async for each in client.sandboxes.all(everybody=not target.is_remote) if each.id.startswith(wanted)]
+    if not found:
+        raise unknown
+    if len(found) > 1:
+        ids = ", ".join(each.id for each in found[:_SHOWN])
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise InvalidRequest(f"{text} may be any of {ids}{more}: type more of the one you mean")
+    return found[0]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from warren.cli.codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_KILLED, EXIT_TIMEOUT
+from warren.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_KILLED, EXIT_TIMEOUT
 from warren.cli.quick.hints import MISSING_MODULE, is_unreached
 from warren.cli.units import render_duration, render_size
 from warren.domain.values import Cause

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from warren.cli.codes import EXIT_INTERRUPTED
+from warren.cli.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
