@@ -6,14 +6,12 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
-_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _ENDED = frozenset("ZX")
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """One line of /proc/PID/stat. A pid comes again; a pid with its start time does not."""
 
     pid: int
@@ -35,8 +33,8 @@ def read(pid: int) -> Process | None:
     fields = text[text.rindex(b")") + 2 :].decode().split()
     if fields[0] in _ENDED:
         return None
-    ticks = sum(int(field) for field in fields[11:15])
-    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]), ticks * _TICK_US)
+    cpu_us = sum(int(field) for field in fields[11:15]) * 1_000_000 // os.sysconf("SC_CLK_TCK")
+    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]), cpu_us)
 
 
 def pid_of(pidfd: int) -> int:

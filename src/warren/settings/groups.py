@@ -164,7 +164,7 @@ class LogSettings(Group):
 
 
 class TracingSettings(Group):
-    """Traces of requests, for OpenTelemetry; needs the extra `warren[otel]`."""
+    """Traces of requests, for OpenTelemetry; needs the extra `warren-sandbox[otel]`."""
 
     endpoint: str = Field(
         default="",

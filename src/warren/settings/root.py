@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from warren.domain.errors import ConfigError, InvalidRequest
+from warren.sdk.environment import default_data_dir
 from warren.settings.entries import FREE, Entry, leaves, mask, walk
 from warren.settings.groups import (
     CapacitySettings,
@@ -44,20 +45,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-def _default_data_dir() -> str:
-    system = "/var/lib/warren"
-    parent = system if os.path.isdir(system) else os.path.dirname(system)
-    if os.geteuid() == 0 and os.access(parent, os.W_OK):
-        return system
-    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return os.path.join(home, "warren")
-
-
 class Settings(Group):
     """Everything an operator can choose."""
 
     data_dir: str = Field(
-        default_factory=_default_data_dir,
+        default_factory=default_data_dir,
         description="Folder of images, workspaces and sockets. `/var/lib/warren` for root, "
         "`~/.local/share/warren` for others.",
     )

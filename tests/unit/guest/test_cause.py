@@ -10,6 +10,11 @@ from warren.guest.system.facts import Disk
 MIB = 1 << 20
 LIMITS = {"memory_bytes": 512.0 * MIB, "pids": 64.0}
 FULL = [Disk("/workspace", 100 * MIB, 0, 1000), Disk("/tmp", 100 * MIB, 50 * MIB, None)]
+_ENOSPC = "[Errno 28] No space left on device"
+
+
+def _raised(name: str, value: str) -> dict[str, str]:
+    return {"name": name, "value": value, "traceback": ""}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +54,21 @@ FULL = [Disk("/workspace", 100 * MIB, 0, 1000), Disk("/tmp", 100 * MIB, 50 * MIB
         (Ending(exit_code=0, pids_rose=True, limits=LIMITS), "exited", None, None, None),
         (Ending(exit_code=1, disks=FULL), "disk", 100 * MIB, 100 * MIB, "/workspace has no room left"),
         (Ending(exit_code=0, disks=FULL), "exited", None, None, None),
+        (Ending(exit_code=127, disks=FULL), "exited", None, None, "not found"),
+        (
+            Ending(kind="cell", exit_code=1, died=False, status="error", disks=FULL, error=_raised("OSError", _ENOSPC)),
+            "disk",
+            100 * MIB,
+            100 * MIB,
+            "/workspace has no room left",
+        ),
+        (
+            Ending(kind="cell", exit_code=1, died=False, status="error", disks=FULL, error=_raised("KeyError", "'x'")),
+            "error",
+            None,
+            None,
+            "traceback",
+        ),
         (Ending(exit_code=-11), "killed", None, None, "native code"),
         (Ending(exit_code=-31), "killed", None, None, "does not allow"),
         (Ending(kind="cell", exit_code=3, died=True), "killed", None, None, "exit code 3"),

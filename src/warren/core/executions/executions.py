@@ -195,6 +195,11 @@ class Executions:
         """Wait until everything that has finished, in one sandbox or in all, is on disk. Raises StoreError."""
         await self._writer.flush(sandbox_id)
 
+    @property
+    def under_way(self) -> int:
+        """How many executions run now."""
+        return len(self._supervisor.running)
+
     async def _run(
         self, caller: Caller, sandbox_id: str, new: NewExecution, execution_id: str, *, is_kept: bool = True
     ) -> Running:

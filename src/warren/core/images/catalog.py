@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -254,6 +253,8 @@ class Catalog:
 
 
 def _try_lock(lock: int) -> bool:
+    import fcntl  # which Windows does not have, where commands import this module too
+
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""OpenTelemetry traces, exported as OTLP over HTTP by a thread. Needs the extra `warren[otel]`."""
+"""OpenTelemetry traces, exported as OTLP over HTTP by a thread. Needs the extra `warren-sandbox[otel]`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError:
     raise ConfigError(
-        "tracing.endpoint is set, but OpenTelemetry is not installed: run `pip install 'warren[otel]'`, or unset it"
+        "tracing.endpoint is set, but OpenTelemetry is not installed: "
+        "run `pip install 'warren-sandbox[otel]'`, or unset it"
     ) from None
 
 import warren

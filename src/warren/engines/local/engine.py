@@ -114,6 +114,22 @@ class LocalEngine:
             await self._call("create", **params)
         return handle
 
+    def describe_create(self, spec: SandboxSpec) -> dict[str, Any]:
+        """Return how a command asks the open engine's keeper for such a sandbox, without this class and its imports.
+
+        The id and the variables are the command's own.
+        """
+        assert self._client is not None
+        create = {name: value for name, value in _spec_params(spec, None).items() if name not in {"id", "env"}}
+        hello = self._client.hello
+        return {
+            "keeper": self._socket,
+            "version": hello["version"],
+            "config": hello["config"],
+            "sandboxes": os.path.join(self._folder, "sandboxes"),
+            "create": create,
+        }
+
     async def connect(self, handle: Handle) -> Channel:
         """Open one more channel to the agent."""
         return await unix_channel.connect(os.path.join(self._folder, "sandboxes", handle.sandbox_id, "agent.sock"))

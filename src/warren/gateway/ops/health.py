@@ -175,6 +175,9 @@ class Health:
             "executions": service.admission.executions,
             "transfers": service.files.transfers.everybody,
         }
+        admission = {name: {"under_way": gate.inside, "waiting": gate.waiting} for name, gate in gates.items()}
+        # Those too that an earlier service began: they run, and hold no place among those that were let in since.
+        admission["executions"]["under_way"] = service.executions.under_way
         return {
             "caveats": self._caveats(),
             "python": platform.python_version(),
@@ -184,7 +187,7 @@ class Health:
             "sandboxes": held._asdict(),
             "records": {"bytes": await service.store.recorded(None)},
             "pool": service.pool.sizes(),
-            "admission": {name: {"under_way": gate.inside, "waiting": gate.waiting} for name, gate in gates.items()},
+            "admission": admission,
             "audit": {
                 "backlog": service.audit.backlog,
                 "last": {"seq": last.items[0].seq, "hash": last.items[0].hash} if last.items else None,

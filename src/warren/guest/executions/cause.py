@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from warren.guest.system.facts import Disk
 
+_NO_SPACE = re.compile("no space|quota|full", re.IGNORECASE)
 _MODULE = re.compile(r"No module named '([\w.-]{1,100})'")
 
 
@@ -138,12 +139,19 @@ def _pids(end: Ending) -> Explanation | None:
 
 def _disk(end: Ending) -> Explanation | None:
     full = next((disk for disk in end.disks if disk.full), None)
-    if full is None or not _failed(end):
+    if full is None or not _failed(end) or _has_other_cause(end):
         return None
     used = full.total_bytes - full.free_bytes
     what = "room" if full.out_of_bytes else "room for more files"
     hint = f"{full.path} has no {what} left ({_bytes(used)} used): delete files there, or raise the disk limit."
     return Explanation("disk", full.total_bytes, used, hint)
+
+
+def _has_other_cause(end: Ending) -> bool:
+    """Whether a failure while a disk is full says that it is about something else."""
+    if end.error is not None:
+        return not _NO_SPACE.search(end.error.get("value", ""))
+    return end.kind != "cell" and end.exit_code in (126, 127)
 
 
 def _died(end: Ending) -> Explanation | None:

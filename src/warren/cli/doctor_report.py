@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from warren.cli.terminal.tables import print_table
 
 if TYPE_CHECKING:
-    from warren.engines.local.linux.host import Host
-    from warren.engines.local.probe.layers import Layer
+    from warren.bootstrap.local_engine import Examined, Host, Layer
 
 _CONTAINERS = {"wsl2": "WSL2", "docker": "Docker", "podman": "Podman", "kubernetes": "Kubernetes", "lxc": "LXC"}
 
@@ -19,38 +18,35 @@ _CONTAINERS = {"wsl2": "WSL2", "docker": "Docker", "podman": "Podman", "kubernet
 class Report:
     """A host as it was found."""
 
-    host: Host
-    place: str
-    """Where control groups are made, in words; empty where that is not known."""
-    layers: tuple[Layer, ...]
-    missing: tuple[Layer, ...]
-    """Those without which no sandbox is made."""
-    optional: frozenset[str]
+    found: Examined
     unwritable: str = ""
     """The data folder, where nothing can be kept in it."""
 
     def as_json(self) -> dict[str, Any]:
         """Say the same for programs."""
         return {
-            "ok": not self.missing and not self.unwritable,
+            "ok": not self.found.missing and not self.unwritable,
             "unwritable": self.unwritable,
-            "host": dataclasses.asdict(self.host),
-            "place": self.place,
-            "layers": [dataclasses.asdict(layer) | {"optional": layer.name in self.optional} for layer in self.layers],
+            "host": dataclasses.asdict(self.found.host),
+            "place": self.found.place,
+            "layers": [
+                dataclasses.asdict(layer) | {"optional": layer.name in self.found.optional}
+                for layer in self.found.layers
+            ],
         }
 
     def print(self) -> None:
         """Print it for people, on a terminal and in a pipe."""
-        print_table(None, ("", ""), describe_host(self.host, self.place))
+        print_table(None, ("", ""), describe_host(self.found.host, self.found.place))
         print()
-        rows = [(layer.name, self._word(layer), layer.detail) for layer in self.layers]
+        rows = [(layer.name, self._word(layer), layer.detail) for layer in self.found.layers]
         print_table(None, ("layer", "holds", "detail"), rows)
         print()
         for fix, names in self._group_fixes().items():
-            optional = "Optional, to" if self.optional.issuperset(names) else "To"
+            optional = "Optional, to" if self.found.optional.issuperset(names) else "To"
             print(f"{optional} fix {', '.join(names)}: {fix}")
-        if self.missing:
-            needed = ", ".join(layer.name for layer in self.missing)
+        if self.found.missing:
+            needed = ", ".join(layer.name for layer in self.found.missing)
             print(f"Sandboxes are refused here: {needed} cannot be applied.")
         elif self.unwritable:
             print(f"The data folder {self.unwritable} cannot be written: choose another with WARREN_DATA_DIR.")
@@ -59,7 +55,7 @@ class Report:
 
     def _group_fixes(self) -> dict[str, list[str]]:
         groups: dict[str, list[str]] = {}
-        for layer in self.layers:
+        for layer in self.found.layers:
             if not layer.holds and layer.fix:
                 groups.setdefault(layer.fix, []).append(layer.name)
         return groups
@@ -67,7 +63,7 @@ class Report:
     def _word(self, layer: Layer) -> str:
         if layer.holds:
             return "\x1b[32myes\x1b[0m"
-        return "\x1b[33mno, optional\x1b[0m" if layer.name in self.optional else "\x1b[31mno\x1b[0m"
+        return "\x1b[33mno, optional\x1b[0m" if layer.name in self.found.optional else "\x1b[31mno\x1b[0m"
 
 
 def describe_host(host: Host, place: str) -> list[tuple[str, str]]:
@@ -88,3 +84,14 @@ def describe_host(host: Host, place: str) -> list[tuple[str, str]]:
     if host.selinux != "off":
         rows.append(("SELinux", host.selinux))
     return rows
+
+
+def print_gpus(gpus: dict[str, Any]) -> None:
+    """Print a line for each GPU, and for each CDI spec that cannot be used."""
+    for gpu in gpus["devices"]:
+        what = f"{gpu['id']}{' (' + gpu['model'] + ')' if gpu['model'] else ''}"
+        print(f"GPU {what} can be used." if gpu["usable"] else f"GPU {what} cannot be used: {gpu['why']}")
+    if not gpus["devices"]:
+        print("No GPU was found.")
+    for problem in gpus["problems"]:
+        print(f"{problem[0].upper()}{problem[1:]}")
