@@ -46,7 +46,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The guest is built and booted apart: minutes, and root.
 WITHOUT_VM := --ignore tests/vm
 
-.PHONY: help setup tools check types rules compiled format test test-vm bench-vm test-pythons security bench soak pauses mcp-suites serve lock docs sdk clean
+.PHONY: help setup tools check types rules compiled format test test-vm bench-vm test-pythons security bench soak pauses mcp-suites serve lock docs docs-site picture sdk clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -153,9 +153,15 @@ docs: setup ## write the reference pages that come from the code
 	$(BIN)/python tests/house/sdk_page.py docs/reference/sdk.md
 	$(BIN)/python tests/house/mcp_page.py docs/reference/mcp.md
 
+docs-site: setup ## build the documentation site, which the service shows at /docs/
+	$(BIN)/mkdocs build --quiet --strict --clean
+
+picture: setup ## run the commands of the README's picture, and draw it from what they print
+	$(BIN)/python docs/pictures/terminal.py docs/pictures/terminal.svg
+
 sdk: setup ## make the client without await, and its tests, from those with it
 	$(BIN)/python tests/house/sync_client.py
 
 clean: ## remove what setup and the tools made
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis build dist
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis build dist src/warren/site
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

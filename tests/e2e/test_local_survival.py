@@ -106,15 +106,15 @@ def test_a_call_that_runs_while_the_service_is_killed_is_found_finished(tell: An
     """The service is a real process, killed while its call is under way."""
     service = """
         import asyncio, os, sys
-        from warren.core.link import Link
-        from warren.domain import ExecRequest, Handle
+        from warren.core.agent.client import AgentClient
+        from warren.domain.values import ExecRequest, Handle
         from warren.engines.local.engine import LocalEngine
 
         async def main():
             engine = LocalEngine(sys.argv[1])
-            async with Link(await engine.connect(Handle("local", sys.argv[2]))) as link:
+            async with AgentClient(await engine.connect(Handle("local", sys.argv[2]))) as agent:
                 request = ExecRequest(id="exe_survives0", code=sys.argv[3])
-                await link.run(request, on_event=lambda event: print(event.data, flush=True))
+                await agent.run(request, on_event=lambda event: print(event.data, flush=True))
 
         asyncio.run(main())
     """

@@ -1,4 +1,4 @@
-"""What one sandbox may cost everybody on its way out: connections, bytes, memory, time; and what a new policy ends."""
+"""Egress limits of one sandbox: connections, bytes, memory, time; and the effect of a new policy."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def memory_mb() -> float:
 
 
 def test_whoever_does_not_read_holds_little_of_us(world: World) -> None:
-    """Inside and outside: four connections that nobody reads, with megabytes to come on each."""
+    """Inside and outside: four unread connections, with megabytes to come on each."""
     inside, outside = world.create("rules", "good.example"), world.create("rules", "good.example")
     sent: list[int] = []
     stuck, done = threading.Semaphore(0), threading.Event()

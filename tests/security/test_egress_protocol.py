@@ -1,4 +1,4 @@
-"""Programs that do not speak HTTP or SOCKS as they should: nothing of it reaches anybody, and nobody else notices."""
+"""Programs that break HTTP or SOCKS: nothing of it leaves the sandbox, and others are not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS through the way out: under rules it is for the host that was asked for, in the clear, or it is for nobody."""
+"""TLS through egress: under rules a connection reaches the requested host, by a readable name, or none."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_is_for_the_host_passes_however_it_is_cut(world: World, ruled: str,
 
 
 def test_a_second_hello_is_looked_at_like_the_first(world: World, ruled: str) -> None:
-    """A server may ask for another one; whoever then names another host reaches nobody."""
+    """A server may request another hello; one that then names another host reaches none."""
     connect = CONNECT.replace(b":443", b":8443")
     # A client offers a key for the first curve of its list, and this server takes another one of it only.
     with world.serve(world.secure(say_hello, "good.example", curve="prime256v1"), port=8443):

@@ -1,4 +1,4 @@
-"""The operator's own proxy as the only way to the outside: everything goes through it, and it is asked for no more."""
+"""Egress through the operator's own proxy: everything goes through it, and it gets no other requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print(json.dumps(ask("inside.example").recv(65536).split()[1].decode()))
 
 
 class Proxy:
-    """A proxy that knows names which nobody else here does."""
+    """A proxy that resolves names which are unknown elsewhere."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""MCP under attack: sessions beyond one's share, answers that nobody reads, and streams of somebody else."""
+"""MCP under attack: too many sessions, unread answers, and streams of other owners."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_answers_that_nobody_reads_take_no_more_room_than_one_may_have(target: A
         ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         for message in (_HELLO, ready, *(ask | {"id": number} for number in range(2, 62))):
             client.post(path, headers=_headers(target, "ann"), json=message)
-        # What is too much ends the stream: there is nobody any more to send messages to.
+        # What is too much ends the stream: no reader is left for messages.
         own = _headers(target, "ann")
         wait_until(lambda: client.post(path, headers=own, json=ready).status_code == 404, "the stream to end")
     assert target.memory_mb() - before < 150

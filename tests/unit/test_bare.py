@@ -93,7 +93,7 @@ def test_a_process_that_ended_is_not_there() -> None:
 
 
 def test_what_an_interpreter_reads_as_it_starts_is_never_half_written(tmp_path: Path) -> None:
-    """Whoever has it open sees the text of before, and where nothing changes nothing is written."""
+    """A reader that has it open sees the former text, and an unchanged text is not written."""
     (tmp_path / "image" / "venv" / "lib" / "python3.11").mkdir(parents=True)
 
     def prepare(prefix: str) -> str:

@@ -183,7 +183,7 @@ class Service:
 
     def _build_renders(self, policy: RenderPolicy) -> None:
         self.browsers = BrowserPool(self.engine, self.connections, self.images, policy)
-        self.renders = Renders(self.browsers, self.store, self.stored_files, self.audit, policy)
+        self.renders = Renders(self.browsers, self.store, self.stored_files, self.audit, policy, observer=self.observer)
 
     async def __aenter__(self) -> Self:
         """Open everything. Raises EngineUnavailable and StoreError, each with one sentence that names the remedy."""

@@ -51,7 +51,7 @@ def test_when_all_places_are_taken_the_service_is_overloaded() -> None:
             with pytest.raises(Overloaded):
                 async with transfers.one(BOB):
                     pass
-        assert sum(observer.rejections.values()) == 1
+        assert observer.registry.get_sample_value("warren_rejected_total", {"reason": "waited_too_long"}) == 1
         async with transfers.one(BOB):
             assert transfers.everybody.inside == 1
 

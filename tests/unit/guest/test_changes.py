@@ -1,4 +1,4 @@
-"""The change scan: what it reports, what it cannot be told, and what it costs."""
+"""The change scan: its reports, its limits and its cost."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_beyond_the_budget_it_reports_what_it_saw_and_no_more(crowded: str) -> N
 
 
 class Stalling(set[str]):
-    """Names to ignore: whoever looks for one first is off the processor for longer than a scan may take."""
+    """Names to ignore: the first lookup takes the thread off the processor for longer than a scan may take."""
 
     has_stalled = False
 

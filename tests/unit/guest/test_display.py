@@ -15,7 +15,7 @@ from warren.guest.interpreter.display import MAX_BYTES, TOTAL_BYTES, Screen, bui
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from unit.guest.nest import Kernel
+    from unit.guest.forkserver_harness import Kernel
 
 PICTURE = b"\x89PNG\r\n\x1a\n"
 

@@ -177,7 +177,7 @@ def test_who_wants_it_whole_has_everything_in_one_answer(client: Client) -> None
     assert [json.loads(one)["data"]["text/plain"] for one in shown] == ["1", "2", "3"]
     # Only what is worth saying of it.
     assert json.loads(body).keys() == {"exec", "stdout_bytes", "stdout_chars", "duration_ms", "cpu_ms"}
-    # For whoever comes later there are the events.
+    # Later listeners get the events.
     again = client.wait(client.start("attach", exec="exe_whole"))
     assert [header["kind"] for header, _ in again.events] == ["display", "display", "display", "result"]
 

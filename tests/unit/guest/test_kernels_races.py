@@ -164,9 +164,9 @@ def test_an_interrupt_that_comes_before_a_kernel_has_taken_up_its_cell_is_not_lo
 
 _ENDED = """
 import os, socket, types
-from warren.guest.kernel_process import KernelProcess
-from warren.guest.kernel_socket import KernelSocket
-from warren.guest.loop import Loop
+from warren.guest.kernels.process import KernelProcess
+from warren.guest.kernels.socket import KernelSocket
+from warren.guest.system.loop import Loop
 
 loop, (ours, theirs) = Loop(), socket.socketpair()
 agent, goes_on = types.SimpleNamespace(loop=loop), os.pipe()

@@ -94,7 +94,7 @@ def test_of_two_who_make_it_at_once_neither_goes_on_before_it_is_whole(tmp_path:
         assert slow.stdout is not None
         slow.stdout.readline()
         other.start()
-        # Whoever does not wait for the first is done by then, and has found half of it.
+        # A process that does not wait for the first has ended by then, with half of it.
         other.join(0.5)
         slow.communicate()
     other.join()

@@ -1,4 +1,4 @@
-"""The pipes of executions that have ended: who still writes to them lives on, and it is nobody's output."""
+"""Pipes of ended executions: processes that still write to them live on, and their output is discarded."""
 
 from __future__ import annotations
 

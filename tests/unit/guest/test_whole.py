@@ -1,4 +1,4 @@
-"""Answers that hold everything, at their edges: nothing is lost on the way from one answer to events, and to whom."""
+"""Whole answers at their bounds: nothing is lost where one answer becomes a series of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two keepers of one data folder: one that is on its way out, or on its way in."""
+"""Two keepers of one data folder: one that ends, and one that starts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _DEADLINE_S = 60
 _PROGRAM = """
 import asyncio, os, sys
-from warren.engines.local import keeper
-from warren.engines.local.keeper import Keeper
-from warren.engines.local.sandboxes import Sandboxes
+from warren.engines.local.keeper import main as keeper
+from warren.engines.local.keeper.main import Keeper
+from warren.engines.local.keeper.sandboxes import Sandboxes
 
 said = os.open(sys.argv[3], os.O_WRONLY | os.O_APPEND)
 def say(what):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.files.archives import pack_files
+from warren.core.files.files import pack_files
 from warren.domain.errors import Error, InvalidRequest, NotFound
 from warren.domain.values import MIB
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from warren.core.executions.executions import NewExecution
-from warren.core.files.archives import pack_files
+from warren.core.files.files import pack_files
 from warren.core.sandboxes.sandboxes import NewSandbox
 from warren.domain.errors import Error, InvalidRequest, NotFound, TooLarge
 from warren.domain.values import MIB, Storage

@@ -6,8 +6,8 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from warren.core.policy.access import check_may
 from warren.core.policy.egress_rules import describe_egress
+from warren.core.policy.policy import check_may
 from warren.core.sandboxes.creation import Creation, NewSandbox
 from warren.core.sandboxes.live import LiveSandbox
 from warren.core.sandboxes.transitions import SandboxTransitions

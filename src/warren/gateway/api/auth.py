@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from warren.core.identity.token_rules import SHAPE, TokenRefused
-from warren.core.policy.addresses import is_loopback
+from warren.core.policy.public_addresses import is_loopback
 from warren.domain.errors import Forbidden
 from warren.domain.records import Principal, Scope
 

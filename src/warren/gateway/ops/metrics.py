@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from warren import __version__
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from warren.core.service import Service
-    from warren.core.telemetry.counters import Counters
-    from warren.core.telemetry.counters import Histogram as Counted
     from warren.gateway.dialects.dialect import Report
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -41,6 +39,7 @@ class Metrics:
         for report in reports:
             registry.register(_Reported(self, report))
         registry.register(self._core)
+        registry.register(service.observer.registry)
         ProcessCollector(registry=registry)
         self._requests = Counter(
             "warren_http_requests", "Requests that ended.", ("method", "route", "status"), registry=registry
@@ -188,7 +187,7 @@ class _Core(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families of numbers."""
-        service, observer = self._service, self._service.observer
+        service = self._service
         yield _gauge("warren_info", "The version.", ("version",), {(__version__,): 1})
         yield _gauge("warren_sandboxes", "By status.", ("status",), {(s.value,): n for s, n in self._sandboxes.items()})
         sizes = {tuple(name.rsplit("/", 1)): size for name, size in service.pool.sizes().items()}
@@ -207,59 +206,10 @@ class _Core(Collector):
         )
         yield _gauge("warren_record_bytes", "Kept of executions.", (), {(): self._recorded})
         yield _gauge("warren_audit_backlog", "Audit entries that are not on disk yet.", (), {(): service.audit.backlog})
-        yield from self._collect_counts(observer)
-        yield from self._collect_seconds(observer)
-
-    def _collect_counts(self, observer: Counters) -> Iterator[Metric]:
-        yield _counter(
-            "warren_executions",
-            "That ended.",
-            ("kind", "cause"),
-            {(*key,): n for key, n in observer.executions.items()},
-        )
-        for name, text, label, counted in (
-            ("warren_rejected", "By reason.", "reason", observer.rejections),
-            ("warren_file_bytes", "Content of files that went in and out.", "direction", observer.file_bytes),
-            ("warren_egress_connections", "Of programs to the outside.", "verdict", observer.connections),
-            ("warren_egress_bytes", "That these sent and got.", "direction", observer.connection_bytes),
-            ("warren_package_files", "Of packages, by where they came from.", "source", observer.package_files),
-            ("warren_renders", "Decks that were rendered, or were not.", "outcome", self._service.renders.outcomes),
-        ):
-            yield _counter(name, text, (label,), {(key,): number for key, number in counted.items()})
-
-    def _collect_seconds(self, observer: Counters) -> Iterator[Metric]:
-        yield _histogram(
-            "warren_execution_seconds", "Of an execution.", ("kind",), _by_label(observer.execution_seconds)
-        )
-        text = "Of a create; from the pool is a hit, from the engine a miss."
-        yield _histogram("warren_create_seconds", text, ("source",), _by_label(observer.create_seconds))
-        yield _histogram("warren_render_seconds", "Of a render.", (), {(): self._service.renders.seconds})
-
-
-def _by_label(counted: Mapping[str, Counted]) -> dict[tuple[str, ...], Counted]:
-    return {(key,): each for key, each in counted.items()}
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
-    return family
-
-
-def _counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
-
-
-def _histogram(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], Counted]) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=labels)
-    for key, counted in values.items():
-        buckets, below = [], 0
-        for bound, count in zip((*map(str, SECONDS), "+Inf"), counted.counts, strict=True):
-            below += count
-            buckets.append((bound, below))
-        family.add_metric(key, buckets, counted.total)
     return family

@@ -1,7 +1,7 @@
-"""Says why an execution ended: from facts, from what we asked for, and only last from what a program claims.
+"""Cause: why an execution ended, from our own requests, from facts, and last from claims of the program.
 
-Pure. The order of the rules is the order of certainty: what we did ourselves, what the operating system counted,
-how the process ended, and then the kernel's own word.
+Pure. The order of the rules is the order of certainty: what the agent did, what the operating system counted, how the
+process ended, and then the claim of the kernel.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _MODULE = re.compile(r"No module named '([\w.-]{1,100})'")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """All that is known about how an execution ended."""
+    """All facts and claims about the end of an execution."""
 
     kind: str = "shell"
     exit_code: int | None = 0
-    """Of the process; -N for signal N; for a cell whose kernel lives, what it claims."""
+    """Of the process; -N for signal N; for a cell whose kernel lives, the code that it claims."""
     died: bool = True
     """Whether the process that ran it is gone; a cell normally leaves its kernel alive."""
     status: str | None = None
     """The kernel's claim: ok, error, interrupted or exit."""
     error: dict[str, str] | None = None
     asked: str | None = None
-    """What we ended it for: timeout, idle, output, killed, restarted or broken."""
+    """Why the agent ended it: timeout, idle, output, killed, restarted or broken."""
     interrupted: bool = False
-    """Whether somebody asked for an interrupt."""
+    """Whether an interrupt was requested."""
     timeout_ms: float | None = None
     duration_ms: float = 0.0
     output_max: int = 0
@@ -51,7 +51,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The cause, the two numbers that belong to it, and one sentence on what to do."""
+    """The cause, its limit and peak, and one sentence that names the remedy."""
 
     cause: str
     limit: float | None = None
@@ -59,8 +59,8 @@ class Explanation:
     hint: str | None = None
 
 
-def explain(ending: Ending) -> Explanation:
-    """Find the cause and say what to do next."""
+def find_cause(ending: Ending) -> Explanation:
+    """Apply the first rule that matches."""
     for rule in _RULES:
         found = rule(ending)
         if found is not None:

@@ -44,7 +44,7 @@ def parse_run(header: Header, payload: bytes) -> RunRequest:
 def open_folder(workspace: str, workspace_fd: int, cwd: str) -> int:
     """Open a folder of the workspace to start a program in. The caller closes it. Raises Refused.
 
-    No confinement is needed: whoever may name it may also run `cd` with the same rights.
+    It needs no confinement: the program that starts there may run `cd` with the same rights.
     """
     path = relative_folder(workspace, cwd)
     try:
@@ -71,7 +71,7 @@ def _code(kind: str, payload: bytes) -> str:
 
 
 def _file(header: Header, key: str) -> str:
-    """Read where a script should be: a name, not a path, so that nothing is made or replaced on the way to it."""
+    """Read the name of a script's file: not a path, so that no folder on the way is made or replaced."""
     return get_name(header, key) if header[key] else ""
 
 

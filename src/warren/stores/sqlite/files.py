@@ -1,4 +1,4 @@
-"""Stored files in their table; their contents are elsewhere."""
+"""Table of stored files; their contents are blobs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 _COLUMNS = "id, tenant, subject, name, sha256, blob, size, created_at, expires_at"
 _RETRY_S = 60.0
-"""What is full stays so until somebody deletes files, or their time is over."""
+"""A full quota stays full until files are deleted or expire."""
 
 
 def add(connection: sqlite3.Connection, file: StoredFile, *, own_bytes: int, all_bytes: int) -> None:
     """Insert a file. Raises Conflict and QuotaExceeded."""
-    for most, owner, whose in ((own_bytes, file.owner, "yours"), (all_bytes, None, "everybody's")):
+    for most, owner, whose in ((own_bytes, file.owner, "your files"), (all_bytes, None, "those of all owners")):
         if most and measure(connection, owner) + file.weight > most:
             raise QuotaExceeded(
-                f"there is no room for a file of {file.size} bytes: {whose} may take {most} bytes together; "
-                "delete some, or wait until their time is over",
+                f"there is no room for a file of {file.size} bytes: {whose} may have {most} bytes together; delete "
+                "some, or wait until they expire",
                 retry_after_s=_RETRY_S,
             )
     texts = map(dump_text, (file.id, *file.owner, file.name, file.sha256, file.blob))
@@ -43,7 +43,7 @@ def get(connection: sqlite3.Connection, file_id: str) -> StoredFile | None:
 
 
 def get_all(connection: sqlite3.Connection, owner: Owner | None) -> tuple[StoredFile, ...]:
-    """Read the files of an owner, or everybody's, oldest first."""
+    """Read the files of an owner, or of all, oldest first."""
     which, values = ("", ()) if owner is None else ("WHERE tenant = ? AND subject = ?", tuple(map(dump_text, owner)))
     statement = f"SELECT {_COLUMNS} FROM files {which} ORDER BY created_at, seq"  # noqa: S608 - our own words
     return tuple(map(_load, connection.execute(statement, values).fetchall()))
@@ -55,7 +55,7 @@ def remove(connection: sqlite3.Connection, file_id: str) -> bool:
 
 
 def remove_expired(connection: sqlite3.Connection, at: float, limit: int) -> tuple[StoredFile, ...]:
-    """Delete files whose time is over, and return them."""
+    """Delete expired files, and return them."""
     statement = f"SELECT {_COLUMNS} FROM files WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?"  # noqa: S608 - our own names
     found = tuple(map(_load, connection.execute(statement, (at, limit)).fetchall()))
     for file in found:
@@ -64,7 +64,7 @@ def remove_expired(connection: sqlite3.Connection, at: float, limit: int) -> tup
 
 
 def measure(connection: sqlite3.Connection, owner: Owner | None) -> int:
-    """Add up what files weigh."""
+    """Sum the bytes of files."""
     if owner is None:
         found = connection.execute("SELECT sum(bytes) FROM files_weigh").fetchone()
     else:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import CollectorRegistry
+
 from warren.core.concurrency.keyed_lock import KeyedLock
-from warren.core.telemetry.counters import Histogram
+from warren.core.telemetry.counters import Outcomes
 from warren.domain.errors import NotFound
 from warren.domain.records import SandboxQuery
 from warren.gateway.dialects.details import Refused
@@ -33,9 +35,7 @@ class Containers:
     """What is known of containers besides their sandboxes: in memory, and nothing that must outlive the service."""
 
     def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
-        """Executions that were successful, failed or timed_out."""
-        self.seconds = Histogram()
+        self.ended = Outcomes("gateway_executions", "gateway_execution_duration_seconds", CollectorRegistry())
         self.active = 0
         self.creating = 0
         self._turns = KeyedLock()
@@ -79,8 +79,7 @@ class Containers:
 
     def count(self, outcome: str, seconds: float) -> None:
         """Count something that ran."""
-        self.outcomes[outcome] += 1
-        self.seconds.add(seconds)
+        self.ended.count(outcome, seconds)
 
 
 def containers_of(service: Service) -> Containers:

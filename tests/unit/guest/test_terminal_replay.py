@@ -1,4 +1,4 @@
-"""What is shown again to somebody who joins a terminal."""
+"""The replay of a terminal for a new viewer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from warren.guest.terminals.replay import build_replay
+from warren.guest.terminals.terminal import build_replay
 
 QUESTIONS = (
     b"\x1b[c", b"\x1b[0c", b"\x1b[>c", b"\x1b[>0c", b"\x1b[=c", b"\x1b[6n", b"\x1b[?6n", b"\x1b[5n", b"\x1bZ", b"\x05",

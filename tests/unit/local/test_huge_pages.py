@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 _PROGRAM = """
-from warren.engines.local import hugepages
-hugepages.reserve_heap()
+from warren.engines.local.linux import huge_pages
+huge_pages.reserve_heap()
 sizes = []
 for line in open('/proc/self/maps'):
     fields = line.split(None, 5)

@@ -1,4 +1,4 @@
-"""A stand-in for the agent: it starts a real nursery, asks it for real kernels and scripts, and reads what they say."""
+"""A stand-in for the agent: starts a real forkserver, requests real kernels and scripts, and reads their frames."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class AgentClient:
         self.fds.clear()
 
 
-class Nest:
-    """One nursery, and all the processes that it made."""
+class ForkserverHarness:
+    """One forkserver, and all the processes that it made."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Nest:
         self.env = {"PATH": os.environ["PATH"], "HOME": workspace, "TMPDIR": workspace}
         self._pids: list[int] = []
         self._links: list[AgentClient] = []
-        # The nursery's children are its parent's, and it is ours once the process that forked it is gone.
+        # The forkserver's children are its parent's, and it is ours once the process that forked it is gone.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         options = json.dumps({"without": without, "preload": preload, "path": path, "workspace": workspace})
         mine, theirs = socket.socketpair()
@@ -119,7 +119,7 @@ class Nest:
             data, fds, _, _ = socket.recv_fds(mine, 64, 1)
         self.pid = int(data)
         self.successor = self._wait_for_successor()
-        """Who is the nursery when this one has become a kernel."""
+        """Who is the forkserver when this one has become a kernel."""
         self._pids += [self.pid, self.successor]
         self.link = self._track(AgentClient(socket.socket(fileno=fds[0])))
 
@@ -185,7 +185,7 @@ class Nest:
             if younger:
                 return younger[0]
             os.sched_yield()
-        raise AssertionError("the nursery forked no successor")
+        raise AssertionError("the forkserver forked no successor")
 
     def _track(self, link: AgentClient) -> AgentClient:
         self._links.append(link)
@@ -239,21 +239,21 @@ class Pipes:
 class Checkpoint:
     """A frozen copy as the agent holds it."""
 
-    def __init__(self, nest: Nest, pid: int, sock: socket.socket, private_bytes: int) -> None:
-        self._nest = nest
+    def __init__(self, forkserver: ForkserverHarness, pid: int, sock: socket.socket, private_bytes: int) -> None:
+        self._forkserver = forkserver
         self.pid = pid
         self.private_bytes = private_bytes
-        self.link = nest.adopt(pid, sock)
+        self.link = forkserver.adopt(pid, sock)
 
     def wake(self) -> Kernel:
         self.link.send({"t": "wake"})
-        kernel = Kernel(self._nest, self.pid, self.link)
+        kernel = Kernel(self._forkserver, self.pid, self.link)
         kernel.up = kernel.expect("up")
         return kernel
 
     def drop(self) -> int:
         self.link.close()
-        return self._nest.wait(self.pid)
+        return self._forkserver.wait(self.pid)
 
 
 class Kernel:
@@ -262,8 +262,8 @@ class Kernel:
     spawned: Header
     up: Header
 
-    def __init__(self, nest: Nest, pid: int, link: AgentClient) -> None:
-        self.nest = nest
+    def __init__(self, forkserver: ForkserverHarness, pid: int, link: AgentClient) -> None:
+        self.forkserver = forkserver
         self.pid = pid
         self.link = link
         self._count = 0
@@ -300,7 +300,7 @@ class Kernel:
                     continue
             frame = self.link.receive()
             if frame is None:
-                status = self.nest.wait(self.pid)
+                status = self.forkserver.wait(self.pid)
                 return Ran("died", -1, None, *pipes.close(), displays, wait_status=status)
             header, payload = frame
             assert header["exec"] == f"exe_{self._count}"
@@ -332,4 +332,4 @@ class Kernel:
             ran.why_unprotected = header["why"]
         else:
             sock = socket.socket(fileno=self.link.fds.pop(0))
-            ran.copy = Checkpoint(self.nest, header["pid"], sock, header["private_bytes"])
+            ran.copy = Checkpoint(self.forkserver, header["pid"], sock, header["private_bytes"])

@@ -1,4 +1,4 @@
-"""A real agent that tests talk to through a real link."""
+"""A real agent and its workspace, which tests use through a real client."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ DEADLINE_S = 60
 
 
 @dataclass
-class Place:
+class AgentWorkspace:
     """An agent and its workspace, seen from outside."""
 
     agent: RunningAgent
 
     def do(self, story: Callable[[AgentClient], Awaitable[T]]) -> T:
-        """Run `story` with a link to the agent."""
+        """Run `story` with a client of the agent."""
 
         async def tell() -> T:
             with anyio.fail_after(DEADLINE_S):
-                async with AgentClient(await connect(self.agent.path)) as link:
-                    return await story(link)
+                async with AgentClient(await connect(self.agent.path)) as client:
+                    return await story(client)
 
         return anyio.run(tell)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for what happens in the agent's processes and is told by no event; the story's deadline ends it."""
+        """Poll for a change in the agent's processes that no event reports; the test's deadline ends it."""
         while not condition():  # noqa: ASYNC110 - as above
             await anyio.sleep(0.005)
 

@@ -195,17 +195,17 @@ def test_leaving_removes_the_groups_around_a_place(tree: Tree) -> None:
 
 _COME_AND_GO = """
 import os, sys
-from warren.engines.local import control_files, hierarchies
+from warren.engines.local.linux import cgroup_hierarchies, control_files
 
 top, own, controller = sys.argv[1:]
 control_files.write(f"{own}/cgroup.procs", "0")
 for _ in range(100):
-    search = hierarchies.Search(os.path.basename(own))
-    places, missing = hierarchies.make_unified(top, own, search, (controller,))
+    search = cgroup_hierarchies.Search(os.path.basename(own))
+    places, missing = cgroup_hierarchies.make_unified(top, own, search, (controller,))
     assert not missing, missing
     control_files.write(f"{own}/cgroup.procs", "0")
     os.rmdir(places[controller].folder)
-    hierarchies.leave(places[controller])
+    cgroup_hierarchies.leave(places[controller])
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren.guest.executions.cause import Ending, explain
+from warren.guest.executions.cause import Ending, find_cause
 from warren.guest.system.facts import Disk
 
 MIB = 1 << 20
@@ -61,7 +61,7 @@ FULL = [Disk("/workspace", 100 * MIB, 0, 1000), Disk("/tmp", 100 * MIB, 50 * MIB
 def test_the_cause_follows_from_the_facts(
     ending: Ending, cause: str, limit: float | None, peak: float | None, words: str | None
 ) -> None:
-    found = explain(ending)
+    found = find_cause(ending)
 
     assert (found.cause, found.limit, found.peak) == (cause, limit, peak)
     if words is None:
@@ -84,22 +84,22 @@ def test_the_cause_follows_from_the_facts(
 )
 def test_an_exception_gets_the_hint_that_fits_it(name: str, value: str, words: str) -> None:
     error = {"name": name, "value": value, "traceback": ""}
-    found = explain(Ending(kind="cell", exit_code=1, died=False, status="error", error=error))
+    found = find_cause(Ending(kind="cell", exit_code=1, died=False, status="error", error=error))
 
     assert found.cause == "error"
     assert words in (found.hint or "")
 
 
 def test_a_claim_cannot_dress_a_timeout_as_success() -> None:
-    found = explain(Ending(kind="cell", exit_code=0, died=False, status="ok", asked="timeout", timeout_ms=100))
+    found = find_cause(Ending(kind="cell", exit_code=0, died=False, status="ok", asked="timeout", timeout_ms=100))
 
     assert found.cause == "timeout"
 
 
 def test_the_hint_says_what_became_of_the_variables() -> None:
-    back = explain(Ending(kind="cell", exit_code=-11, state="rolled_back"))
-    further = explain(Ending(kind="cell", exit_code=-11, state="rolled_back", cells_back=2))
-    lost = explain(Ending(kind="cell", exit_code=-11, state="lost"))
+    back = find_cause(Ending(kind="cell", exit_code=-11, state="rolled_back"))
+    further = find_cause(Ending(kind="cell", exit_code=-11, state="rolled_back", cells_back=2))
+    lost = find_cause(Ending(kind="cell", exit_code=-11, state="lost"))
 
     assert "after the previous cell; files and child processes are not rolled back" in (back.hint or "")
     assert "the cell 3 before this one" in (further.hint or "")
@@ -107,7 +107,7 @@ def test_the_hint_says_what_became_of_the_variables() -> None:
 
 
 def test_no_room_for_more_files_is_told_apart_from_no_room() -> None:
-    found = explain(Ending(exit_code=1, disks=[Disk("/tmp", 100 * MIB, 50 * MIB, 0)]))
+    found = find_cause(Ending(exit_code=1, disks=[Disk("/tmp", 100 * MIB, 50 * MIB, 0)]))
 
     assert found.cause == "disk"
     assert "no room for more files" in (found.hint or "")
