@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
 import warren
 from warren.gateway.api.bodies import MAX_DEPTH
@@ -40,6 +40,7 @@ _MADE: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
 """Operations whose answers hold ids, and under which names others take them."""
 _SHARED_TAGS = ("Operation",)
 """Of the addresses of the service itself that clients of a dialect use too."""
+_MODE: Literal["validation"] = "validation"
 _TAGS = (
     "One-shot",
     "Sandboxes",
@@ -101,7 +102,9 @@ def build_dialect_openapi(dialect: Dialect, *, with_auth: bool) -> dict[str, Any
 
 def _describe_all(listed: tuple[Operation, ...], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the paths and the schemas that they name."""
-    refs, definitions = models_json_schema([(model, "validation") for model in list_models(listed)], ref_template=REF)
+    # By adapters: an answer may be a TypedDict, which is no model.
+    adapters = ((model, _MODE, TypeAdapter(model)) for model in list_models(listed))
+    refs, definitions = TypeAdapter.json_schemas(adapters, ref_template=REF)
     refs_by_model = {model: schema for (model, _), schema in refs.items()}
     schemas = {name: clean_schema(schema) for name, schema in definitions.get("$defs", {}).items()}
     paths: dict[str, Any] = {}

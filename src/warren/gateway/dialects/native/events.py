@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from warren.domain.records import Execution
     from warren.domain.values import Event
+    from warren.gateway.dialects.native.schemas_answers import EncodingName
 
 EVENTS = (
     "`started` (`execution_id`, `sandbox_id`), `stdout` and `stderr` (`data`, and `skipped`: bytes that were dropped "
@@ -29,7 +30,7 @@ EVENTS = (
 class EventWriter:
     """Writes the events of one execution; keeps the half character at the end of one for the next."""
 
-    def __init__(self, encoding: str, after: int = 0) -> None:
+    def __init__(self, encoding: EncodingName, after: int = 0) -> None:
         self._encoding = encoding
         self._after = after
         make = codecs.getincrementaldecoder("utf-8")

@@ -1,17 +1,26 @@
-"""What the native API answers, for its documentation; `translate.py` builds the same by hand, and a test compares."""
+"""The answers of the native API.
+
+The answer of an execution is a TypedDict, which `translate.py` builds: one declaration. The others are models for the
+documentation; `translate.py` builds the same by hand, and a test compares.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, with_config
+from typing_extensions import TypedDict
 
 from warren.domain.lifecycle import Status
 from warren.domain.values import Cause, ExecKind, State, Storage
 
 T = TypeVar("T")
 
+EncodingName = Literal["utf-8", "base64"]
+ChangeAction = Literal["created", "modified", "deleted"]
+
 _TIME: dict[str, JsonValue] = {"format": "date-time"}
+_CLOSED = with_config(ConfigDict(extra="forbid"))
 
 
 class Shown(BaseModel):
@@ -94,23 +103,26 @@ class UsageShown(Shown):
     disk_inodes: int | None
 
 
-class FileChangeShown(Shown):
+@_CLOSED
+class FileChangeShown(TypedDict):
     """A file that an execution changed."""
 
-    path: str = Field(description="Relative to the workspace.")
-    action: Literal["created", "modified", "deleted"]
+    path: Annotated[str, Field(description="Relative to the workspace.")]
+    action: ChangeAction
     size_bytes: int
 
 
-class DisplayShown(Shown):
+@_CLOSED
+class DisplayShown(TypedDict):
     """Something that a cell showed: one value in one or more MIME types, binary ones as base64."""
 
     data: dict[str, str]
     metadata: dict[str, Any]
-    is_result: bool = Field(description="Whether it is the value of the last expression.")
+    is_result: Annotated[bool, Field(description="Whether it is the value of the last expression.")]
 
 
-class ErrorShown(Shown):
+@_CLOSED
+class ErrorShown(TypedDict):
     """The exception that ended a cell, as its kernel tells it."""
 
     name: str
@@ -118,42 +130,57 @@ class ErrorShown(Shown):
     traceback: str
 
 
-class ExecutionShown(Shown):
-    """An execution and, once it has finished, how it ended. Until then those fields are null or empty."""
+class ExecutionHead(TypedDict):
+    """The part of an execution that is known when it begins."""
 
-    execution_id: str = Field(pattern=r"^exe_[a-z0-9]{8,40}$")
+    execution_id: Annotated[str, Field(pattern=r"^exe_[a-z0-9]{8,40}$")]
     sandbox_id: str
     status: Literal["running", "finished"]
     kind: ExecKind
     kernel: str | None
     background: bool
-    started_at: str = Field(json_schema_extra=_TIME)
-    finished_at: str | None = Field(json_schema_extra=_TIME)
-    exit_code: int | None = Field(description="Of the process; minus N when signal N ended it.")
-    cause: Cause | None = Field(description="Why it ended.")
-    state: State | None = Field(description="What it did to the variables of its kernel.")
+    started_at: Annotated[str, Field(json_schema_extra=_TIME)]
+    finished_at: Annotated[str | None, Field(json_schema_extra=_TIME)]
+
+
+class ResultShown(TypedDict):
+    """The result of an execution."""
+
+    exit_code: Annotated[int | None, Field(description="Of the process; minus N when signal N ended it.")]
+    cause: Annotated[Cause | None, Field(description="Why it ended.")]
+    state: Annotated[State | None, Field(description="What it did to the variables of its kernel.")]
     timed_out: bool
-    hint: str | None = Field(description="What to do next; null when all is well.")
-    limit: float | None = Field(description="The limit that belongs to the cause: bytes, milliseconds or processes.")
-    peak: float | None = Field(description="How much it used of that.")
-    stdout: str = Field(description="Bytes that are no UTF-8 are U+FFFD here; with `encoding: base64` it is exact.")
+    hint: Annotated[str | None, Field(description="What to do next; null when all is well.")]
+    limit: Annotated[
+        float | None, Field(description="The limit that belongs to the cause: bytes, milliseconds or processes.")
+    ]
+    peak: Annotated[float | None, Field(description="How much it used of that.")]
+    stdout: Annotated[
+        str, Field(description="Bytes that are no UTF-8 are U+FFFD here; with `encoding: base64` it is exact.")
+    ]
     stderr: str
-    encoding: Literal["utf-8", "base64"]
-    stdout_bytes: int = Field(description="Written in all.")
+    encoding: EncodingName
+    stdout_bytes: Annotated[int, Field(description="Written in all.")]
     stderr_bytes: int
-    truncated: bool = Field(description="Whether only head and tail of the output were kept.")
+    truncated: Annotated[bool, Field(description="Whether only head and tail of the output were kept.")]
     displays: list[DisplayShown]
     error: ErrorShown | None
     files_changed: list[FileChangeShown]
     files_changed_complete: bool
     duration_ms: int
     cpu_ms: float
-    cells_back: int = Field(description="Finished cells that were undone besides this one.")
-    protected: bool = Field(description="Whether the kernel could be rolled back.")
+    cells_back: Annotated[int, Field(description="Finished cells that were undone besides this one.")]
+    protected: Annotated[bool, Field(description="Whether the kernel could be rolled back.")]
     why_unprotected: str | None
     notes: list[str]
 
 
+@_CLOSED
+class ExecutionShown(ExecutionHead, ResultShown):
+    """An execution and, once it has finished, how it ended. Until then those fields are null or empty."""
+
+
+@_CLOSED
 class RecordedExecution(ExecutionShown):
     """An execution as it was recorded, with the code that ran. Long code and output are cut."""
 
@@ -161,7 +188,8 @@ class RecordedExecution(ExecutionShown):
     request_id: str
 
 
-class OutputFileShown(Shown):
+@_CLOSED
+class OutputFileShown(TypedDict):
     """A file that the run created or modified, with its content."""
 
     path: str
@@ -170,11 +198,12 @@ class OutputFileShown(Shown):
     base64: str
 
 
+@_CLOSED
 class RunShown(ExecutionShown):
     """How a run in a sandbox of its own ended, and the files that it left."""
 
     files: list[OutputFileShown]
-    files_complete: bool = Field(description="Whether every created or modified file is among them.")
+    files_complete: Annotated[bool, Field(description="Whether every created or modified file is among them.")]
 
 
 class KernelShown(Shown):

@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from warren.core.executions.records import cut, cut_text
 from warren.core.files.files import WORKSPACE
@@ -15,7 +15,8 @@ from warren.gateway.api.large_responses import measure_displays
 from warren.gateway.dialects.native.translate_egress import has_network, render_egress, render_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Literal
 
     from warren.core.agent.values import Kernel
     from warren.core.executions.oneshot import OneShotResult
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
     from warren.domain.egress import Brokered, Grant
     from warren.domain.records import AuditRow, Execution, Page, Sandbox
     from warren.domain.values import Display, ExecResult, Usage
+    from warren.gateway.dialects.native.schemas_answers import (
+        ChangeAction,
+        DisplayShown,
+        EncodingName,
+        ErrorShown,
+        ExecutionShown,
+        OutputFileShown,
+        RecordedExecution,
+        ResultShown,
+        RunShown,
+    )
 
 LISTED_BYTES = 4096
 """Of the code and of each output, in a list."""
@@ -41,7 +53,7 @@ def render_optional_time(seconds: float | None) -> str | None:
     return None if seconds is None else render_time(seconds)
 
 
-def render_page(page: Page[Any], render: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+def render_page(page: Page[Any], render: Callable[[Any], Mapping[str, Any]]) -> dict[str, Any]:
     """Write a part of a list."""
     return {
         "items": [render(item) for item in page.items],
@@ -110,7 +122,7 @@ def render_usage(usage: Usage) -> dict[str, Any]:
     return dataclasses.asdict(usage)
 
 
-def render_execution(execution: Execution, encoding: str = "utf-8") -> dict[str, Any]:
+def render_execution(execution: Execution, encoding: EncodingName = "utf-8") -> ExecutionShown:
     """Write an execution and how it ended."""
     result = execution.result
     return {
@@ -122,16 +134,16 @@ def render_execution(execution: Execution, encoding: str = "utf-8") -> dict[str,
         "background": execution.background,
         "started_at": render_time(execution.started_at),
         "finished_at": render_optional_time(execution.finished_at),
-        **(_NO_RESULT | {"encoding": encoding} if result is None else render_result(result, encoding)),
+        **(_render_no_result(encoding) if result is None else render_result(result, encoding)),
     }
 
 
-def render_recorded(execution: Execution, encoding: str = "utf-8") -> dict[str, Any]:
+def render_recorded(execution: Execution, encoding: EncodingName = "utf-8") -> RecordedExecution:
     """Write an execution as it was recorded, with its code."""
     return {**render_execution(execution, encoding), "code": execution.code, "request_id": execution.request_id}
 
 
-def render_listed(execution: Execution) -> dict[str, Any]:
+def render_listed(execution: Execution) -> RecordedExecution:
     """Write an execution as one of many: of what is long, its beginning and its end."""
     result = execution.result
     if result is not None:
@@ -151,7 +163,7 @@ def render_listed(execution: Execution) -> dict[str, Any]:
     return render_recorded(dataclasses.replace(execution, result=result, code=cut_text(execution.code, LISTED_BYTES)))
 
 
-def render_result(result: ExecResult, encoding: str) -> dict[str, Any]:
+def render_result(result: ExecResult, encoding: EncodingName) -> ResultShown:
     """Write how an execution ended."""
     return {
         "exit_code": result.exit_code,
@@ -168,9 +180,10 @@ def render_result(result: ExecResult, encoding: str) -> dict[str, Any]:
         "stderr_bytes": result.stderr_bytes,
         "truncated": result.truncated,
         "displays": [render_display(display) for display in result.displays],
-        "error": None if result.error is None else dict(result.error),
+        "error": None if result.error is None else cast("ErrorShown", dict(result.error)),
         "files_changed": [
-            {"path": change.path, "action": change.action, "size_bytes": change.size} for change in result.files_changed
+            {"path": change.path, "action": cast("ChangeAction", change.action), "size_bytes": change.size}
+            for change in result.files_changed
         ],
         "files_changed_complete": result.files_changed_complete,
         # Whole, as the clients of the Sandboxes page know it.
@@ -183,17 +196,33 @@ def render_result(result: ExecResult, encoding: str) -> dict[str, Any]:
     }
 
 
-_NO_RESULT: dict[str, Any] = {
-    **dict.fromkeys(
-        ("exit_code", "cause", "state", "hint", "limit", "peak", "error", "why_unprotected"),
-    ),
-    **dict.fromkeys(("timed_out", "truncated", "files_changed_complete", "protected"), False),
-    **dict.fromkeys(("stdout_bytes", "stderr_bytes", "cells_back", "duration_ms", "cpu_ms"), 0),
-    **dict.fromkeys(("stdout", "stderr"), ""),
-    "displays": [],
-    "files_changed": [],
-    "notes": [],
-}
+def _render_no_result(encoding: EncodingName) -> ResultShown:
+    """Write the result of an execution that still runs: null or empty."""
+    return {
+        "exit_code": None,
+        "cause": None,
+        "state": None,
+        "timed_out": False,
+        "hint": None,
+        "limit": None,
+        "peak": None,
+        "stdout": "",
+        "stderr": "",
+        "encoding": encoding,
+        "stdout_bytes": 0,
+        "stderr_bytes": 0,
+        "truncated": False,
+        "displays": [],
+        "error": None,
+        "files_changed": [],
+        "files_changed_complete": False,
+        "duration_ms": 0,
+        "cpu_ms": 0,
+        "cells_back": 0,
+        "protected": False,
+        "why_unprotected": None,
+        "notes": [],
+    }
 
 
 def render_bytes(data: bytes, encoding: str) -> str:
@@ -201,7 +230,7 @@ def render_bytes(data: bytes, encoding: str) -> str:
     return base64.b64encode(data).decode() if encoding == "base64" else data.decode("utf-8", "replace")
 
 
-def render_display(display: Display) -> dict[str, Any]:
+def render_display(display: Display) -> DisplayShown:
     """Write something that a cell showed."""
     return {"data": dict(display.data), "metadata": dict(display.metadata), "is_result": display.is_result}
 
@@ -265,12 +294,12 @@ def render_step(step: BuildStep) -> dict[str, Any]:
     return {"phase": step.phase, "detail": step.detail, "done": step.done, "total": step.total}
 
 
-def render_one_shot(result: OneShotResult, encoding: str) -> dict[str, Any]:
+def render_one_shot(result: OneShotResult, encoding: EncodingName) -> RunShown:
     """Write how a run in a sandbox of its own ended."""
-    files = [
+    files: list[OutputFileShown] = [
         {
             "path": file.path,
-            "action": file.action,
+            "action": cast("Literal['created', 'modified']", file.action),
             "size_bytes": len(file.content),
             "base64": base64.b64encode(file.content).decode(),
         }
