@@ -118,6 +118,7 @@ def check(served: Served, folder: Path, *options: str, config: str = CONFIG) -> 
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.rest("Schemathesis tries every operation: a minute and a half of processor time")
 def test_every_bound_and_its_other_side_is_answered_as_documented(small: Served, tmp_path: Path) -> None:
     """All operations but the two that make a sandbox each time: those are below, with fewer examples."""
     makers = ("--exclude-operation-id", "create_sandbox", "--exclude-operation-id", "run_once")
@@ -126,6 +127,7 @@ def test_every_bound_and_its_other_side_is_answered_as_documented(small: Served,
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.rest("Schemathesis tries every operation: a minute and a half of processor time")
 def test_nothing_is_found_in_a_real_sandbox(small: Served, tmp_path: Path) -> None:
     with small.client("adam") as adam:
         sandbox = adam.post("/sandboxes").json()["id"]
@@ -141,6 +143,7 @@ def test_nothing_is_found_in_a_real_sandbox(small: Served, tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.rest("Schemathesis tries every operation: a minute and a half of processor time")
 def test_nothing_is_found_along_the_life_of_a_sandbox(small: Served, tmp_path: Path) -> None:
     """Follows the ids in answers: what was made is used, and after its end it is gone."""
     check(small, tmp_path, "--phases", "stateful", "-n", "4")

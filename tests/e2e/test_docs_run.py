@@ -144,6 +144,7 @@ def test_the_settings_that_the_pages_show_are_settings(tmp_path: Path) -> None:
         Settings.load({}, str(tmp_path))
 
 
+@pytest.mark.rest("builds an image as the page says: half a minute of processor time")
 def test_the_page_on_images_makes_an_image(reader: Reader, tmp_path: Path) -> None:
     (spec,) = blocks("docs/howto/images.md", "toml")
     folder = tmp_path / "my-images"

@@ -16,6 +16,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 @pytest.mark.root
+@pytest.mark.rest("half a minute of mixed load, on all cores")
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(os.geteuid() != 0, reason="the soak stops and resumes sandboxes, which needs root for its disks")
 def test_mixed_load_leaves_no_answer_unexplained_and_nothing_grows(images_dir: str, python_image: Image) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import re
 import subprocess
 import sys
@@ -26,10 +27,16 @@ ONLY_WITH_ITS_PACKAGES = {
 HEAVY = {"pydantic", "typer", "rich", "anyio", "asyncio", "uv", "IPython", "numpy"}
 
 
+@functools.cache
+def parse(source: str) -> ast.Module:
+    """Parse a file once for all rules."""
+    return ast.parse(source)
+
+
 def names_used(source: str) -> set[str]:
     """Return `module.attribute` for each such access, and each imported `module.name`."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             found.add(f"{node.value.id}.{node.attr}")
         elif isinstance(node, ast.ImportFrom):
@@ -84,7 +91,7 @@ def test_a_patch_is_found_whatever_it_looks_like(way: str) -> None:
 
 def programs(source: str) -> list[ast.Module]:
     """Parse a file, and each text in it that is a program which imports something of ours."""
-    tree = ast.parse(source)
+    tree = parse(source)
     found = [tree]
     for node in ast.walk(tree):
         if (
@@ -132,7 +139,7 @@ def test_tests_do_not_sleep(name: str) -> None:
     """Only a loop that looks again and again, against a deadline, may pause between looks."""
     if "/programs/" in name:
         return  # runs inside sandboxes, and may take its time
-    tree = ast.parse(read(name))
+    tree = parse(read(name))
     polling = {
         call
         for loop in ast.walk(tree)
@@ -153,7 +160,7 @@ def test_functions_are_short(name: str) -> None:
     """Counted without signature and docstring: a command line's options are no code."""
     long = [
         f"{node.name}: {length} lines"
-        for node in ast.walk(ast.parse(read(name)))
+        for node in ast.walk(parse(read(name)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := (node.end_lineno or 0) - _first_line(node)) >= 40
     ]

@@ -322,6 +322,7 @@ def start_doomed(*arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", _DOOMED, *arguments], env=env)
 
 
+@pytest.mark.rest("kills a download at every point: half a minute of processor time")
 def test_a_service_that_is_killed_in_the_middle_leaves_nothing_half(tmp_path: Path) -> None:
     async def body() -> None:
         with shelving() as shelf:

@@ -77,6 +77,7 @@ def _ask(target: Attacked, connection: socket.socket, path: str, body: bytes) ->
     connection.sendall(body)
 
 
+@pytest.mark.rest("sends hundreds of large bodies: half a minute of processor time")
 @pytest.mark.parametrize("path", ["/execute", "/v1/execute", "/sessions/{session}/exec"])
 def test_refused_bodies_that_nobody_reads_again_are_not_kept(target: Attacked, session: str, path: str) -> None:
     body = json.dumps({"x": "A" * (15 << 20)}).encode()

@@ -10,6 +10,7 @@ import pytest
 from unit.core.estate import Estate
 from unit.core.workshop import work
 from warren.core.policy.policy import Policy
+from warren.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,7 +28,7 @@ def serve(tmp_path: Path, images_dir: str, python_image: Image) -> Serve:
 
     def run(scenario: Callable[[Estate], Awaitable[None]], **policy: Any) -> None:
         async def go() -> None:
-            estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name, **policy))
+            estate = Estate(str(tmp_path), images_dir, Policy(image=python_image.name, **policy), store=MemoryStore())
             async with estate.open():
                 try:
                     await scenario(estate)

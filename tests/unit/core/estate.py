@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from warren.core.sandboxes.live import LiveSandbox
     from warren.domain.records import Sandbox
     from warren.engines.base import Engine
+    from warren.stores.base import Store
 
 ANN = Caller(principal=Principal(subject="ann"), request_id="req_1")
 BOB = Caller(principal=Principal(subject="bob"), request_id="req_2")
@@ -47,12 +48,13 @@ class Estate:
         images_dir: str,
         policy: Policy,
         engine: Engine | None = None,
-        store: SqliteStore | None = None,
+        store: Store | None = None,
     ) -> None:
+        """Without a store, one in a file of the data folder: for what has to survive a service."""
         self.data_dir = data_dir
         self.policy = policy
         self.engine: Engine = BareEngine(data_dir, allow=True) if engine is None else engine
-        self.store = SqliteStore(data_dir) if store is None else store
+        self.store: Store = SqliteStore(data_dir) if store is None else store
         self.audit = Audit(self.store, policy)
         self.connections = AgentConnections(self.engine)
         self.images = ImageCache(Catalog(images_dir))

@@ -18,6 +18,7 @@ from warren.core.sandboxes.recovery import recover
 from warren.domain.errors import NotFound
 from warren.domain.records import AuditQuery
 from warren.domain.values import Event, ExecKind, ExecResult
+from warren.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from warren.domain.records import AuditEntry, Caller, Execution
     from warren.engines.base import Engine
     from warren.stores.base import Store
-    from warren.stores.sqlite.store import SqliteStore
 
     Tell = Callable[..., None]
 
@@ -41,7 +41,7 @@ class Workshop(Estate):
         engine: Engine | None = None,
         store: Store | None = None,
         *,
-        records: SqliteStore | None = None,
+        records: Store | None = None,
     ) -> None:
         super().__init__(data_dir, images_dir, policy, engine, records)
         self.executions = Executions(
@@ -123,13 +123,13 @@ def work(
     data_dir: str,
     images_dir: str,
     story: Callable[[Workshop], Awaitable[None]],
-    records: SqliteStore | None = None,
+    records: Store | None = None,
     **choices: Any,
 ) -> None:
     """Tell a story in a workshop of its own, and leave nothing of it."""
 
     async def tell() -> None:
-        shop = Workshop(data_dir, images_dir, Policy(image="python", **choices), records=records)
+        shop = Workshop(data_dir, images_dir, Policy(image="python", **choices), records=records or MemoryStore())
         with anyio.fail_after(60):
             try:
                 async with shop.working():
