@@ -8,6 +8,7 @@ from warren.domain.records import Principal
 from warren.gateway.api.dispatch import Dispatcher
 from warren.gateway.api.problems import respond
 from warren.gateway.middleware.problems import ProblemMiddleware
+from warren.gateway.pages.html import prefers_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -61,8 +62,9 @@ class Dialects:
             self._served.append((dispatcher, app))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the dialect answer that knows the address."""
-        if scope["type"] in {"http", "websocket"}:
+        """Let the dialect answer that knows the address. A browser at `/` gets Warren's page, not a dialect's JSON."""
+        is_for_dialects = scope["type"] in {"http", "websocket"}
+        if is_for_dialects and not (scope["path"] == "/" and prefers_html(scope["headers"])):
             for dispatcher, app in self._served:
                 if dispatcher.knows(scope["path"]):
                     await app(scope, receive, send)
