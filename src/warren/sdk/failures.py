@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import httpx
 
@@ -43,10 +44,8 @@ _BY_STATUS: dict[int, type[Error]] = {
 }
 """For codes that this version does not know, and for proxies that answer in the service's place."""
 _LONGEST_WAIT_S = 86_400.0
-_WITHOUT_SENTENCE = {
-    404: "there is no such file, or no such sandbox",
-    409: "it is not a file, or the sandbox cannot be asked now",
-}
+_ERROR_HEADER = "warren-error"
+"""The code and the sentence of a problem: the answer to a HEAD has no body."""
 
 
 class ServiceUnreachable(Error):
@@ -76,7 +75,7 @@ class ExecutionFailed(Exception):
 
 def build_error(status: int, headers: Mapping[str, str], body: bytes, *, has_key: bool = True) -> Error:
     """Build the error that an answer means."""
-    problem = _read_problem(body)
+    problem = _read_problem(body) or _read_header(headers.get(_ERROR_HEADER, ""))
     code = problem.get("code")
     cls = by_code(code) if isinstance(code, str) else None
     if cls is None:
@@ -175,12 +174,16 @@ def _read_problem(body: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) and isinstance(found.get("detail"), str) else {}
 
 
+def _read_header(text: str) -> Mapping[str, Any]:
+    code, _, sentence = text.partition(": ")
+    return {"code": code, "detail": unquote(sentence)} if sentence else {}
+
+
 def _say(status: int, problem: Mapping[str, Any], *, has_key: bool, is_ours: bool) -> str:
     if status == 401 and not has_key:
         return f"the service asks for a key: set {KEY} or give api_key=; `warren keys create` makes one"
     if problem:
         return str(problem["detail"])
     if is_ours:
-        # The answer to a HEAD has no body, and thus no sentence.
-        return _WITHOUT_SENTENCE.get(status, f"the service refused it with {status}")
+        return f"the service refused it with {status}"
     return f"the answer was {status}, and not one of Warren's: see whether a proxy stands before the service"

@@ -8,6 +8,7 @@ import os
 import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "application/problem+json"
 TYPE = "/docs#"
 """Where codes are explained: a row of the page that the service itself shows."""
+
+ERROR_HEADER = "Warren-Error"
+"""The code and the sentence of a problem, for the answer to HEAD, which has no body (RFC 9110, 9.3.2)."""
+_SAFE_IN_HEADER = "".join(chr(each) for each in range(0x20, 0x7F) if chr(each) != "%")
+_HEADER_CHARACTERS = 300
 
 _log = logging.getLogger(__name__)
 _UNEXPECTED = "something went wrong inside the service; its log has more under this request's id"
@@ -108,10 +114,12 @@ class Problem:
 
     def respond(self, request_id: str) -> Response:
         """Build the answer."""
+        # GET and HEAD have the same header. Other characters than ASCII are percent-encoded, line ends among them.
+        sentence = quote(self.detail[:_HEADER_CHARACTERS], safe=_SAFE_IN_HEADER, errors="replace").strip()
         return Response(
             orjson.dumps(self.render(request_id)),
             status_code=self.status,
-            headers=dict(self.headers),
+            headers={**self.headers, ERROR_HEADER: f"{self.code}: {sentence}"},
             media_type=CONTENT_TYPE,
         )
 

@@ -1,7 +1,7 @@
 """Requests by a shared link: turned into requests for what the link leads to, in the name of whoever gave it.
 
-The token stands in the path, so that the relative links of a page keep it. It is a credential: nothing here logs a
-path, and the route that logs and metrics name is `/s/…`.
+The token stands in the path, so that the relative links of a page keep it. It is a credential: no log has
+it, and the route that logs and metrics name is `/s/…`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`/k/<key>/…`: for clients that can be given an address and nothing else. The key is never logged, as no path is.
+"""`/k/<key>/…`: for clients that can be given an address and nothing else. The log never has the key.
 
 Servers inside sandboxes are not reached that way: a page can read its own address.
 """

@@ -7,13 +7,15 @@ import os
 import re
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from warren.gateway.api.operations import SANDBOX_ID
 from warren.gateway.api.problems import respond
-from warren.gateway.api.shared_links import is_foreign
+from warren.gateway.api.shared_links import LINKS, is_foreign
+from warren.gateway.middleware.key_in_path import PREFIX as KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,12 +30,16 @@ MAX_HEADERS = 100
 EXPOSED_HEADERS = (
     *("X-Request-ID", "Location", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining"),
     *("ETag", "Last-Modified", "Accept-Ranges", "Content-Range", "Content-Disposition", "Warren-Complete"),
+    "Warren-Error",
     *("X-Rendering-Version", "X-Slide-Count", "X-Render-ID", "X-Degraded-Slides"),
     *("X-Missing-Count", "X-Script-Error-Count", "X-PDF-File-Name", "X-LaTeX-Compiler"),
     "Mcp-Session-Id",
 )
 
 _log = logging.getLogger("warren.access")
+_PATH_CHARACTERS = 200
+_CREDENTIAL = re.compile(rf"(?<=^{KEYS})[^/]+|(?<=^{LINKS})[^/]+|wrn_[\w-]+|eyJ[\w.-]+")
+"""Keys, tokens and links in a path, wherever a client put them by mistake."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _HEADS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 _SAFE = (
@@ -145,9 +151,18 @@ def _write_line(scope: Scope, request_id: str, status: int, seconds: float) -> N
         "duration_ms": round(seconds * 1000, 3),
         "subject": state.get("subject", "-"),
     }
+    if "route" not in state and not state.get("is_foreign"):
+        fields["path"] = show_path(scope["path"])
     sandbox_id = scope.get("path_params", {}).get("sandbox_id", "")
     if SANDBOX_ID.fullmatch(sandbox_id):
         fields["sandbox_id"] = sandbox_id
     if "trace_id" in state:
         fields["trace_id"] = state["trace_id"]
     _log.info("request.finished", extra=fields)
+
+
+def show_path(path: str) -> str:
+    """Write a path that no route knows: short, without credentials, and percent-encoded so that it forges no field."""
+    # Credentials go before the rest is cut: half of one would not be found.
+    shown = quote(_CREDENTIAL.sub("***", path), safe="/:@!$&'()*+,;=", errors="replace")
+    return shown if len(shown) <= _PATH_CHARACTERS else f"{shown[:_PATH_CHARACTERS]}***"

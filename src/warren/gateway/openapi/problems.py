@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren.domain.errors import BY_CODE
-from warren.gateway.api.problems import CONTENT_TYPE, HTTP_CODES, TYPE
+from warren.gateway.api.problems import CONTENT_TYPE, ERROR_HEADER, HTTP_CODES, TYPE
 
 MEANINGS = {
     400: "The request makes no sense as it stands.",
@@ -54,12 +54,14 @@ DETAIL: dict[str, Any] = {
 def describe_detail(status: int, headers: dict[str, Any]) -> dict[str, Any]:
     """Build the response of one status in a dialect."""
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Detail"}}}
-    return {**describe_problem(status, headers), "content": content}
+    described = describe_problem(status, headers)
+    del described["headers"][ERROR_HEADER]
+    return {**described, "content": content}
 
 
 def describe_problem(status: int, headers: dict[str, Any]) -> dict[str, Any]:
     """Build the response of one status."""
-    headers = dict(headers)
+    headers = {**headers, ERROR_HEADER: {"description": "`code: detail`, for HEAD.", "schema": {"type": "string"}}}
     if status in {429, 503}:
         headers["Retry-After"] = {"description": "Seconds to wait.", "schema": {"type": "string"}}
     if status == 401:
