@@ -31,10 +31,9 @@ from warren.gateway.dialects.serving import Dialects, choose
 from warren.gateway.mcp import Mcp
 from warren.gateway.middleware.early_close import EarlyCloseMiddleware
 from warren.gateway.middleware.forwarded import trust_proxies
-from warren.gateway.middleware.key_in_path import KeyInPath
 from warren.gateway.middleware.problems import ProblemMiddleware
 from warren.gateway.middleware.request import RequestMiddleware, allow_origins
-from warren.gateway.middleware.rewrites import Rewrites
+from warren.gateway.middleware.rewrites import KeyInPath, Rewrites
 from warren.gateway.middleware.tracing import trace_requests
 from warren.gateway.ops.health import Health
 from warren.gateway.ops.metrics import Metrics, MetricsMiddleware
@@ -45,7 +44,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from warren.core.service import Service
-    from warren.gateway.dialects.dialect import Dialect, Report
+    from warren.gateway.dialects.dialect import Dialect
+    from warren.gateway.ops.metrics import Report
     from warren.settings import Settings
 
 DIALECTS: tuple[Dialect, ...] = (otari.DIALECT, onyx.DIALECT, chatui.DIALECT)
@@ -85,11 +85,11 @@ def build_app(
     metrics = metrics or Metrics(service, reports)
     documents = Documents(settings, OPERATIONS, choose(DIALECTS, settings))
     health = Health(service, auth, metrics, documents, reports=reports)
-    # One for all: what somebody sends counts, in whatever dialect.
-    room = BodyMemory()
-    dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health, room=room)
-    mcp = Mcp(service, settings, auth, otherwise=dialects, room=room)
-    routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=mcp, room=room)
+    # One for all: bodies count for their owner in every dialect.
+    body_memory = BodyMemory()
+    dialects = Dialects(DIALECTS, service, settings, auth, otherwise=health, body_memory=body_memory)
+    mcp = Mcp(service, settings, auth, otherwise=dialects, body_memory=body_memory)
+    routes = Dispatcher(OPERATIONS, service, settings, auth, otherwise=mcp, body_memory=body_memory)
     hosts = PortHosts(settings.serve.ports_url) if settings.serve.ports_url else None
     app: ASGIApp = ProblemMiddleware(Rewrites(routes, service.sharing, hosts))
     app = allow_origins(app, settings.serve.cors_origins, hosts)

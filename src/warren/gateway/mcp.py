@@ -19,7 +19,7 @@ from warren.gateway.api.bodies import check_depth, count_large, read_body
 from warren.gateway.api.dispatch import ANY, Dispatcher
 from warren.gateway.api.operations import Answer, Operation
 from warren.gateway.api.websockets import Connections, check_origin
-from warren.gateway.middleware.key_in_path import PREFIX
+from warren.gateway.middleware.rewrites import KEYS
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -38,16 +38,16 @@ class Mcp:
     """Answers the addresses of MCP; passes all others on."""
 
     def __init__(
-        self, service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp, *, room: BodyMemory
+        self, service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp, *, body_memory: BodyMemory
     ) -> None:
         self._service = service
         self._settings = settings
-        self._room = room
+        self._body_memory = body_memory
         self._lock = anyio.Lock()
         self._streams = Connections(what="streams of events")
         self._transports: Any = None
         operations = build_operations(self, with_sse=settings.mcp.sse) if settings.mcp.enabled else ()
-        self._routes = Dispatcher(operations, service, settings, auth, otherwise, room=room, prefix="")
+        self._routes = Dispatcher(operations, service, settings, auth, otherwise, body_memory=body_memory, prefix="")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass on."""
@@ -72,7 +72,7 @@ class Mcp:
         call.scope["headers"] = [(name, value.strip(b" \t")) for name, value in call.scope["headers"]]
         if call.scope["state"].get("has_key_in_path"):
             # So that a client that is told where to send its messages can send them.
-            call.scope["root_path"] = f"{PREFIX}{read_secret(call.scope['headers'])}"
+            call.scope["root_path"] = f"{KEYS}{read_secret(call.scope['headers'])}"
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             serve_it = getattr(await self._open(), name)
@@ -89,7 +89,7 @@ class Mcp:
         if scope["method"] == "GET":
             return self._streams.one(owner)
         size = count_large(scope, self._settings.serve.body_bytes)
-        return self._room.hold(owner, size) if size else contextlib.nullcontext()
+        return self._body_memory.hold(owner, size) if size else contextlib.nullcontext()
 
     async def _open(self) -> Any:
         """Load what speaks the protocol, in a thread: it takes a second, in which others are served."""

@@ -20,8 +20,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from sse_starlette.sse import AppStatus
 
 from warren.domain.errors import Error, NotFound, Overloaded, QuotaExceeded, StoreError
+from warren.mcp_server.answer_memory import PENDING, AnswerMemory, in_pieces
 from warren.mcp_server.server import Answers
-from warren.mcp_server.unread import UNREAD, Unread, in_pieces
 from warren.mcp_server.use import CALLER, session_key
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Transports:
             session_idle_timeout=settings.mcp.session_idle_s,
         )
         self._sse = SseServerTransport(MESSAGES, max_request_body_size=most)
-        self._unread = Unread()
+        self._memory = AnswerMemory()
         # WHY: it would cut streams of events, and answers that are one, as soon as the server is told to stop. Those
         # that do not end by themselves are ended by `_watch`.
         AppStatus.enable_automatic_graceful_drain = False
@@ -88,7 +88,7 @@ class Transports:
             await self._while_allowed(self._manager.handle_request, scope, receive, send)
         else:
             self._check_sessions(scope)
-            with self._unread.one(caller.principal.owner) as scope["state"][UNREAD]:
+            with self._memory.one(caller.principal.owner) as scope["state"][PENDING]:
                 await self._manager.handle_request(scope, receive, in_pieces(send))
 
     def _check_sessions(self, scope: Scope) -> None:
@@ -121,7 +121,7 @@ class Transports:
         owner = scope["state"][CALLER].principal.owner
         with anyio.CancelScope() as stream:
             async with self._sse.connect_sse(scope, receive, send) as (reader, writer):
-                counted = _Counted(writer, self._unread, owner, stream)
+                counted = _Counted(writer, self._memory, owner, stream)
                 await self._server.run(reader, counted, self._server.create_initialization_options())
 
     async def _end_session(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
@@ -195,17 +195,17 @@ class _Counted:
     WHY ended: whoever waits here holds a whole answer, also if it were to send something shorter.
     """
 
-    def __init__(self, writer: Any, unread: Unread, owner: Owner, stream: anyio.CancelScope) -> None:
+    def __init__(self, writer: Any, memory: AnswerMemory, owner: Owner, stream: anyio.CancelScope) -> None:
         self._writer = writer
-        self._unread = unread
+        self._memory = memory
         self._owner = owner
         self._stream = stream
 
     async def send(self, item: SessionMessage) -> None:
         """Write a message."""
-        with self._unread.one(self._owner) as answer:
+        with self._memory.one(self._owner) as answer:
             if isinstance(item.message, JSONRPCResponse) and not answer.fits(item.message.result):
-                _log.warning("mcp.unread", extra={"tenant": self._owner.tenant, "subject": self._owner.subject})
+                _log.warning("mcp.answers_unread", extra={"tenant": self._owner.tenant, "subject": self._owner.subject})
                 self._stream.cancel()
             await self._writer.send(item)
 

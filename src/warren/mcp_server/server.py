@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from warren import __version__
 from warren.domain.errors import Error, suggest
 from warren.mcp_server import original, prompts, resources, tools_files, tools_run, tools_sandbox
+from warren.mcp_server.answer_memory import PENDING, WHY
 from warren.mcp_server.answers import Failed, explain, refuse
-from warren.mcp_server.unread import UNREAD, WHY
 from warren.mcp_server.use import Use
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Answers:
 def _fits(context: Context, answer: Any) -> bool:
     """Whether there is room for an answer until it is read; streams of events count for themselves."""
     assert context.request is not None
-    counted = context.request.scope["state"].get(UNREAD)
+    counted = context.request.scope["state"].get(PENDING)
     return counted is None or bool(counted.fits(answer))
 
 

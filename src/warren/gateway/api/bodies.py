@@ -6,10 +6,9 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, StringConstraints, ValidationError
 
 from warren.domain.errors import InvalidRequest, TooLarge, suggest
-from warren.gateway.api.patterns import explain_pattern
 from warren.gateway.api.problems import InvalidFields
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ _SHOWN, _LISTED = 3, 20
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_MARKS = bytes(set(range(256)) - set(b"[],"))
+_PATTERN_WORDS: dict[str, str] = {}
 
 
 class ClientLeft(Exception):
@@ -63,6 +63,12 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             return b"".join(pieces)
         message = await receive()
     raise ClientLeft
+
+
+def matching(pattern: str, words: str, *, max_length: int | None = None) -> StringConstraints:
+    """Constrain a text to a pattern. `words` continue "must …" in the message, as patterns explain little."""
+    _PATTERN_WORDS[pattern] = words
+    return StringConstraints(pattern=pattern, max_length=max_length)
 
 
 def check_length(scope: Scope, limit: int) -> None:
@@ -157,7 +163,7 @@ def _explain_one(error: ErrorDetails, model: type[BaseModel]) -> dict[str, str]:
     if error["type"] == "extra_forbidden":
         what = "is not known" + (suggest(where[-1][:100], model.model_fields) if len(where) == 1 else "")
     elif error["type"] == "string_pattern_mismatch":
-        what = explain_pattern(error["ctx"]["pattern"])
+        what = _explain_pattern(error["ctx"]["pattern"])
         if where[-1:] == ["[key]"]:
             # Of a name in an object, pydantic says where it is as if it were a value.
             what = f"the name {where[-2][:100]!r} {what}"
@@ -176,3 +182,7 @@ def _within(body: bytes, limit: int) -> bytes:
     if len(body) > limit:
         raise BodyTooLarge(limit)
     return body
+
+
+def _explain_pattern(pattern: str) -> str:
+    return f"must {_PATTERN_WORDS[pattern]}" if pattern in _PATTERN_WORDS else f"must match {pattern}"

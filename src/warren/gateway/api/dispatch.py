@@ -61,7 +61,7 @@ class Dispatcher:
         auth: Auth,
         otherwise: ASGIApp,
         *,
-        room: BodyMemory,
+        body_memory: BodyMemory,
         prefix: str = PREFIX,
         parse_body: Callable[[type[BaseModel], bytes], BaseModel] = parse_body,
         parse_query: Callable[[type[BaseModel], bytes], BaseModel] = parse_query,
@@ -73,7 +73,7 @@ class Dispatcher:
         self._prefix = prefix
         self._parse_body = parse_body
         self._parse_query = parse_query
-        self._room = room
+        self._body_memory = body_memory
         self._connections = Connections()
         self._table = _build_table(operations, prefix)
 
@@ -104,7 +104,7 @@ class Dispatcher:
         principal = caller.principal
         size = 0 if operation.body is None else count_large(scope, self._limit(operation))
         try:
-            with self._room.hold(principal.owner, size) if size else _FREE:
+            with self._body_memory.hold(principal.owner, size) if size else _FREE:
                 body, query = await self._read(operation, scope, receive)
                 call = Call(self._service, self._settings_for(scope), caller, scope, receive)
                 call.set_input(body, query)
@@ -179,7 +179,7 @@ class Dispatcher:
 
     async def _parse_long(self, model: type[BaseModel], raw: bytes) -> Any:
         """Parse a body in a thread. What refuses it keeps nothing of it: an exception from there would be in a ring."""
-        parsed = await to_thread.run_sync(_parse_apart, self._parse_body, model, raw, limiter=self._room.reading)
+        parsed = await to_thread.run_sync(_parse_apart, self._parse_body, model, raw, limiter=self._body_memory.reading)
         try:
             if isinstance(parsed, Exception):
                 raise parsed

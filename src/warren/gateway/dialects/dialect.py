@@ -7,34 +7,16 @@ and `translate…` (pure). Where its programs behave differently it passes a val
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable
 
-    from prometheus_client.metrics_core import Metric
     from pydantic import BaseModel
     from starlette.responses import Response
 
-    from warren.core.service import Service
     from warren.gateway.api.operations import Operation
-    from warren.gateway.ops.metrics import Metrics
-    from warren.settings import Settings
-
-
-class Report(Protocol):
-    """What a dialect adds to what the service says of itself, because its clients look for it there."""
-
-    def __init__(self, service: Service, settings: Settings) -> None: ...
-
-    def health(self) -> Mapping[str, Any]:
-        """Return what `/health` says besides."""
-
-    def details(self, reasons: list[str]) -> Mapping[str, Any]:
-        """Return what `/healthz/details` says besides; `reasons` are why the service cannot work."""
-
-    def collect(self, metrics: Metrics) -> Iterator[Metric]:
-        """Yield numbers for `/metrics`."""
+    from warren.gateway.ops.metrics import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ class Dialects:
         auth: Auth,
         otherwise: ASGIApp,
         *,
-        room: BodyMemory,
+        body_memory: BodyMemory,
     ) -> None:
         self._otherwise = otherwise
         self._served: list[tuple[Dispatcher, ASGIApp]] = []
@@ -48,7 +48,7 @@ class Dialects:
                 # With a colon, which no subject of a key has: what is a key's is not everybody's.
                 auth.opened_to(Principal(subject=f"open:{dialect.name}")) if chosen.open else auth,
                 otherwise,
-                room=room,
+                body_memory=body_memory,
                 prefix="",
                 parse_body=dialect.parse_body,
                 parse_query=dialect.parse_query,

@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from warren.gateway.api.operations import SANDBOX_ID
 from warren.gateway.api.problems import respond
 from warren.gateway.api.shared_links import LINKS, is_foreign
-from warren.gateway.middleware.key_in_path import PREFIX as KEYS
+from warren.gateway.middleware.rewrites import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

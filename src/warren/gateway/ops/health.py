@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from warren.core.service import Service
     from warren.domain.gpus import Gpu
     from warren.gateway.api.auth import Auth
-    from warren.gateway.dialects.dialect import Report
-    from warren.gateway.ops.metrics import Metrics
+    from warren.gateway.ops.metrics import Metrics, Report
 
 _ALIVE = json_reply({"status": "ok"})
 LOOKED_S = 1.0

@@ -6,7 +6,7 @@ Labels are routes as they are written in the code, and words of ours: never an i
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -26,10 +26,25 @@ if TYPE_CHECKING:
     from warren.core.service import Service
     from warren.core.telemetry.counters import Counters
     from warren.core.telemetry.counters import Histogram as Counted
-    from warren.gateway.dialects.dialect import Report
+    from warren.settings import Settings
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
+
+
+class Report(Protocol):
+    """What a dialect adds to what the service says of itself, because its clients look for it there."""
+
+    def __init__(self, service: Service, settings: Settings) -> None: ...
+
+    def health(self) -> Mapping[str, Any]:
+        """Return what `/health` says besides."""
+
+    def details(self, reasons: list[str]) -> Mapping[str, Any]:
+        """Return what `/healthz/details` says besides; `reasons` are why the service cannot work."""
+
+    def collect(self, metrics: Metrics) -> Iterator[Metric]:
+        """Yield numbers for `/metrics`."""
 
 
 class Metrics:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from warren.core.concurrency.keyed_lock import KeyedLock
 from warren.core.telemetry.counters import Histogram
 from warren.domain.errors import NotFound
 from warren.domain.records import SandboxQuery
@@ -39,7 +40,7 @@ class Containers:
         self.seconds = Histogram()
         self.active = 0
         self.creating = 0
-        self._turns: dict[Hashable, _Turn] = {}
+        self._lock = KeyedLock()
         self._ends: OrderedDict[str, float] = OrderedDict()
         """When containers end, so that it can be said of one that is gone."""
 
@@ -61,22 +62,13 @@ class Containers:
 
     @contextlib.asynccontextmanager
     async def turn(self, key: Hashable, wait_s: float, refused: Refused) -> AsyncIterator[None]:
-        """Hold the turn at something; whoever comes meanwhile waits, and is refused in the end."""
-        turn = self._turns.setdefault(key, _Turn())
-        turn.wanted += 1
-        try:
+        """Hold the lock of a key. Raises `refused` after `wait_s` seconds."""
+        async with contextlib.AsyncExitStack() as stack:
             with anyio.move_on_after(wait_s) as waiting:
-                await turn.lock.acquire()
+                await stack.enter_async_context(self._lock.one(key))
             if waiting.cancelled_caught:
                 raise refused
-            try:
-                yield
-            finally:
-                turn.lock.release()
-        finally:
-            turn.wanted -= 1
-            if not turn.wanted:
-                del self._turns[key]
+            yield
 
     @contextlib.contextmanager
     def running(self) -> Any:
@@ -91,14 +83,6 @@ class Containers:
         """Count something that ran."""
         self.outcomes[outcome] += 1
         self.seconds.add(seconds)
-
-
-class _Turn:
-    __slots__ = ("lock", "wanted")
-
-    def __init__(self) -> None:
-        self.lock = anyio.Lock()
-        self.wanted = 0
 
 
 def containers_of(service: Service) -> Containers:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from warren.gateway.api.patterns import matching
+from warren.gateway.api.bodies import matching
 from warren.gateway.dialects.native.schemas import Body, Path, Query, Whole
 from warren.gateway.dialects.native.schemas_answers import Shown
 

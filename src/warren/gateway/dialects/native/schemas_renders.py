@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, JsonValue
 
 from warren.domain.records import RenderStatus
-from warren.gateway.api.patterns import matching
+from warren.gateway.api.bodies import matching
 from warren.gateway.dialects.native.schemas import Base64, Body
 from warren.gateway.dialects.native.schemas_answers import OwnerShown, Shown
 

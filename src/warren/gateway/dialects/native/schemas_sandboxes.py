@@ -10,8 +10,7 @@ from warren.domain.errors import InvalidRequest
 from warren.domain.gpus import EXPECTED, ID, MAX_GPUS, GpuRequest
 from warren.domain.lifecycle import Status
 from warren.domain.values import Storage
-from warren.gateway.api.bodies import REPEATED
-from warren.gateway.api.patterns import matching
+from warren.gateway.api.bodies import REPEATED, matching
 from warren.gateway.dialects.native.schemas import (
     NO_NUL,
     NO_OTHERS,

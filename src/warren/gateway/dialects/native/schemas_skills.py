@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from warren.core.skills.package import MAX_DESCRIPTION, MAX_NAME, MAX_TEXT, NAME
 from warren.domain.values import KIB
-from warren.gateway.api.patterns import matching
+from warren.gateway.api.bodies import matching
 from warren.gateway.dialects.native.schemas import Body, Paging, Query, SkillIds
 from warren.gateway.dialects.native.schemas_answers import OwnerShown, Shown
 
