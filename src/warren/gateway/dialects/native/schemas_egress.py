@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from warren.core.egress.control import MAX_GRANT_S, MAX_SECRET_HOSTS, MAX_VALUE
 from warren.core.policy.egress_rules import MAX_PORTS, MAX_RULES, METHODS
 from warren.gateway.api.bodies import matching
+from warren.gateway.dialects.native.answers import Shown, Time
 from warren.gateway.dialects.native.schemas import Body, EnvName, Port
 
 _LABEL = r"[A-Za-z0-9_*](?:[A-Za-z0-9_*-]{0,61}[A-Za-z0-9_*])?"
@@ -128,18 +129,18 @@ class CreateGrant(EgressRuleBody):
     )
 
 
-class GrantShown(Body):
+class GrantShown(Shown):
     """Something that a sandbox may reach until its time is over."""
 
     id: str = Field(pattern=r"^grt_[a-z0-9]{8,40}$")
     host: str
     ports: list[int]
     methods: list[str]
-    created_at: str
-    expires_at: str
+    created_at: Time
+    expires_at: Time
 
 
-class GrantsShown(Body):
+class GrantsShown(Shown):
     """What a sandbox was granted and still has, oldest first."""
 
     items: list[GrantShown]
@@ -156,16 +157,16 @@ class CreateSecret(Body):
     )
 
 
-class SecretShown(Body):
+class SecretShown(Shown):
     """A secret of a sandbox, without its value."""
 
     name: str
     placeholder: str = Field(description="What the sandbox has in its place: write it wherever the value would go.")
     hosts: list[str]
-    created_at: str
+    created_at: Time
 
 
-class SecretsShown(Body):
+class SecretsShown(Shown):
     """The secrets of a sandbox."""
 
     items: list[SecretShown]

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from warren.core.shared_links.signing import Kind
+from warren.gateway.dialects.native.answers import Shown, Time
 from warren.gateway.dialects.native.schemas import Body, KernelName, Port, as_whole
 
 _DAY_S = 86_400
@@ -63,11 +64,11 @@ class CreateLink(Body):
         return self
 
 
-class LinkShown(Body):
+class LinkShown(Shown):
     """A link, as it is shown this once."""
 
     id: str = Field(description="Names it in the audit record; it opens nothing.")
     url: str = Field(description="The path below this service's address. Whoever has it may use it: treat it as a key.")
     kind: Literal["port", "file", "terminal"]
     sandbox_id: str
-    expires_at: str = Field(description="When it ends.")
+    expires_at: Time = Field(description="When it ends.")
