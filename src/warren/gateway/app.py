@@ -1,4 +1,4 @@
-"""The HTTP application: every layer that a request passes, written from the inside out, and every route."""
+"""The HTTP application: all layers, written from the inside out, and all operations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from warren.settings import Settings
 
 DIALECTS: tuple[Dialect, ...] = (otari.DIALECT, onyx.DIALECT, chatui.DIALECT)
-"""The other APIs; settings switch each of them on and off."""
+"""The other APIs; settings switch each on and off."""
 
 OPERATIONS = (
     *routes_executions.OPERATIONS,
@@ -68,15 +68,15 @@ OPERATIONS = (
     *routes_renders.OPERATIONS,
     *routes_audit.OPERATIONS,
 )
-"""All of the native API; those that are called most come first, because the first that fits is taken."""
+"""The native API. The most called operations come first: the first match wins."""
 
 
 def build_app(
     service: Service, settings: Settings, *, auth: Auth | None = None, metrics: Metrics | None = None
 ) -> ASGIApp:
-    """Build the application of a service that somebody else opens and closes.
+    """Build the application. The caller opens and closes the service.
 
-    A second one of the same service, for another way in, says who is there, and counts with the first.
+    A second application of the same service, for another socket, has its own `auth` and shares `metrics`.
     """
     auth = auth or Auth(
         service.keys, tokens=service.tokens, required=settings.serve.auth, origins=settings.serve.cors_origins
@@ -101,7 +101,7 @@ def build_app(
 
 
 def build_metrics(service: Service, settings: Settings) -> Metrics:
-    """Build the numbers of a service, with those of its dialects, for applications that count together."""
+    """Build the metrics of a service and its dialects, for applications that share them."""
     return Metrics(service, _build_reports(service, settings))
 
 

@@ -1,4 +1,4 @@
-"""What every request passes first: an id, the limits of its head, safe headers on its answer, a line in the log."""
+"""The first layer of every request: its id, limits of its head, safe headers on its answer, a line in the log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _SAFE = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _NOTHING_ACTIVE = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox")
-"""For every answer that does not say otherwise: a file of a sandbox that a browser opens can do nothing to us."""
+"""The policy of answers without one of their own: a sandbox's file that a browser opens runs nothing in our origin."""
 
 
 class RequestMiddleware:
@@ -59,7 +59,7 @@ class RequestMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and write down how it went."""
+        """Pass a request on, and log its end."""
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
@@ -87,7 +87,7 @@ class RequestMiddleware:
 
 
 def name_request(headers: Iterable[tuple[bytes, bytes]], state: dict[str, Any]) -> None:
-    """Note the id that the client gave, if it is sane, or a new one, and then that it is ours."""
+    """Set the client's request id, if it is well-formed, or a new one with `has_own_id`."""
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             state["request_id"] = value.decode()
@@ -97,7 +97,7 @@ def name_request(headers: Iterable[tuple[bytes, bytes]], state: dict[str, Any]) 
 
 
 def refuse_head(scope: Scope) -> HTTPException | None:
-    """Say why a request is not even looked at: an address or headers beyond all measure."""
+    """Return why a request is refused unread: an address or headers over the limits."""
     if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_PATH_BYTES:
         return HTTPException(414, f"the address is longer than {MAX_PATH_BYTES} bytes")
     headers = scope["headers"]
@@ -107,7 +107,7 @@ def refuse_head(scope: Scope) -> HTTPException | None:
 
 
 def allow_origins(app: ASGIApp, origins: Sequence[str], hosts: PortHosts | None = None) -> ASGIApp:
-    """Let web pages of these origins call the API from a browser; of no others."""
+    """Allow web pages of these origins to call the API (CORS)."""
     if not origins:
         return app
     cors = CORSMiddleware(
@@ -120,7 +120,7 @@ def allow_origins(app: ASGIApp, origins: Sequence[str], hosts: PortHosts | None 
     )
 
     async def allow_ours(scope: Scope, receive: Receive, send: Send) -> None:
-        """Say nothing for a server inside a sandbox: what is whose, only it knows."""
+        """Leave CORS to a server inside a sandbox."""
         has_host = hosts is not None and scope["type"] == "http" and hosts.covers(scope["headers"])
         await (app if has_host or is_foreign(scope.get("path", "")) else cors)(scope, receive, send)
 
@@ -130,7 +130,7 @@ def allow_origins(app: ASGIApp, origins: Sequence[str], hosts: PortHosts | None 
 def _finish(
     headers: Sequence[tuple[bytes, bytes]], request_id: str, *, is_ours: bool = True
 ) -> list[tuple[bytes, bytes]]:
-    """Add to an answer what ours have; what a server inside a sandbox answers has been made safe where it is known."""
+    """Add our headers to an answer. `ports/headers.py` has made the answers of servers inside sandboxes safe."""
     if not is_ours:
         return [*headers, (b"x-request-id", request_id.encode())]
     finished = [*headers, (b"x-request-id", request_id.encode()), *_SAFE]

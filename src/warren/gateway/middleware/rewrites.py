@@ -25,7 +25,7 @@ _CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
 
 
 class KeyInPath:
-    """Takes the key out of the path and puts it where keys are looked for; not at hosts of servers inside."""
+    """Moves the key from the path into a header; not at the hosts of sandboxes' ports."""
 
     def __init__(self, app: ASGIApp, hosts: PortHosts | None = None) -> None:
         self._app = app
@@ -40,7 +40,7 @@ class KeyInPath:
 
 
 class Rewrites:
-    """Makes them requests for what they lead to, and passes all on."""
+    """Rewrites requests by links and port hosts, and passes all on."""
 
     def __init__(self, app: ASGIApp, sharing: SharedLinks, hosts: PortHosts | None = None) -> None:
         self._app = app
@@ -48,7 +48,7 @@ class Rewrites:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or say where to ask instead."""
+        """Pass a request on, or redirect."""
         redirect = await self._enter(scope) if scope["type"] in {"http", "websocket"} else None
         await (redirect or self._app)(scope, receive, send)
 
@@ -67,7 +67,7 @@ def _take_key(scope: Scope) -> Scope:
     key, _, rest = scope["path"].removeprefix(KEYS).partition("/")
     raw = scope.get("raw_path") or b""
     _, _, raw_rest = raw.removeprefix(KEYS.encode()).partition(b"/")
-    # Of two keys the one in the path counts: some clients send a made-up one in a header that must have something.
+    # The key in the path wins: some clients send a made-up one in a header that they cannot leave empty.
     headers = [(name, value) for name, value in scope["headers"] if name not in _CREDENTIALS]
     headers.append((b"authorization", b"Bearer " + key.encode("utf-8", "replace")))
     return {**scope, "path": f"/{rest}", "raw_path": b"/" + raw_rest, "headers": headers}

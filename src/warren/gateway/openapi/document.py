@@ -1,4 +1,4 @@
-"""The OpenAPI document, built from the operations themselves: what is served is what is described."""
+"""The OpenAPI document, built from the operations that are served."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _MADE: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
         {"sandbox_id": "$request.path.sandbox_id", "execution_id": "$response.body#/execution_id"},
     ),
 )
-"""Operations whose answers hold ids, and under which names others take them."""
+"""Operations whose answers hold ids, and the parameters that take them."""
 _SHARED_TAGS = ("Operation",)
-"""Of the addresses of the service itself that clients of a dialect use too."""
+"""Tags of the service's own addresses that clients of a dialect use too."""
 _TAGS = (
     "One-shot",
     "Sandboxes",
@@ -56,7 +56,7 @@ _TAGS = (
     "Audit",
     "Operation",
 )
-"""In the order in which somebody new meets them."""
+"""In the order of a first reading."""
 _JSON, _TEXT, _HTML = "application/json", "text/plain", "text/html"
 _SERVICE: tuple[tuple[str, str, tuple[int, ...], str, bool], ...] = (
     ("/livez", "Whether the process answers", (200,), _JSON, False),
@@ -98,7 +98,7 @@ def build_openapi(operations: Iterable[Operation], *, with_auth: bool) -> dict[s
 
 
 def build_dialect_openapi(dialect: Dialect, *, with_auth: bool) -> dict[str, Any]:
-    """Build the document of a dialect, which says in its own words what goes wrong."""
+    """Build the document of a dialect, which has its own shape of errors."""
     paths, schemas = _describe_all(dialect.operations, "")
     shared = _describe_service(with_auth=with_auth)
     paths |= {path: shared[path] for path in shared if path in dialect.shared_paths}
@@ -149,14 +149,14 @@ def _describe_all(listed: tuple[Operation, ...], prefix: str) -> tuple[dict[str,
     for operation in listed:
         path = PARAMETER.sub(r"{\1}", prefix + operation.path)
         for method in list_methods(operation):
-            # What begins as a GET that something else takes too is described there.
+            # A WebSocket begins as a GET; where its path has a GET too, that is described.
             paths.setdefault(path, {}).setdefault(method, describe_operation(operation, refs_by_model, schemas, method))
     _tell_apart(paths)
     return paths, schemas
 
 
 def _tell_apart(paths: dict[str, Any]) -> None:
-    """Give each operation a name of its own, also where one handler serves several."""
+    """Make operation ids unique where one handler serves several operations."""
     known: dict[str, int] = {}
     for methods in paths.values():
         for described in methods.values():
@@ -195,7 +195,7 @@ def _assemble(
 
 
 def _add_links(operations: Iterable[Operation], paths: dict[str, Any]) -> None:
-    """Say where the ids in an answer lead to."""
+    """Link the ids of an answer to the operations that take them."""
     for method, path, statuses, taken in _MADE:
         found = {
             name_of(each): {"operationId": name_of(each), "parameters": taken}
