@@ -1,4 +1,4 @@
-"""The dialects that are served, side by side on one port; what belongs to none of them goes on."""
+"""The enabled dialects, side by side on one port; other requests go on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Dialects:
-    """An ASGI application of dialects. Each says in its own words what goes wrong in it."""
+    """An ASGI application of dialects. Each has its own shape of errors."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Dialects:
                 dialect.operations,
                 service,
                 settings,
-                # With a colon, which no subject of a key has: what is a key's is not everybody's.
+                # With a colon, which no key's subject has: callers without a key never share a key's sandboxes.
                 auth.opened_to(Principal(subject=f"open:{dialect.name}")) if chosen.open else auth,
                 otherwise,
                 body_memory=body_memory,
@@ -55,7 +55,7 @@ class Dialects:
             )
             app: ASGIApp = ProblemMiddleware(_dress(dispatcher, dialect), _say(dialect))
             for path in dialect.shared_paths:
-                # Refusals too: said outside of this, they would lack the headers.
+                # Refusals are answered inside of this too, so that they have the dialect's headers.
                 said = dialect.respond if path in dialect.own_paths else respond
                 known = self._shared.get(path) or ProblemMiddleware(otherwise, said)
                 self._shared[path] = _dress(known, dialect)
@@ -75,7 +75,7 @@ class Dialects:
 
 
 def _dress(app: ASGIApp, dialect: Dialect) -> ASGIApp:
-    """Give requests the ids, and answers the headers, of a dialect."""
+    """Give requests the dialect's ids, and answers its headers."""
     if not dialect.headers and dialect.new_request_id is None:
         return app
 
@@ -94,7 +94,7 @@ def _dress(app: ASGIApp, dialect: Dialect) -> ASGIApp:
 
 
 def _say(dialect: Dialect) -> Callable[[BaseException, str], Response]:
-    """Say what goes wrong in the words of a dialect, and with its headers."""
+    """Build errors in the shape of a dialect, with its headers."""
 
     def respond(exc: BaseException, request_id: str) -> Response:
         answer = dialect.respond(exc, request_id)
@@ -106,5 +106,5 @@ def _say(dialect: Dialect) -> Callable[[BaseException, str], Response]:
 
 
 def choose(dialects: Iterable[Dialect], settings: Settings) -> list[Dialect]:
-    """Return those that the operator wants served."""
+    """Return the enabled dialects."""
     return [dialect for dialect in dialects if getattr(settings.dialects, dialect.name).enabled]

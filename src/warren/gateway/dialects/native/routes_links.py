@@ -1,4 +1,4 @@
-"""The native API: links that open one thing of a sandbox to whoever has them, for a while."""
+"""The native API: shared links, which open one thing of a sandbox without a key until they expire."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OPERATIONS = (
         grant=Scope.READ,
         tag="Links",
         summary="Share a port, a file or a terminal",
-        description="Whoever has the link needs no key: they do what it allows in your name, until it expires, your "
+        description="The link needs no key: its holder does what it allows in your name, until it expires, your "
         "key is revoked or the sandbox is deleted. To share more than a file to read needs the scope `run`.",
         body=CreateLink,
         example={"kind": "port", "port": 5000, "expires_in_seconds": 3600},

@@ -129,7 +129,7 @@ def _parse(body: schemas.CreateRender) -> NewRender:
 
 
 def _explain(failure: DeckFailed) -> str:
-    """Say why there is no presentation, and what may be behind it: whoever waits has no record to look it up in."""
+    """Explain why there is no presentation, and the likely cause: a render that is waited for leaves no record."""
     said, findings = [str(failure)], failure.findings
     if findings.missing:
         more = f" and {len(findings.missing) - 1} more" if len(findings.missing) > 1 else ""

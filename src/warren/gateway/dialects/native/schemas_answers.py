@@ -75,7 +75,7 @@ class SandboxShown(Shown):
     last_activity_at: Time
     changed_at: Time = Field(description="When its status last changed.")
     expires_at: OptionalTime = Field(description="When it is destroyed, whatever it does.")
-    reason: str | None = Field(description="Why it is as it is, when nobody asked for it.")
+    reason: str | None = Field(description="Why it has its status, when no request caused it.")
     command_count: int = Field(description="Executions so far.")
 
 

@@ -1,4 +1,4 @@
-"""What the native API takes and answers about the way out: what a sandbox may reach, grants and brokered secrets."""
+"""Native API, schemas: egress, grants and brokered secrets."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class EgressRuleBody(Body):
 class EgressBody(Body):
     """What a sandbox may reach."""
 
-    # Nobody means both at once.
+    # Mode `none` and rules contradict each other.
     model_config = ConfigDict(
         json_schema_extra={
             "anyOf": [

@@ -1,4 +1,4 @@
-"""What the file operations of the native API take and answer."""
+"""Native API, schemas: files and folders."""
 
 from __future__ import annotations
 

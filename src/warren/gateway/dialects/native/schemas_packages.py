@@ -1,4 +1,4 @@
-"""What the native API takes and answers about packages."""
+"""Native API, schemas: packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the native API takes and answers about renders of slides."""
+"""Native API, schemas: renders of slides."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RenderShown(Shown):
     slides: int = Field(description="How many it has; 0 while it is not done.")
     degraded: list[DegradedShown]
     missing: list[MissingShown] = Field(description="The first 20 addresses that the page asked for in vain.")
-    script_errors: list[str] = Field(description="The first 10 exceptions of its scripts that nobody caught.")
+    script_errors: list[str] = Field(description="The first 10 uncaught exceptions of its scripts.")
     reason: str | None = Field(description="Why it failed, in a word.")
     error: str | None = Field(description="Why it failed, in a sentence.")
     created_at: Time

@@ -1,4 +1,4 @@
-"""What the native API takes and answers about skills."""
+"""Native API, schemas: skills."""
 
 from __future__ import annotations
 

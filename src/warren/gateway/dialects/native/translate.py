@@ -1,4 +1,4 @@
-"""From our words to those of the native API. Pure: values in, values out; `translate_requests.py` is the other way."""
+"""From the domain to the native API. Pure: values in, values out; `translate_requests.py` is the other way."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def render_recorded(execution: Execution, encoding: str = "utf-8") -> dict[str, 
 
 
 def render_listed(execution: Execution) -> dict[str, Any]:
-    """Write an execution as one of many: of what is long, its beginning and its end."""
+    """Write an execution as one of a list: of long fields, beginning and end."""
     result = execution.result
     if result is not None:
         stdout, stderr = cut(result.stdout, LISTED_BYTES), cut(result.stderr, LISTED_BYTES)
@@ -149,7 +149,7 @@ _NO_RESULT: dict[str, Any] = {
 
 
 def render_bytes(data: bytes, encoding: str) -> str:
-    """Write output as text, with U+FFFD for what is none, or as base64."""
+    """Write output as text, with U+FFFD for bytes that are not UTF-8, or as base64."""
     return base64.b64encode(data).decode() if encoding == "base64" else data.decode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""The way out in the words of the native API, and back. Pure: values in, values out."""
+"""Egress between the native API and the domain. Pure: values in, values out."""
 
 from __future__ import annotations
 
