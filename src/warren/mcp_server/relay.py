@@ -40,7 +40,7 @@ class Relay:
     def __init__(self, upstream: Upstream, settings: Settings | None) -> None:
         self._upstream = upstream
         self._settings = settings
-        """Tools of the local service; None for a remote one, which lists its own."""
+        """Settings of the local service; None for a remote one, which lists its own tools."""
 
     async def serve(self, reader: int, writer: int) -> None:
         """Serve the client until it leaves."""

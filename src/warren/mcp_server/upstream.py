@@ -215,6 +215,6 @@ def _unwrap(message: dict[str, Any]) -> dict[str, Any]:
     if error is not None:
         raise MCPError(int(error.get("code", INTERNAL_ERROR)), str(error.get("message", "")), error.get("data"))
     result: dict[str, Any] = message.get("result") or {}
-    # This server's own field, not the upstream's.
+    # `_meta` is of the server that answers: this one sets its own.
     result.pop("_meta", None)
     return result

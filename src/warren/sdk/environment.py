@@ -1,4 +1,4 @@
-"""The two variables that say which service a client talks to, and as whom."""
+"""The two environment variables of a client: the service's address, and the key."""
 
 from __future__ import annotations
 
