@@ -114,7 +114,7 @@ class Answers:
             return refuse(explain(error))
         except Exception as exc:  # noqa: BLE001 - an answer never has internals of the service
             _log.error("mcp.failed", extra={"tool": tool.name, "error": type(exc).__name__}, exc_info=exc)
-            return refuse("Something went wrong inside the service: try again, and tell its operator if it stays so.")
+            return refuse("The service failed: try again, and report it to its operator if it fails again.")
 
     async def list_resources(self, context: Context, _params: PaginatedRequestParams | None) -> ListResourcesResult:
         """List files."""

@@ -37,12 +37,12 @@ class BodyMemory:
         own = self._own.get(owner, 0)
         if own and own + size > self._most_own:
             raise QuotaExceeded(
-                f"{own} bytes of your requests are on their way already: wait for one to be answered",
+                f"your requests already hold {own} bytes of memory: wait for one to be answered",
                 retry_after_s=_AGAIN_S,
             )
         if self.held and self.held + size > self._most:
             raise Overloaded(
-                "there is no room for a body of this size now: try again in a moment", retry_after_s=_AGAIN_S
+                "the service has no memory for a body of this size now: try again in a moment", retry_after_s=_AGAIN_S
             )
         self._own[owner] = own + size
         self.held += size

@@ -35,10 +35,10 @@ _SAFE_IN_HEADER = "".join(chr(each) for each in range(0x20, 0x7F) if chr(each) !
 _HEADER_CHARACTERS = 300
 
 _log = logging.getLogger(__name__)
-_UNEXPECTED = "something went wrong inside the service; its log has more under this request's id"
+_UNEXPECTED = "the service failed: its log has more under this request's id"
 _STORE = (
-    "the service cannot write down now what it must, perhaps because its disk is full: see whether this was done, "
-    "and try again"
+    "the service cannot write to its store now, perhaps because its disk is full: check whether this was done, and "
+    "try again"
 )
 
 
@@ -127,7 +127,7 @@ class Problem:
 STOPPED = Problem(
     code=Overloaded.code,
     status=Overloaded.status,
-    detail="the service stops, and could not wait any longer for this to end: look at what became of it",
+    detail="the service is stopping, and this did not end in time: check its outcome",
 )
 
 
@@ -217,8 +217,8 @@ def _of_http(exc: HTTPException) -> Problem:
 
 
 _HTTP_DETAILS = {
-    404: "there is nothing at this address: `/docs` lists what there is",
-    405: "this address does not know that method: `Allow` has those that it knows",
+    404: "there is nothing at this address: `/docs` lists the API",
+    405: "this address does not allow that method: `Allow` lists those that it does",
     426: "this address is a WebSocket: connect to it as one",
 }
 

@@ -101,7 +101,7 @@ def _check_use(claims: Claims, scope: Scope, rest: bytes) -> None:
     if claims.kind is Kind.PORT:
         return
     if rest not in {b"", _name(claims).encode()} or (scope["type"] == "websocket") is (claims.kind is Kind.FILE):
-        raise NotFound("this link leads to one thing, and not to that")
+        raise NotFound("this link is for another target")
     if claims.kind is Kind.FILE and scope["method"] not in _METHODS[claims.method]:
         raise HTTPException(405, headers={"Allow": ", ".join(_METHODS[claims.method])})
 

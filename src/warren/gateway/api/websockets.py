@@ -96,7 +96,9 @@ class Connections:
         if own >= self._most_own:
             raise QuotaExceeded(f"you have {own} {self._what} open already: close one", retry_after_s=_AGAIN_S)
         if self.open >= self._most:
-            raise Overloaded(f"as many {self._what} are open as there may be: try again later", retry_after_s=_AGAIN_S)
+            raise Overloaded(
+                f"the service's limit of open {self._what} is reached: try again later", retry_after_s=_AGAIN_S
+            )
         self._own[owner] = own + 1
         self.open += 1
         try:

@@ -148,7 +148,7 @@ def _json(document: dict[str, Any]) -> Reply:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Answer the lifespan: whoever opened the service closes it too."""
+    """Answer the lifespan events. The caller of `build_app` opens and closes the service."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -138,4 +138,4 @@ def _check_asker(scope: Scope) -> None:
     origin = headers.get(b"origin")
     is_own = origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
     if not is_own and (scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS):
-        raise Forbidden("this comes from a page of another address, which may only look at this one")
+        raise Forbidden("this request comes from a page of another origin, which may only read here")

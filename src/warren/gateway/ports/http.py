@@ -88,7 +88,7 @@ class _Exchange:
         try:
             data = self._http.send(h11.Request(method=method, target=target, headers=headers))
         except h11.LocalProtocolError as exc:
-            raise InvalidRequest(f"the request cannot be passed on: {exc}") from exc
+            raise InvalidRequest(f"the request cannot be forwarded: {exc}") from exc
         await self._connection.send(data or b"")
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,7 +114,7 @@ class _Exchange:
             raise self._odd(f"more than {MAX_HEADERS} headers")
         # WHY: h11 lets both pass, and our own side of HTTP fails on them.
         if status > _LAST_STATUS or any(_CONTROLS.search(value) for _, value in listed):
-            raise self._odd("a status or a header that there cannot be")
+            raise self._odd("an invalid status or header")
         self._connection.answered(str(status))
         origin = dict(scope["headers"]).get(b"origin")
         headers = [*headers_out(listed, self._mount, origin=origin), *content_length(listed, status)]
@@ -138,7 +138,7 @@ class _Exchange:
                 raise self._odd("the end of the connection")
             if event.status_code == 100:
                 self._may_send.set()
-        raise self._odd("no answer but promises of one")
+        raise self._odd("only interim answers")
 
     async def _next(self, still_s: float) -> h11.Event | type[h11.PAUSED]:
         """Return the server's next event. Raises Unreachable when it is not HTTP, or too late."""

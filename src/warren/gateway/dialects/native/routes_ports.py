@@ -98,7 +98,7 @@ def _allow_own_pages(call: Call) -> Reply:
 
 _ABOUT = (
     "Any method, streamed both ways; a stopped sandbox is resumed. The server gets your request without what "
-    "authenticated it: send `X-Warren-Authorization` for it to have an `Authorization`. It is told where it is by "
+    "authenticated it: send `X-Warren-Authorization` for it to have an `Authorization`. Its address is in "
     "`X-Forwarded-Prefix`, `X-Forwarded-Host` and `X-Forwarded-Proto`. WebSockets are opened here too. For a browser, "
     "make a link."
 )
