@@ -147,7 +147,7 @@ def test_a_service_in_production_starts_with_a_key_made_before_and_prints_none(
     service.key = made["secret"]
     with service.client() as client:
         assert client.post("/run", json={"code": "print(6 * 7)"}).json()["stdout"] == "42\n"
-    for path in ("/docs", "/openapi.json"):
+    for path in ("/docs", "/docs/", "/docs/api", "/openapi.json"):
         answer = httpx.get(f"http://127.0.0.1:{service.port}{path}", timeout=DEADLINE_S, trust_env=False)
         assert answer.status_code == 404, path
 

@@ -14,7 +14,7 @@ import pytest
 from e2e.serving import wait_until
 from security.attacked import Attacked, attacked
 from warren.domain.records import Owner
-from warren.mcp_server.unread import Unread
+from warren.mcp_server.answer_memory import AnswerMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +129,7 @@ def test_of_answers_on_many_connections_only_some_wait_to_be_read(target: Attack
 
 
 def test_what_is_counted_is_given_back() -> None:
-    unread, ann, bob = Unread(own=10, everybody=15), Owner("t", "ann"), Owner("t", "bob")
+    unread, ann, bob = AnswerMemory(own=10, everybody=15), Owner("t", "ann"), Owner("t", "bob")
     with unread.one(ann) as first, unread.one(ann) as second, unread.one(bob) as third:
         assert first.fits({"a": ["12345678"], "b": 3})
         assert not second.fits("123")

@@ -1,4 +1,4 @@
-"""The variables that commands and clients read before there are settings: which service, as whom, and which folder."""
+"""The variables that commands and clients read without settings: the address, the key, the data folder."""
 
 from __future__ import annotations
 

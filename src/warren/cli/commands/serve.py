@@ -158,7 +158,7 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
 
     from warren.cli.service.daemon import Announcement, detach_output
     from warren.cli.service.data_lock import SERVICE
-    from warren.gateway.openapi.html import has_docs
+    from warren.gateway.pages.documents import has_docs
 
     # Not before it serves: whoever reads this may stop it at once, and a signal would end it without a farewell.
     while not server.started:  # noqa: ASYNC110 - uvicorn gives no event for it

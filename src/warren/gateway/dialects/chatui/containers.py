@@ -38,7 +38,7 @@ class Containers:
         self.ended = Outcomes("gateway_executions", "gateway_execution_duration_seconds", CollectorRegistry())
         self.active = 0
         self.creating = 0
-        self._turns = KeyedLock()
+        self._lock = KeyedLock()
         self._ends: OrderedDict[str, float] = OrderedDict()
         """When containers end, so that it can be said of one that is gone."""
 
@@ -63,7 +63,7 @@ class Containers:
         """Hold the lock of a key; a caller that waits longer than `wait_s` is refused."""
         async with contextlib.AsyncExitStack() as held:
             try:
-                await held.enter_async_context(self._turns.hold(key, wait_s))
+                await held.enter_async_context(self._lock.hold(key, wait_s))
             except TimeoutError:
                 raise refused from None
             yield

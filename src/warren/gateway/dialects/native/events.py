@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 EVENTS = (
     "`started` (`execution_id`, `sandbox_id`), `stdout` and `stderr` (`data`, and `skipped`: bytes that were dropped "
-    "before it because nobody read them), `display` (`data`, `metadata`, `is_result`), `result` (the execution, as "
-    "without streaming), which is the last, or `error` (a problem) when the stream cannot go on; for whoever does "
-    "not follow an execution that goes on (`follow=false`) the last is `caught_up`. `id` numbers them; "
+    "before it because they were not read), `display` (`data`, `metadata`, `is_result`), `result` (the execution, as "
+    "without streaming), which is the last, or `error` (a problem) when the stream cannot go on; with "
+    "`follow=false`, of an execution that goes on, the last is `caught_up`. `id` numbers them; "
     "`GET …/executions/{execution_id}/events` with `Last-Event-ID` resumes. When it is quiet for long "
     "(`serve.heartbeat_s`), a comment says that the connection lives. Text is decoded across events; where a resumed "
     "stream begins in the middle of a character, U+FFFD stands for it: ask for `encoding: base64` where that matters."

@@ -1,32 +1,19 @@
-"""The answers of the native API.
+"""The answers of the native API, each declared once: the OpenAPI document and the JSON come from the same fields.
 
-The answer of an execution is a TypedDict, which `translate.py` builds: one declaration. The others are models for the
-documentation; `translate.py` builds the same by hand, and a test compares.
+`translate.py` gives the values that are not attributes of the domain's objects.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, with_config
-from typing_extensions import TypedDict
+from pydantic import Field
 
 from warren.domain.lifecycle import Status
 from warren.domain.values import Cause, ExecKind, State, Storage
+from warren.gateway.dialects.native.answers import OptionalTime, Shown, Time
 
 T = TypeVar("T")
-
-EncodingName = Literal["utf-8", "base64"]
-ChangeAction = Literal["created", "modified", "deleted"]
-
-_TIME: dict[str, JsonValue] = {"format": "date-time"}
-_CLOSED = with_config(ConfigDict(extra="forbid"))
-
-
-class Shown(BaseModel):
-    """Something that is answered: all its fields are always there."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class ListOf(Shown, Generic[T]):
@@ -84,11 +71,11 @@ class SandboxShown(Shown):
     max_lifetime_seconds: float | None = Field(description="Null: lives until it is deleted.")
     session_key: str | None
     metadata: dict[str, str]
-    created_at: str = Field(json_schema_extra=_TIME)
-    last_activity_at: str = Field(json_schema_extra=_TIME)
-    changed_at: str = Field(json_schema_extra=_TIME, description="When its status last changed.")
-    expires_at: str | None = Field(json_schema_extra=_TIME, description="When it is destroyed, whatever it does.")
-    reason: str | None = Field(description="Why it is as it is, when nobody asked for it.")
+    created_at: Time
+    last_activity_at: Time
+    changed_at: Time = Field(description="When its status last changed.")
+    expires_at: OptionalTime = Field(description="When it is destroyed, whatever it does.")
+    reason: str | None = Field(description="Why it has its status, when no request caused it.")
     command_count: int = Field(description="Executions so far.")
 
 
@@ -103,26 +90,23 @@ class UsageShown(Shown):
     disk_inodes: int | None
 
 
-@_CLOSED
-class FileChangeShown(TypedDict):
+class FileChangeShown(Shown):
     """A file that an execution changed."""
 
-    path: Annotated[str, Field(description="Relative to the workspace.")]
-    action: ChangeAction
+    path: str = Field(description="Relative to the workspace.")
+    action: Literal["created", "modified", "deleted"]
     size_bytes: int
 
 
-@_CLOSED
-class DisplayShown(TypedDict):
+class DisplayShown(Shown):
     """Something that a cell showed: one value in one or more MIME types, binary ones as base64."""
 
     data: dict[str, str]
     metadata: dict[str, Any]
-    is_result: Annotated[bool, Field(description="Whether it is the value of the last expression.")]
+    is_result: bool = Field(description="Whether it is the value of the last expression.")
 
 
-@_CLOSED
-class ErrorShown(TypedDict):
+class ErrorShown(Shown):
     """The exception that ended a cell, as its kernel tells it."""
 
     name: str
@@ -130,57 +114,51 @@ class ErrorShown(TypedDict):
     traceback: str
 
 
-class ExecutionHead(TypedDict):
-    """The part of an execution that is known when it begins."""
+class StartedShown(Shown):
+    """An execution, whether it has finished or not."""
 
-    execution_id: Annotated[str, Field(pattern=r"^exe_[a-z0-9]{8,40}$")]
+    execution_id: str = Field(pattern=r"^exe_[a-z0-9]{8,40}$")
     sandbox_id: str
     status: Literal["running", "finished"]
     kind: ExecKind
     kernel: str | None
     background: bool
-    started_at: Annotated[str, Field(json_schema_extra=_TIME)]
-    finished_at: Annotated[str | None, Field(json_schema_extra=_TIME)]
+    started_at: Time
+    finished_at: OptionalTime
 
 
-class ResultShown(TypedDict):
-    """The result of an execution."""
+class ResultShown(Shown):
+    """How an execution ended."""
 
-    exit_code: Annotated[int | None, Field(description="Of the process; minus N when signal N ended it.")]
-    cause: Annotated[Cause | None, Field(description="Why it ended.")]
-    state: Annotated[State | None, Field(description="What it did to the variables of its kernel.")]
+    exit_code: int | None = Field(description="Of the process; minus N when signal N ended it.")
+    cause: Cause | None = Field(description="Why it ended.")
+    state: State | None = Field(description="What it did to the variables of its kernel.")
     timed_out: bool
-    hint: Annotated[str | None, Field(description="What to do next; null when all is well.")]
-    limit: Annotated[
-        float | None, Field(description="The limit that belongs to the cause: bytes, milliseconds or processes.")
-    ]
-    peak: Annotated[float | None, Field(description="How much it used of that.")]
-    stdout: Annotated[
-        str, Field(description="Bytes that are no UTF-8 are U+FFFD here; with `encoding: base64` it is exact.")
-    ]
+    hint: str | None = Field(description="What to do next; null when all is well.")
+    limit: float | None = Field(description="The limit that belongs to the cause: bytes, milliseconds or processes.")
+    peak: float | None = Field(description="How much it used of that.")
+    stdout: str = Field(description="Bytes that are no UTF-8 are U+FFFD here; with `encoding: base64` it is exact.")
     stderr: str
-    encoding: EncodingName
-    stdout_bytes: Annotated[int, Field(description="Written in all.")]
+    encoding: Literal["utf-8", "base64"]
+    stdout_bytes: int = Field(description="Written in all.")
     stderr_bytes: int
-    truncated: Annotated[bool, Field(description="Whether only head and tail of the output were kept.")]
+    truncated: bool = Field(description="Whether only head and tail of the output were kept.")
     displays: list[DisplayShown]
     error: ErrorShown | None
     files_changed: list[FileChangeShown]
     files_changed_complete: bool
     duration_ms: int
     cpu_ms: float
-    cells_back: Annotated[int, Field(description="Finished cells that were undone besides this one.")]
-    protected: Annotated[bool, Field(description="Whether the kernel could be rolled back.")]
+    cells_back: int = Field(description="Finished cells that were undone besides this one.")
+    protected: bool = Field(description="Whether the kernel could be rolled back.")
     why_unprotected: str | None
     notes: list[str]
 
 
-@_CLOSED
-class ExecutionShown(ExecutionHead, ResultShown):
+class ExecutionShown(ResultShown, StartedShown):
     """An execution and, once it has finished, how it ended. Until then those fields are null or empty."""
 
 
-@_CLOSED
 class RecordedExecution(ExecutionShown):
     """An execution as it was recorded, with the code that ran. Long code and output are cut."""
 
@@ -188,8 +166,7 @@ class RecordedExecution(ExecutionShown):
     request_id: str
 
 
-@_CLOSED
-class OutputFileShown(TypedDict):
+class OutputFileShown(Shown):
     """A file that the run created or modified, with its content."""
 
     path: str
@@ -198,12 +175,11 @@ class OutputFileShown(TypedDict):
     base64: str
 
 
-@_CLOSED
 class RunShown(ExecutionShown):
     """How a run in a sandbox of its own ended, and the files that it left."""
 
     files: list[OutputFileShown]
-    files_complete: Annotated[bool, Field(description="Whether every created or modified file is among them.")]
+    files_complete: bool = Field(description="Whether every created or modified file is among them.")
 
 
 class KernelShown(Shown):
@@ -250,7 +226,7 @@ class AuditShown(Shown):
     """A row of the audit record."""
 
     seq: int
-    at: str = Field(json_schema_extra=_TIME)
+    at: Time
     action: str
     outcome: str
     tenant: str
@@ -274,8 +250,8 @@ class BuildShown(Shown):
     detail: str
     done: int
     total: int = Field(description="0 when it is not known how much there is to do.")
-    started_at: str = Field(json_schema_extra=_TIME)
-    finished_at: str | None = Field(json_schema_extra=_TIME)
+    started_at: Time
+    finished_at: OptionalTime
     error: str | None = Field(description="Why it failed.")
 
 
@@ -292,7 +268,7 @@ class ImageShown(Shown):
     )
     is_default: bool
     size_bytes: int
-    built_at: str | None = Field(json_schema_extra=_TIME)
+    built_at: OptionalTime
     preload: list[str] = Field(description="Modules that are imported already when a sandbox starts.")
     stale: list[str] = Field(description="Digests of earlier builds that are still there.")
     build: BuildShown | None

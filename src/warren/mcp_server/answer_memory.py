@@ -1,6 +1,6 @@
-"""Answers that were made and are not read yet: so much of them for each owner.
+"""Memory for answers that clients have not read yet, limited for each owner and in all.
 
-Whoever calls tools and reads no answers would otherwise have all of them held here, for as long as it is waited for.
+A client that calls tools and reads nothing would otherwise have every answer held here until it is given up.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from warren.domain.records import Owner
 
 OWN = 48 * MIB
-"""Of one owner; one answer alone always fits."""
+"""For one owner; one answer alone always fits."""
 EVERYBODY = 512 * MIB
-UNREAD = "mcp_unread"
-"""Where in the state of a request is what counts its answer."""
+PENDING = "mcp_pending"
+"""The key of a request's `PendingAnswer` in its state."""
 WHY = "Your client has not read the answers of earlier calls, and there is no room for more: read them, and call again."
 _PIECE = 64 << 10
 
 
-class Unread:
-    """Counts bytes."""
+class AnswerMemory:
+    """Counts the bytes of unread answers."""
 
     def __init__(self, own: int = OWN, everybody: int = EVERYBODY) -> None:
         self._most_own = own
@@ -37,7 +37,7 @@ class Unread:
         self.held = 0
 
     def take(self, owner: Owner, size: int) -> bool:
-        """Count an answer, unless that would be too much."""
+        """Count an answer; False where it does not fit."""
         own = self._own[owner]
         if (own and own + size > self._most_own) or (self.held and self.held + size > self._most):
             return False
@@ -46,16 +46,16 @@ class Unread:
         return True
 
     def give_back(self, owner: Owner, size: int) -> None:
-        """Count it no longer."""
+        """Stop counting an answer."""
         self.held -= size
         self._own[owner] -= size
         if not self._own[owner]:
             del self._own[owner]
 
     @contextlib.contextmanager
-    def one(self, owner: Owner) -> Iterator[Answer]:
-        """Have what counts the answer of one request, for as long as that lasts."""
-        answer = Answer(self, owner)
+    def one(self, owner: Owner) -> Iterator[PendingAnswer]:
+        """Count the answer of one request until the request ends."""
+        answer = PendingAnswer(self, owner)
         try:
             yield answer
         finally:
@@ -63,28 +63,28 @@ class Unread:
             self.give_back(owner, answer.size)
 
 
-class Answer:
-    """Counts the answer of one request."""
+class PendingAnswer:
+    """The count of one request's answer."""
 
-    def __init__(self, unread: Unread, owner: Owner) -> None:
-        self._unread = unread
+    def __init__(self, memory: AnswerMemory, owner: Owner) -> None:
+        self._memory = memory
         self._owner = owner
         self.size = 0
         self.is_over = False
-        """Whether its client has left, so that what is made after that goes nowhere."""
+        """Whether its client has left: later answers go nowhere and are not counted."""
 
     def fits(self, answer: Any) -> bool:
-        """Count it; whether there was room."""
+        """Count an answer; False where it does not fit."""
         if self.is_over:
             return True
         size = weigh(answer)
-        is_taken = self._unread.take(self._owner, size)
+        is_taken = self._memory.take(self._owner, size)
         self.size += size if is_taken else 0
         return is_taken
 
 
 def weigh(value: Any) -> int:
-    """Say about how many bytes the texts in a value take, however it is nested."""
+    """Estimate the bytes of all texts in a nested value."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
@@ -96,7 +96,7 @@ def weigh(value: Any) -> int:
 
 
 def in_pieces(send: Send) -> Send:
-    """Return what sends a long body piece by piece: the server takes each whole, but waits with the next."""
+    """Send a long body in pieces: the server takes each piece whole, and waits before the next for a slow client."""
 
     async def send_it(message: Message) -> None:
         body = message.get("body", b"")
