@@ -61,11 +61,11 @@ def apply_repairs(repairs: Sequence[Repair], *, sudo: str) -> None:
 def find_gpus(settings: Settings, layers: Iterable[Layer]) -> dict[str, Any]:
     """Return the GPUs of this host, each opened to see whether it can be, and a sentence for each unusable CDI spec."""
     from warren.engines.gpus.inventory import find
-    from warren.engines.local.gpus import list_gpus, why_refused
+    from warren.engines.local.linux.devices import why_refused
 
     inventory = find(settings.gpus.cdi_dirs)
     refused = why_refused({layer.name for layer in layers if layer.holds}, settings.optional_layers)
-    devices = [dataclasses.asdict(gpu) for gpu in list_gpus(inventory, (), refused)]
+    devices = [dataclasses.asdict(gpu) for gpu in inventory.list_gpus((), refused)]
     return {"devices": [{name: gpu[name] for name in _SHOWN} for gpu in devices], "problems": list(inventory.problems)}
 
 

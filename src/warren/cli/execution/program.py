@@ -21,10 +21,10 @@ from warren.cli.terminal.signals import run_with_signals
 from warren.cli.terminal.tables import render_json
 from warren.cli.terminal.terminal import read_stdin
 from warren.core.agent.events import Shown, parse_result
-from warren.core.agent.request import render_request
 from warren.domain.errors import SandboxLost
 from warren.domain.values import ExecKind, ExecRequest, new_id
 from warren.guest.wire.frames import ProtocolError
+from warren.guest.wire.run_request import encode_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -65,9 +65,7 @@ async def _perform(program: Program, prepared: Prepared, asked: Mapping[str, Any
     request = _build_request(program, prepared.settings.timeout_s)
     async with linked_sandbox(prepared) as (agent, engine):
         if asked is not None:
-            save_ticket(
-                engine, prepared, asked, render_request(_build_request(Program(""), prepared.settings.timeout_s))
-            )
+            save_ticket(engine, prepared, asked, encode_run(_build_request(Program(""), prepared.settings.timeout_s)))
         for source, target in program.copies:
             await copying.copy_in(agent, source, target)
         if request.scan_changes:

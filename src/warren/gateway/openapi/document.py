@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+from pydantic.json_schema import models_json_schema
 
 import warren
 from warren.gateway.api.bodies import MAX_DEPTH

@@ -14,6 +14,7 @@ from warren.domain.values import Cause, ExecKind, State, Storage
 from warren.gateway.dialects.native.answers import OptionalTime, Shown, Time
 
 T = TypeVar("T")
+EncodingName = Literal["utf-8", "base64"]
 
 
 class ListOf(Shown, Generic[T]):
@@ -139,7 +140,7 @@ class ResultShown(Shown):
     peak: float | None = Field(description="How much it used of that.")
     stdout: str = Field(description="Bytes that are no UTF-8 are U+FFFD here; with `encoding: base64` it is exact.")
     stderr: str
-    encoding: Literal["utf-8", "base64"]
+    encoding: EncodingName
     stdout_bytes: int = Field(description="Written in all.")
     stderr_bytes: int
     truncated: bool = Field(description="Whether only head and tail of the output were kept.")
