@@ -1,4 +1,4 @@
-"""Something that happens once, with and without somebody who waits for it."""
+"""Lazy event: set once, with and without tasks that wait for it."""
 
 from __future__ import annotations
 

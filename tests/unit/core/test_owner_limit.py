@@ -1,4 +1,4 @@
-"""Places for transfers: who waits, who is sent away, and that nothing is kept of those who left."""
+"""Owner limit: which transfers wait, which are refused, and that no owner is left behind."""
 
 from __future__ import annotations
 

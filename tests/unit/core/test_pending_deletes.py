@@ -1,4 +1,4 @@
-"""A quota that is used up by one-shots that are answered and still go: who waits for those, and at whose expense."""
+"""Deletions in progress: a create over quota waits for them, and holds no place meanwhile."""
 
 from __future__ import annotations
 

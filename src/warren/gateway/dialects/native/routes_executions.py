@@ -83,7 +83,7 @@ async def _stream(call: Call, target: str, new: NewExecution, encoding: Encoding
 
 
 def _place(call: Call, event: Event) -> AbstractAsyncContextManager[None]:
-    """Wait with an event that is large until there is room for it, and keep that until it is sent."""
+    """Hold a place for a large event until it is sent; a small one needs none."""
     size = measure_result(event.result) + (0 if event.display is None else measure_displays((event.display,)))
     return _FREE if size <= LARGE else call.service.executions.results.one(call.caller.principal.owner)
 
@@ -91,7 +91,7 @@ def _place(call: Call, event: Event) -> AbstractAsyncContextManager[None]:
 async def _follow(
     call: Call, execution: Execution, after: int, encoding: EncodingName, *, follow: bool = True
 ) -> EventStream:
-    """Follow an execution that goes on without us, or show what it has done by now."""
+    """Follow an execution that goes on without the client, or write its events up to now."""
     held = contextlib.AsyncExitStack()
     executions = call.service.executions
     found = await executions.events(call.caller, execution.sandbox_id, execution.id, after, follow=follow)

@@ -1,4 +1,4 @@
-"""What the native API takes about executions: what to run, and how to follow it."""
+"""Requests of the native API about executions: run, list, follow, write to standard input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the native API takes to run something in a sandbox of its own."""
+"""Request of the native API for a one-shot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the words of the native API to ours. Pure: values in, values out."""
+"""Requests of the native API as values of the core. Pure: values in, values out."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _LIMITS = (
 )
 _UNCHANGED = {one.name for one in dataclasses.fields(NewExecution)} - {"code", "argv", "stdin"}
 _PART = 4 << 18
-"""Of base64: a multiple of four letters, which are three bytes."""
+"""Characters of base64 in one part: a multiple of four, which are three bytes."""
 
 
 def parse_limits(body: LimitFields | Run, base: Limits) -> Limits | None:
-    """Build the limits that were asked for over those that hold otherwise; None when nothing was."""
+    """Build the requested limits over the default ones; None when none is requested."""
     chosen = {name: value * unit for field, name, unit in _LIMITS if (value := getattr(body, field, None)) is not None}
     return dataclasses.replace(base, **chosen) if chosen else None
 
 
 def parse_new_sandbox(body: CreateSandbox, base: Limits, idempotency_key: str | None) -> NewSandbox:
-    """Build what the core is asked for."""
+    """Build a new sandbox for the core."""
     return NewSandbox(
         image=body.image,
         limits=parse_limits(body, base),
@@ -68,12 +68,12 @@ def parse_new_sandbox(body: CreateSandbox, base: Limits, idempotency_key: str | 
 
 
 def parse_gpus(asked: str | int | list[str] | None) -> GpuRequest | None:
-    """Build which GPUs are asked for; None where nothing is said. Raises InvalidRequest."""
+    """Build the requested GPUs; None: the default of the image. Raises InvalidRequest."""
     return None if asked is None else GpuRequest.parse(asked)
 
 
 def parse_changes(body: UpdateSandbox, base: Limits) -> SandboxChanges:
-    """Build what the core is asked to change."""
+    """Build the changes to a sandbox."""
     return SandboxChanges(
         metadata=body.metadata,
         idle_timeout_s=body.idle_timeout_seconds,
@@ -84,7 +84,7 @@ def parse_changes(body: UpdateSandbox, base: Limits) -> SandboxChanges:
 
 
 def parse_sandbox_query(query: ListSandboxes, owner: Owner | None) -> SandboxQuery:
-    """Build which sandboxes to list."""
+    """Build the filters of a list of sandboxes."""
     return SandboxQuery(
         owner=owner,
         statuses=frozenset(query.status),
@@ -97,7 +97,7 @@ def parse_sandbox_query(query: ListSandboxes, owner: Owner | None) -> SandboxQue
 
 
 def parse_audit_query(query: ListAudit) -> AuditQuery:
-    """Build which audit rows to list."""
+    """Build the filters of a list of audit rows."""
     return AuditQuery(**query.model_dump())
 
 
@@ -114,7 +114,7 @@ def parse_execution(body: RunFields, idempotency_key: str | None = None) -> NewE
 
 
 def parse_one_shot(body: Run, base: Limits) -> OneShot:
-    """Build what the core is asked to run in a sandbox of its own. Raises InvalidRequest."""
+    """Build a one-shot for the core. Raises InvalidRequest."""
     files = {file.path: parse_content(file, f"files: give {file.path[:100]!r}") for file in body.files}
     return OneShot(
         request=parse_execution(body),
@@ -129,13 +129,13 @@ def parse_one_shot(body: Run, base: Limits) -> OneShot:
 
 
 def parse_content(given: InputFile | Asset, ask: str) -> bytes:
-    """Return a content that is given as text or as base64. Raises InvalidRequest for both or neither: `ask` one."""
+    """Return a content that is given as text or as base64. Raises InvalidRequest for both or neither."""
     known = given.model_fields_set & {"text", "base64"}
     if len(known) != 1:
         raise InvalidRequest(f"{ask} exactly one of text and base64")
     if "text" in known:
         return given.text.encode("utf-8", "replace")
-    # A part at a time: where this is done in a thread, nobody else gets a turn while one is decoded.
+    # A part at a time: decoding holds the interpreter lock, also in a thread.
     parts = (given.base64[at : at + _PART] for at in range(0, len(given.base64), _PART))
     return b"".join(map(base64.b64decode, parts))
 
