@@ -306,7 +306,7 @@ _DOOMED = """
 import sys
 import anyio
 from unit.core.mirrored import mirroring
-from warren.core.package_sources import Source
+from warren.core.packages.sources import Source
 
 async def main(folder, url):
     async with mirroring(folder, Source(url=url)) as mirror:
