@@ -119,7 +119,7 @@ def test_a_file_that_has_not_its_hash_breaks_off_and_is_written_down_as_that(
     why = "false_thing-1.0-py3-none-any.whl does not have the hash that its index names: it was not taken."
     assert done["hint"].startswith(f"A connection failed: {why} ")
     assert [row["outcome"] for row in rows] == ["mismatch", "ok"]
-    [line] = [record for record in caplog.records if record.name.startswith("warren.core.egress.control")]
+    [line] = [record for record in caplog.records if record.name.startswith("warren.core.egress.")]
     assert (line.message, line.levelname, line.exc_info) == ("egress.response_failed", "WARNING", None)
 
 
