@@ -105,7 +105,7 @@ def _explain_usage(exc: Any) -> int:
 
 
 def _leave_broken_pipe() -> int:
-    # Whoever read our output has gone; say nothing, also not when Python flushes at exit.
+    # The reader of our output is gone: nothing is printed, also not when Python flushes at exit.
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -49,7 +49,7 @@ def parse_target(text: str) -> dict[str, Any]:
 
 
 def build_egress(mode: str | None, allow: Iterable[str] | None) -> dict[str, Any] | None:
-    """Build what a service is told; None where nothing was said."""
+    """Build the egress of a request; None where no option names one."""
     rules = [parse_target(text) for text in allow or ()]
     if mode is None and not rules:
         return None

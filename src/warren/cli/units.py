@@ -1,4 +1,4 @@
-"""Sizes, durations and pairs as people type them, and back."""
+"""Sizes, durations and pairs, as people type and read them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def verify(
 ) -> None:
     """Check the whole record: that no row was deleted, edited or moved. Prints its head, the last number and hash.
 
-    Leaves with 1 and names the row when one was. Whoever keeps a head elsewhere can prove later, with --known, that
+    Leaves with 1 and names the row when one was. A head kept elsewhere proves later, with --known, that
     the record still begins with what it held then.
     """
     import anyio
@@ -143,7 +143,7 @@ async def _check_known(store: Store, seq: int, digest: str, cut: tuple[int, str]
     from warren.domain.records import FIRST_HASH
 
     if (seq, digest) in {(0, FIRST_HASH), cut}:
-        return  # Every record began empty; and of what was cut off, the last hash is kept.
+        return  # Every record began empty; of a cut-off part, the last hash is kept.
     if seq < cut[0]:
         raise Conflict(f"row {seq} of the audit record was cut off with all before row {cut[0] + 1}: keep a later head")
     async for row in store.chain(after=seq - 1):
@@ -161,7 +161,7 @@ async def _export(since: float | None, until: float | None, form: str, data_dir:
         try:
             await audit.record(build_caller(), "audit.export", since=since, until=until)
         except StoreError as exc:
-            # A record that somebody damaged is the one that has to be looked at.
+            # A damaged record is the one that has to be looked at.
             print(f"warren: that this copy was taken is not in the record: {exc}", file=sys.stderr)
         show = _FORMATS[form]()
         async for row in audit.export(since=since, until=until):

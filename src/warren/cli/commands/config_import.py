@@ -37,7 +37,7 @@ class Imported:
 
 
 def import_file(path: str, original: str | None = None) -> Imported:
-    """Read a configuration. Raises InvalidRequest where it is nobody's that is known, and OSError."""
+    """Read a configuration. Raises InvalidRequest where its product is unknown, and OSError."""
     variables = read_variables(path)
     chosen = _choose(path, variables, original)
     found = Imported(chosen)
@@ -141,7 +141,7 @@ def _take(found: Imported, name: str, text: str, variables: Mapping[str, str]) -
 
 
 def _drop_invalid(found: Imported) -> None:
-    """Leave out what is no value here, and say why."""
+    """Leave out values that have no meaning here, and say why."""
     while True:
         try:
             Settings.model_validate(_nest(found.values)).limits.build()

@@ -84,7 +84,7 @@ def create(
 
 @app.command("list", short_help="List the keys.", epilog="\b\nExamples:\n  warren keys list\n  warren keys list --json")
 def list_keys(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """List the keys, those too that have expired or were revoked. Secrets are not among what is kept."""
+    """List the keys, those too that have expired or were revoked. Secrets are not kept."""
     import anyio
 
     keys = anyio.run(_list, data_dir)

@@ -90,6 +90,6 @@ async def _reach(target: Target) -> AsyncIterator[str]:
     from warren.cli.service.connection import prepare_image, reachable
 
     await to_thread.run_sync(prepare_image, target, Choice(), abandon_on_cancel=True)
-    # It may run for days, and finds the next by itself: nobody has to wait for it.
+    # It may run for days and finds the next service by itself: an ending one need not wait.
     async with reachable(target, is_waited_for=False) as url:
         yield url

@@ -123,9 +123,9 @@ def _read_assets(page: str, folder: str | None) -> dict[str, bytes]:
     top = folder or beside
     found: dict[str, bytes] = {}
     try:
-        os.stat(os.path.join(top, "."))  # What is no folder is told: the next line would find nothing in it.
+        os.stat(os.path.join(top, "."))  # Raises for anything but a folder: the next line would find it empty.
         for inside, folders, names in os.walk(top):
-            # Of what begins with a dot nobody knows that it is there.
+            # Hidden files were not meant.
             folders[:] = [name for name in folders if not name.startswith(".")]
             for path in (os.path.join(inside, name) for name in names if not name.startswith(".")):
                 name = os.path.relpath(path, top)
@@ -143,7 +143,7 @@ def _read_assets(page: str, folder: str | None) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[RenderStep], None]]:
-    """Show how far it is, to somebody who looks."""
+    """Show the progress on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _step: None
         return

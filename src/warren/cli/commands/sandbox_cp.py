@@ -34,7 +34,7 @@ Examples:
 """
 
 _MARGIN = 256 << 20
-"""What the names of files may take in an archive, on top of what a workspace can hold."""
+"""Bytes that the names of files may take in an archive, on top of the size of a workspace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ async def _is_folder(files: AsyncFiles, path: str) -> bool:
 
 @contextlib.contextmanager
 def _bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show how far a copy is, to somebody who looks."""
+    """Show the progress of a copy on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

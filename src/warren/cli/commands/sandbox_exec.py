@@ -75,7 +75,7 @@ def run(
     what = _choose(code, command, shell=shell)
     if figures is not None:
         if background:
-            raise typer.BadParameter("--figures needs somebody who waits: leave out --background.")
+            raise typer.BadParameter("--figures needs a command that waits: leave out --background.")
         os.makedirs(figures, exist_ok=True)
     options: dict[str, Any] = {
         **what,

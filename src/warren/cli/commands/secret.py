@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from warren import AsyncSandbox
 
 app = typer.Typer(
-    help="Secrets that a sandbox uses and never has: the service puts them in on the way out.",
+    help="Secrets that a sandbox uses and never has: the service puts them into its requests.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -67,7 +67,7 @@ def add(
 
 @app.command("list", short_help="List the secrets of a sandbox.", epilog="\b\nExample:\n  warren secret list 3fa9")
 def list_secrets(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
-    """List the secrets of a sandbox; nobody is shown their values."""
+    """List the secrets of a sandbox; their values are never shown."""
 
     async def work(found: AsyncSandbox) -> None:
         secrets = await found.egress.secrets()

@@ -82,7 +82,7 @@ def serve(
     if daemon:
         from warren.cli.service.daemon import leave_behind
 
-        # Here and not by the child: somebody is looking now, and it may take a minute.
+        # Here and not by the child: a person is looking now, and it may take a minute.
         _prepare_image(settings)
         return leave_behind(settings, flags, log_file, as_json=as_json)
     with only_one(settings.data_dir) as lock:
@@ -117,7 +117,7 @@ class _Serving:
     lock: DataLock
     tell: Callable[[Announcement], None]
     log: str | None
-    """The log file, when nobody is looking."""
+    """The log file of a service in the background."""
 
 
 def _run(serving: _Serving) -> int:
@@ -143,7 +143,7 @@ async def _serve(serving: _Serving) -> None:
     async with build_service(settings) as service:
         with local_socket(settings.data_dir) as local:
             server = build_server(service, settings, local)
-            # What is loaded by now stays: looking through it for garbage again and again would hold up requests.
+            # Loaded modules stay: a garbage collector that walks them again and again would hold up requests.
             gc.collect()
             gc.freeze()
             async with anyio.create_task_group() as tasks:
@@ -160,14 +160,14 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
     from warren.cli.service.data_lock import SERVICE
     from warren.gateway.pages.documents import has_docs
 
-    # Not before it serves: whoever reads this may stop it at once, and a signal would end it without a farewell.
+    # Not before it serves: a reader may stop it at once, and a signal would end it before its last records.
     while not server.started:  # noqa: ASYNC110 - uvicorn gives no event for it
         await anyio.sleep(0.005)
     host, port = serving.listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     serving.lock.note(SERVICE, address=address, log=serving.log or "")
     asks = serving.settings.serve.auth
-    # In production what is printed is logged, and a key is made by hand before the first start.
+    # In production output is logged, and a key is made by hand before the first start.
     secret = await service.keys.ensure_first_key() if asks and serving.settings.env != "production" else None
     serving.tell(Announcement(address, asks, secret, os.getpid(), serving.log, has_docs(serving.settings)))
     if serving.log is not None:

@@ -82,8 +82,8 @@ def shell(
 ) -> int:
     """Open a terminal in a fresh sandbox; leaving it destroys the sandbox and its files.
 
-    With --sandbox, the terminal is in one that stays: its program runs on when the connection ends, and whoever comes
-    back sees what was on the screen. The exit code is that of bash or Python.
+    With --sandbox, the terminal is in one that stays: its program runs on when the connection ends, and the
+    same command returns to it, with what was on the screen. The exit code is that of bash or Python.
     """
     if not os.isatty(0):
         raise InvalidRequest("warren shell needs a terminal: to run what comes from a pipe, use `warren run --shell -`")

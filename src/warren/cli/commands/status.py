@@ -77,7 +77,7 @@ def _ask(url: str) -> dict[str, Any]:
 
 
 async def _look(client: AsyncClient) -> dict[str, Any]:
-    """Ask for everything; whoever may not know that gets what everybody may."""
+    """Ask for the details; a key without that right gets the public health."""
     from warren.domain.errors import Forbidden, Unauthenticated
 
     try:

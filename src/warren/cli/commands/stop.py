@@ -27,7 +27,7 @@ Examples:
 """
 
 _MORE_S = 20.0
-"""On top of what requests get to finish, for the service to write down what it still has to write."""
+"""On top of the time that requests get to finish: for the service to write its last records."""
 
 
 def stop(

@@ -56,7 +56,7 @@ async def _join(place: AsyncSandbox, name: str, *, python: bool, stays: bool) ->
             what = "A new terminal" if terminal.is_new else f"The terminal {name!r}, as it was left,"
             end = "Ctrl-] twice leaves it running" if stays else "Ctrl-D leaves it and destroys it"
             print(f"{what} in {place.id}. {end}.", file=sys.stderr)
-        # WHY: one that was there before has another window's size until it is told.
+        # WHY: one that was there before has the size of another window.
         await terminal.resize(columns, rows)
         has_ended = await join(terminal, can_detach=stays)
     if not has_ended:
@@ -75,7 +75,7 @@ class Joinable(Protocol):
         """Say how large the window is."""
 
     async def receive(self) -> bytes:
-        """Return what is shown next; nothing at the end."""
+        """Return the next output; nothing at the end."""
 
 
 async def join(terminal: Joinable, *, can_detach: bool = False) -> bool:

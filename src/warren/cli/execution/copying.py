@@ -96,7 +96,7 @@ async def _copy_file(agent: AgentClient, path: str, target: str, room: Room) -> 
 
 
 async def write_whole(target: str, parts: AsyncIterator[bytes], room: Room) -> None:
-    """Make a file of what comes, at once when all of it is there."""
+    """Write a stream to a file that appears only when it is complete."""
     # A name of its own: another command may copy to the same place now.
     partial, done = os.path.join(os.path.dirname(target), f".warren-{secrets.token_hex(8)}.partial"), 0
     try:

@@ -1,4 +1,4 @@
-"""An execution of a service, as its output appears here: live, with what is shown, and how it ended."""
+"""An execution of a service, printed here: live output, displays, and how it ended."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Follower:
         return await stream.wait()
 
     async def follow(self, stream: AsyncStream) -> Result:
-        """Print an execution of somebody's, to its end."""
+        """Print another command's execution to its end."""
         await self.show_all(stream)
         return await stream.wait()
 

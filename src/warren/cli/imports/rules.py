@@ -98,7 +98,7 @@ def words(text: str, _all: Mapping[str, str]) -> list[str]:
 
 
 def gpu_devices(text: str, _all: Mapping[str, str]) -> str:
-    """Read the GPUs of Docker's `--gpus`, which nobody misses where there are none: `all`, or numbers or UUIDs."""
+    """Read the GPUs of Docker's `--gpus`, which are optional where there are none: `all`, or numbers or UUIDs."""
     names = [word for word in text.strip().strip('"').removeprefix("device=").split(",") if word.strip()]
     if not names or names == ["none"]:
         return "none"

@@ -66,7 +66,7 @@ def _read_value(text: str, number: int) -> str:
 
 
 def _walk(node: Node) -> Iterator[tuple[str, str]]:
-    """Yield what is named as variables are, however deep: a mapping of them, `NAME=value`, or name and value."""
+    """Yield everything named like a variable, at any depth: a mapping of them, `NAME=value`, or name and value."""
     if isinstance(node, dict):
         name, value = node.get("name"), node.get("value")
         if isinstance(name, str) and isinstance(value, str) and _VARIABLE.fullmatch(name):

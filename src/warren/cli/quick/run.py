@@ -230,7 +230,7 @@ class _Execution:
 
 
 def _end(result: Frame, exec_id: str, printed: int) -> int:
-    """Return the exit code; what is more than a program that ended by itself is explained."""
+    """Return the exit code; explain any end that is not an ordinary exit."""
     header, payload = result
     parts = header.get("parts")
     try:

@@ -148,7 +148,7 @@ def _join(data_dir: str, held: contextlib.AsyncExitStack, is_waited_for: bool) -
         if not is_waited_for or holder is None or holder.kind != COMMAND:
             # Not by descriptor: a service that is started again has another socket at the same path.
             return held.enter_context(short_path(path))
-        # WHY: a command that serves takes its socket's name away when it is done, and waits for whoever is connected.
+        # WHY: a command that serves takes its socket's name away when it is done, and waits for its connections.
         # We are from now on, and by descriptor its socket is found without a name.
         held.push(joined.pop_all())
         return here

@@ -45,7 +45,7 @@ def print_as_text(found: Announcement) -> None:
             print("Keys: `warren keys list` shows them, `warren keys create NAME` makes another.")
         header = f' -H "Authorization: Bearer {found.api_key or "$WARREN_API_KEY"}"'
     else:
-        print("No key is asked for: whoever reaches this address may run code.")
+        print("No key is needed: every client that reaches this address may run code.")
     if found.log is not None:
         print(f"It is process {found.pid} and logs to {found.log}; `warren status` shows it, `warren stop` ends it.")
     body = '{"code": "print(1 + 1)"}'
@@ -58,7 +58,7 @@ def print_as_json(found: Announcement) -> None:
 
 
 def detach_output() -> None:
-    """Send what is printed from now on to where the log goes: whoever started us has read what they wait for."""
+    """Send further output to the log: the process that started us has read its line."""
     os.dup2(2, 1)
 
 
@@ -94,7 +94,7 @@ def leave_behind(settings: Settings, flags: Mapping[str, object], log_file: str 
 
 
 def _as_arguments(flags: Mapping[str, object]) -> list[str]:
-    """Write flags as somebody would type them."""
+    """Write flags as they are typed."""
     found: list[str] = []
     for name, value in flags.items():
         option = f"--{name.rpartition('.')[2].replace('_', '-')}"

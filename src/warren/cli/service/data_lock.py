@@ -1,4 +1,4 @@
-"""Who has the data folder: one service at a time, which says in the lock file how it can be found."""
+"""Lock of the data folder: one service at a time, which writes its address into the lock file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMAND = "command"
 
 _NAME = "service.lock"
 _PATIENCE_S = 0.2
-"""For somebody who only looks, which takes the lock for a moment."""
+"""For a reader, which takes the lock for a moment."""
 _MAX_BYTES = 4096
 _PID_DIGITS = 9
 
@@ -61,7 +61,7 @@ class DataLock:
 
 @contextlib.contextmanager
 def only_one(data_dir: str, kind: str = SERVICE) -> Iterator[DataLock]:
-    """Hold the data folder: two services on one would undo each other's work. Raises Held when somebody else has it."""
+    """Hold the data folder: two services on one would undo each other's work. Raises Held when it is taken."""
     try:
         os.makedirs(data_dir, 0o755, exist_ok=True)
         lock = os.open(os.path.join(data_dir, _NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -86,14 +86,14 @@ class Held(ConfigError):
 
 
 def find_holder(data_dir: str) -> Holder | None:
-    """Say who has a data folder; None when nobody has, whatever a process that died has left there."""
+    """Return the process that has a data folder; None when it is free, whatever a dead process has left there."""
     try:
         lock = os.open(os.path.join(data_dir, _NAME), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as exc:
         raise ConfigError(
-            f"whether a service runs on {data_dir} cannot be told: {exc.strerror}. Ask as its user, or as root"
+            f"the lock of {data_dir} cannot be read: {exc.strerror}. Run this as its user, or as root"
         ) from exc
     import fcntl  # not for Windows, where this module is imported too
 

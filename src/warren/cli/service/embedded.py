@@ -130,15 +130,15 @@ def prepare(choice: Choice) -> Prepared:
 
 
 def ensure_image(settings: Settings, name: str, choice: Choice | None = None) -> Image:
-    """Return an image, building it first when it is not built. Raises NotFound for one that nobody knows."""
+    """Return an image, building it first when it is not built. Raises NotFound for an unknown one."""
     catalog = build_catalog(settings)
     catalog.spec(name)
     try:
         return catalog.get(name)
     except NotFound:
-        # A mistake in the settings is told alone.
+        # A mistake in the settings is reported alone.
         _build_engine(settings, choice or Choice())
-        # Said first: on a cold machine the check alone takes a second, and nobody should wait for nothing that long.
+        # Said first: on a cold machine the check alone takes a second.
         said = f"warren: image {name} is not built yet: checking this host, then building it once, a minute or two"
         print(said, file=sys.stderr, flush=True)
         try_engine(settings, choice or Choice())

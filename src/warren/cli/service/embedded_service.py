@@ -32,9 +32,9 @@ _ACCEPTING = 8
 async def embedded_service(settings: Settings) -> AsyncIterator[None]:
     """Serve on the socket of the data folder, which the caller holds, for the length of a block."""
     if not settings.debug:
-        # What a service logs is for whoever runs one.
+        # Logs are for the operator of a service.
         logging.getLogger("warren").setLevel(logging.ERROR)
-    # Nobody would be there to fill it again, or to use what is in it.
+    # A pool of one command would be filled for nothing.
     settings = settings.model_copy(update={"pool": settings.pool.model_copy(update={"size": 0})})
     async with build_service(settings) as service:
         with local_socket(settings.data_dir) as local:
@@ -55,7 +55,7 @@ async def embedded_service(settings: Settings) -> AsyncIterator[None]:
 
 
 async def _let_others_finish(data_dir: str, server: Server) -> None:
-    """Wait for the commands that found us; those that come now find nobody, and wait until the folder is free."""
+    """Wait for the commands that found us; later ones find no socket, and wait until the folder is free."""
     with contextlib.suppress(OSError):
         os.unlink(socket_path(data_dir))
     for _ in range(_ACCEPTING):

@@ -1,4 +1,4 @@
-"""What listens: the address of the service, its socket for this machine, and the server over both."""
+"""Listeners: the address of the service, its socket for this machine, and the server over both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPEN_FILES = 65_536
 
 
 def bind_address(host: str, port: int) -> socket.socket:
-    """Take the address. Nobody is let in yet: who connected now would wait for as long as an image takes."""
+    """Take the address without listening yet: a client that connected now would wait for an image to be built."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
             0

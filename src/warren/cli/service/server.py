@@ -1,4 +1,4 @@
-"""The server process: answers what is under way before it stops, and meanwhile says that it is not ready."""
+"""The server process: it answers the requests under way before it stops, and reports not ready meanwhile."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
         self.servers.append(await loop.create_unix_server(create_protocol, sock=self._local))
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]  # all that is used
-        """Take the signals that end a process, unless they are somebody else's to take."""
+        """Take the signals that end a process, unless the command around it takes them."""
         return super().capture_signals() if self._takes_signals else contextlib.nullcontext()
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:

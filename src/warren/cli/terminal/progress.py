@@ -1,4 +1,4 @@
-"""What a person sees while something takes its time: on a terminal something moves, elsewhere are lines."""
+"""Progress of long work: a moving bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def build_with_progress(catalog: Catalog, name: str, *, force: bool = False) -> Image:
-    """Build an image, telling on standard error how far it is."""
+    """Build an image, with its progress on standard error."""
     if not sys.stderr.isatty():
         return catalog.build(name, _lines(name), force=force)
     from rich.console import Console
@@ -52,7 +52,7 @@ def _lines(name: str) -> Callable[[BuildStep], None]:
 
 @contextlib.contextmanager
 def spinner(text: str) -> Iterator[None]:
-    """Show that something goes on, to somebody who looks."""
+    """Show a spinner on a terminal."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""What the command line says about a result: the exit code, a short explanation, and the JSON form."""
+"""The report of a result: exit code, explanation, JSON form."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Ended(Protocol):
 
     @property
     def peak(self) -> float | None:
-        """The most that it used of what is limited."""
+        """The most that it used of the limited resource."""
 
     @property
     def hint(self) -> str | None:
@@ -92,7 +92,7 @@ def explain(result: Ended, sandbox: str | None = None) -> str | None:
     if result.peak is not None:
         parts.append(f"peak {_amount(result.cause, result.peak)}")
     line = ", ".join(parts)
-    # Whoever pressed Ctrl-C need not hear that it was pressed.
+    # The person who pressed Ctrl-C knows.
     return f"{line}\n{result.hint}" if result.hint and result.cause != Cause.INTERRUPTED else line
 
 
@@ -165,7 +165,7 @@ def as_json(result: ExecResult) -> dict[str, Any]:
 
 
 def result_as_json(result: Result) -> dict[str, Any]:
-    """Build the same of what a service says."""
+    """Build the same from the answer of a service."""
     return {
         "id": result.execution_id,
         "sandbox_id": result.sandbox_id,

@@ -1,4 +1,4 @@
-"""What Ctrl-C and the like do to a command: the program inside is told first, and the sandbox is never forgotten."""
+"""Signals of a command: the program inside gets them first, and the sandbox is destroyed in any case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _REST_S = 2.0
-"""How long a killed program's last output may take: whoever should read it may never do so."""
+"""How long the last output of a killed program may take: its reader may never read."""
 
 
 class Interruptible(Protocol):

@@ -53,7 +53,7 @@ def render_json(value: Any, indent: int | None = None) -> str:
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under headings, a line each. What is wider than a terminal is folded there, and never in a pipe."""
+    """Print rows under headings, a line each. Cells are folded to the width of a terminal, never in a pipe."""
     width = _terminal_width()
     lines = _align(columns, rows, is_coloured=width is not None)
     if width is None or all(len(_COLOUR.sub("", line)) <= width for line in lines):
@@ -107,7 +107,7 @@ def build_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequen
         title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", show_header=any(columns)
     )
     for number, column in enumerate(columns):
-        # What somebody may want to copy, an id or a name, stays in one piece.
+        # The first column is an id or a name, to be copied: it stays in one piece.
         table.add_column(column, overflow="fold", no_wrap=number == 0)
     for row in rows:
         table.add_row(*(Text.from_ansi(cell) if _COLOURED.fullmatch(cell) else Text(harmless(cell)) for cell in row))
