@@ -46,7 +46,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The guest is built and booted apart: minutes, and root.
 WITHOUT_VM := --ignore tests/vm
 
-.PHONY: help setup tools check types rules compiled format test test-all test-rest test-vm bench-vm test-pythons security bench soak pauses mcp-suites serve lock docs sdk clean
+.PHONY: help setup tools check types rules compiled format test test-all test-rest test-vm bench-vm pythons test-pythons security bench soak pauses mcp-suites serve lock docs docs-site picture sdk clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -66,9 +66,9 @@ $(INSTALLED): pyproject.toml requirements/setup.lock requirements/dev.lock
 	else echo "There is no pip: on Debian and Ubuntu, 'apt-get install python3-venv' brings it" >&2; exit 1; fi; \
 	$$pip install --quiet --disable-pip-version-check --require-hashes -r requirements/setup.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	@# Compiles what the first command would: half a second before its first word.
-	@$(BIN)/python -c 'import warren.cli.main, warren.cli.execution.program, warren.cli.service.embedded'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable '.[server]'
+	@# Else the first commands compile what they import: half a second before their first word.
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 	@echo "Ready. Try: $(BIN)/warren run -c 'print(1 + 1)'"
 
@@ -117,6 +117,9 @@ test-vm: setup ## as root: a stock Debian under qemu, and what Warren does on it
 bench-vm: setup ## as root: what sandboxes cost on cgroup v2 and on v1, in the same guest
 	PYTHONPATH=tests $(BIN)/python -m vm compare
 
+pythons: # which versions of Python are found here
+	@$(PYTHON) tests/suites/pythons.py --list
+
 test-pythons: tools ## what other versions of Python could change, on each that is there, or on those of PYTHONS
 	@$(PYTHON) tests/suites/pythons.py
 
@@ -141,8 +144,8 @@ serve: setup ## set up and run the service on 127.0.0.1:8000
 
 lock: setup ## choose package versions anew: ours, and those of the images
 	echo uv | $(LOCK) --upgrade --no-annotate - -o requirements/setup.lock
-	$(LOCK) --upgrade pyproject.toml -o requirements/base.lock
-	$(LOCK) --upgrade pyproject.toml --extra dev --extra bench --extra otel --extra render -c requirements/setup.lock -o requirements/dev.lock
+	$(LOCK) --upgrade pyproject.toml --extra server -o requirements/base.lock
+	$(LOCK) --upgrade pyproject.toml --extra server --extra dev --extra bench --extra otel --extra render -c requirements/setup.lock -o requirements/dev.lock
 	for spec in images/*.toml; do \
 		$(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(sys.stdin.buffer)["packages"], sep="\n")' < $$spec | \
 		$(LOCK) --upgrade - -o $${spec%.toml}.lock || exit 1; \
@@ -162,9 +165,15 @@ docs: setup ## write the reference pages that come from the code
 	$(BIN)/python tests/house/sdk_page.py docs/reference/sdk.md
 	$(BIN)/python tests/house/mcp_page.py docs/reference/mcp.md
 
+docs-site: setup ## build the documentation site, which the service shows at /docs/
+	$(BIN)/mkdocs build --quiet --strict --clean
+
+picture: setup ## run the commands of the README's picture, and draw it from what they print
+	$(BIN)/python docs/pictures/terminal.py docs/pictures/terminal.svg $(wildcard .cache/tests)
+
 sdk: setup ## make the client without await, and its tests, from those with it
 	$(BIN)/python tests/house/sync_client.py
 
 clean: ## remove what setup and the tools made
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis build dist
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .schemathesis build dist src/warren/site
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

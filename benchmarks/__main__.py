@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from warren.domain.values import Image
 
 NAMES = (
+    "cli",
     "create",
     "warm",
     "burst",

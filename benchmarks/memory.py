@@ -1,7 +1,7 @@
 """Private memory of one sandbox: what `smaps_rollup` of its processes calls Private_Clean and Private_Dirty, added up.
 
 Beside it, without a promise, the stricter count: every anonymous page frame that one of its processes maps and the
-zygote does not. That counts, once, also what agent, nursery, kernel and checkpoint share among themselves.
+zygote does not. That counts, once, also what agent, forkserver, kernel and checkpoint share among themselves.
 """
 
 from __future__ import annotations

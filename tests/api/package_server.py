@@ -1,4 +1,4 @@
-"""A package index on loopback, made by the test: it remembers what it was asked, and lies where it is told to."""
+"""A package index on loopback for tests: it records requests, and lies on demand."""
 
 from __future__ import annotations
 

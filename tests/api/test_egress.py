@@ -1,4 +1,4 @@
-"""The way out over HTTP: policies as words and as objects, ceilings, grants, and secrets that are never shown."""
+"""Egress over HTTP: policies as words and as objects, ceilings, grants, and secrets that are never shown."""
 
 from __future__ import annotations
 

@@ -286,3 +286,13 @@ def test_after_a_small_refused_body_the_connection_is_used_again(served: Served)
             refused = client.put("/sandboxes/sbx_000000000000/files/a", content=bytes(1000))
 
             assert (refused.status_code, refused.headers.get("connection")) == (404, None)
+
+
+def test_head_says_in_a_header_what_get_says_in_its_body(ann: httpx.Client, shared: str) -> None:
+    said, head = ann.get(f"/sandboxes/{shared}/files/none.txt"), ann.head(f"/sandboxes/{shared}/files/none.txt")
+
+    assert head.status_code == said.status_code == 404
+    assert head.content == b""
+    for name in ("warren-error", "content-type", "content-length"):
+        assert head.headers[name] == said.headers[name], name
+    assert said.headers["warren-error"] == f"not_found: {said.json()['detail']}"

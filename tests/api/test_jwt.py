@@ -118,7 +118,7 @@ def test_who_forged_a_token_is_told_nothing_and_the_record_has_none_of_it(served
     row = refusals(served)[0]
 
     assert answer.status_code == 401
-    assert answer.json()["detail"] == "the token is not valid here: get another from whoever issued it"
+    assert answer.json()["detail"] == "the token is not valid here: get another from its issuer"
     assert (row["details"], row["tenant"], row["subject"]) == ({"reason": "jwt_signature"}, "", "")
     assert not any(part in str(refusals(served)) for part in forged.split("."))
 

@@ -144,7 +144,7 @@ def test_a_link_expires(inside: Inside, anybody: httpx.Client) -> None:
     answer = wait_for(lambda: found if (found := anybody.get(url)).status_code != 200 else None)
 
     assert answer.status_code == 403
-    assert answer.json()["detail"] == "this link has expired: ask whoever gave it to you for another"
+    assert answer.json()["detail"] == "this link has expired: ask its sender for another"
 
 
 def test_nothing_is_shared_for_longer_than_the_operator_allows(inside: Inside) -> None:
@@ -327,6 +327,6 @@ def test_a_link_ends_with_the_key_that_gave_it(bare: Served, anybody: httpx.Clie
     answer = wait_for(lambda: found if (found := anybody.get(url)).status_code != 200 else None)
 
     assert answer.status_code == 403
-    assert answer.json()["detail"] == "whoever gave this link may no longer do what it is for: ask for another"
+    assert answer.json()["detail"] == "the sender of this link may no longer do what it is for: ask for another"
     with bare.client("ann") as ann:
         ann.delete(f"/sandboxes/{sandbox}")

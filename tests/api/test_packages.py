@@ -1,4 +1,4 @@
-"""Packages in sandboxes: every way of installing one, from a shelf of the test through the service's cache."""
+"""Packages in sandboxes: every way to install one, from an index of the test through the service's cache."""
 
 from __future__ import annotations
 

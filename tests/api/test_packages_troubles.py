@@ -1,4 +1,4 @@
-"""Packages where something is in the way: limits of connections, an index that lies, and one that does not answer."""
+"""Packages with obstacles: connection limits, an index that lies, and one that does not answer."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_file_that_has_not_its_hash_breaks_off_and_is_written_down_as_that(
     assert done["hint"].startswith(f"A connection failed: {why} ")
     assert [row["outcome"] for row in rows] == ["mismatch", "ok"]
     [line] = [record for record in caplog.records if record.name.startswith("warren.core.egress.control")]
-    assert (line.message, line.levelname, line.exc_info) == ("egress.unfinished", "WARNING", None)
+    assert (line.message, line.levelname, line.exc_info) == ("egress.response_failed", "WARNING", None)
 
 
 def test_what_cannot_be_reached_is_said_in_one_sentence(yard: Yard) -> None:

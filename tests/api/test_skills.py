@@ -1,4 +1,4 @@
-"""Skills over HTTP: kept, shared, changed, put into sandboxes, and whose they are."""
+"""Skills over HTTP: stored, shared, changed, installed in sandboxes, and their ownership."""
 
 from __future__ import annotations
 

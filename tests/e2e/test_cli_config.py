@@ -37,7 +37,7 @@ def test_each_setting_is_shown_with_where_it_came_from(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(f"{SECRET}\n")
     env = {"WARREN_POOL_SIZE": "4", "WARREN_JWT_SECRET_FILE": str(tmp_path / "secret")}
 
-    shown = run(tmp_path, env, "config")
+    shown = run(tmp_path, env, "config", "show", "--json")
     rows = {row["name"]: row for row in json.loads(shown)["settings"]}
 
     toml = "./warren.toml"
@@ -54,7 +54,7 @@ def test_each_setting_is_shown_with_where_it_came_from(tmp_path: Path) -> None:
     assert SECRET not in shown
     assert SECRET not in run(tmp_path, env, "config", "get", "jwt")
     assert run(tmp_path, env, "config", "get", "serve.port") == "9000\n"
-    given = json.loads(run(tmp_path, env, "config", "show", "--given"))["settings"]
+    given = json.loads(run(tmp_path, env, "config", "show", "--given", "--json"))["settings"]
     assert {row["name"] for row in given} == {"serve.port", "tenants.acme.active", "pool.size", "jwt.secret"}
 
 
@@ -87,13 +87,13 @@ def test_a_name_that_is_no_setting_is_one_sentence(tmp_path: Path) -> None:
 def test_a_check_starts_and_makes_nothing(tmp_path: Path) -> None:
     env = {"WARREN_DATA_DIR": str(tmp_path / "data"), "WARREN_IMAGE": "python", "WARREN_ENV": "production"}
 
-    refused = call(tmp_path, env, "config", "check")
+    refused = call(tmp_path, env, "config", "check", "--json")
 
     assert refused.returncode == 2
     answer = json.loads(refused.stdout)
     assert [reason.partition(":")[0] for reason in answer["reasons"]] == ["no_keys", "unbuilt_image"]
     assert os.listdir(tmp_path) == []
-    assert json.loads(run(tmp_path, {**env, "WARREN_ENV": ""}, "config", "check"))["starts"] is True
+    assert json.loads(run(tmp_path, {**env, "WARREN_ENV": ""}, "config", "check", "--json"))["starts"] is True
 
 
 def test_in_production_a_service_names_every_reason_not_to_start(serve: Callable[..., RunningService]) -> None:
@@ -122,7 +122,7 @@ def test_a_secret_that_everybody_can_read_is_refused_in_production(
     held.chmod(0o644)
     refused = service.run("serve", "--port", "0")
     held.chmod(0o600)
-    allowed = service.run("config", "check")
+    allowed = service.run("config", "check", "--json")
 
     assert refused.returncode == 2
     assert refused.stderr == (
@@ -147,7 +147,7 @@ def test_a_service_in_production_starts_with_a_key_made_before_and_prints_none(
     service.key = made["secret"]
     with service.client() as client:
         assert client.post("/run", json={"code": "print(6 * 7)"}).json()["stdout"] == "42\n"
-    for path in ("/docs", "/openapi.json"):
+    for path in ("/docs", "/docs/", "/docs/api", "/openapi.json"):
         answer = httpx.get(f"http://127.0.0.1:{service.port}{path}", timeout=DEADLINE_S, trust_env=False)
         assert answer.status_code == 404, path
 

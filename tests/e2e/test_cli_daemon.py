@@ -30,13 +30,13 @@ class Daemon:
         service.env = self.env
 
     def start(self, *arguments: str) -> dict[str, Any]:
-        done = self.service.run("serve", "--daemon", *arguments)
+        done = self.service.run("serve", "--daemon", "--json", *arguments)
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     def say(self, command: str, *arguments: str) -> tuple[int, dict[str, Any]]:
-        done = self.service.run(command, *arguments)
+        done = self.service.run(command, "--json", *arguments)
         return done.returncode, json.loads(done.stdout)
 
 
@@ -45,6 +45,19 @@ def daemon(serve: Callable[..., RunningService]) -> Iterator[Daemon]:
     daemon = Daemon(serve("bare"))
     yield daemon
     daemon.service.run("stop", "--now")
+
+
+def test_status_counts_executions_that_an_earlier_service_began(daemon: Daemon) -> None:
+    daemon.start()
+    sandbox = daemon.service.run("sandbox", "create", "--quiet").stdout.strip()
+    daemon.service.run("sandbox", "exec", sandbox, "--background", "--", "sleep", "1000")
+    assert daemon.say("status")[1]["admission"]["executions"]["under_way"] == 1
+    daemon.say("stop")
+    daemon.start()
+
+    assert daemon.say("status")[1]["admission"]["executions"]["under_way"] == 1
+    assert daemon.service.run("sandbox", "rm", sandbox).returncode == 0
+    assert daemon.say("status")[1]["admission"]["executions"]["under_way"] == 0
 
 
 def test_a_service_in_the_background_is_started_seen_and_stopped(daemon: Daemon) -> None:

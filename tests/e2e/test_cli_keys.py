@@ -37,7 +37,7 @@ class Commands:
         return forked.run([*arguments], text=True, cwd=self._folder, env=self._env, timeout=60)
 
     def json(self, *arguments: str) -> Any:
-        done = self(*arguments)
+        done = self(*arguments, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -53,9 +53,9 @@ def test_a_data_folder_that_cannot_be_made_is_named(warren: Cli) -> None:
     assert (done.returncode, done.stderr.decode().splitlines()[-1]) == (1, f"warren: {why}")
 
 
-def test_images_are_listed_and_shown_as_json_in_a_pipe(warren: Cli) -> None:
-    listed = json.loads(warren("image", "list").stdout)
-    shown = json.loads(warren("image", "show", "python").stdout)
+def test_images_are_listed_and_shown_as_json_when_asked_to(warren: Cli) -> None:
+    listed = json.loads(warren("image", "list", "--json").stdout)
+    shown = json.loads(warren("image", "show", "python", "--json").stdout)
 
     assert {image["name"]: image["built"] for image in listed}["python"] is True
     assert shown["name"] == "python"
@@ -63,7 +63,14 @@ def test_images_are_listed_and_shown_as_json_in_a_pipe(warren: Cli) -> None:
 
 
 def test_an_image_that_is_built_is_not_built_again(warren: Cli) -> None:
-    assert json.loads(warren("image", "build", "python").stdout)["built_now"] is False
+    assert json.loads(warren("image", "build", "python", "--json").stdout)["built_now"] is False
+
+
+def test_in_a_pipe_is_the_same_table(warren: Cli) -> None:
+    heading, *rows = warren("image", "list").stdout.decode().splitlines()
+
+    assert heading.split() == ["image", "built", "packages", "description"]
+    assert [row.split()[0] for row in rows] == sorted(row.split()[0] for row in rows)
 
 
 def test_tables_are_for_people(warren: Cli) -> None:

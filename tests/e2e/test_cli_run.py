@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -225,3 +227,21 @@ def test_a_folder_for_results_that_cannot_be_made_is_refused_before_anything_run
 
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr == b"warren: --output /proc/results cannot be made: No such file or directory\n"
+
+
+def test_the_second_of_two_like_commands_is_quick(warren: Cli) -> None:
+    if warren.engine == "bare":
+        pytest.skip("quick commands ask a keeper, which the bare engine does without")
+    warren("run", "-c", "1")
+    code = "import sys; from warren.cli.main import run; run(sys.argv[1:]); print('typer' in sys.modules)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "-c", "print('ran')"],
+        env=warren.env,
+        cwd=warren.folder,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.stdout, done.stderr) == (b"ran\nFalse\n", b"")

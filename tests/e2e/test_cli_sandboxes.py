@@ -64,7 +64,7 @@ class Desk:
         )
 
     def listed(self, *arguments: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.get("ps", *arguments))
+        found: list[dict[str, Any]] = json.loads(self.get("ps", "--json", *arguments))
         return found
 
 
@@ -114,7 +114,7 @@ def test_a_sandbox_is_made_used_and_removed_with_one_command_each(desk: Desk, tm
     assert desk.get("sandbox", "exec", short, "-c", "x = 41") == ""
     assert desk.get("sandbox", "exec", short, "-c", "x + 1") == "42\n"
     assert desk.get("sandbox", "exec", sandbox, "--", "cat", stdin=b"typed") == "typed"
-    assert json.loads(desk.get("sandbox", "cp", "in.txt", f"{short}:"))["target"] == "in.txt"
+    assert json.loads(desk.get("sandbox", "cp", "in.txt", f"{short}:", "--json"))["target"] == "in.txt"
     desk.get("sandbox", "cp", "tree", f"{short}:copied/tree")
     assert desk.get("sandbox", "exec", short, "--shell", "-c", "cat in.txt copied/tree/deep/leaf") == "hello\nleaf\n"
     assert desk.get("sandbox", "logs", short) == "hello\nleaf\n"
@@ -123,11 +123,11 @@ def test_a_sandbox_is_made_used_and_removed_with_one_command_each(desk: Desk, tm
     assert (tmp_path / "out" / "tree" / "deep" / "leaf").read_text() == "leaf\n"
     failed = desk.run("sandbox", "exec", short, "--", "sh", "-c", "echo to-stderr >&2; exit 7")
     assert (failed.returncode, failed.stdout, failed.stderr) == (7, b"", b"to-stderr\n")
-    assert len(json.loads(desk.get("sandbox", "logs", short, "--list"))) == 5
-    assert json.loads(desk.get("sandbox", "stop", short)) == [{"id": sandbox, "status": "stopped"}]
+    assert len(json.loads(desk.get("sandbox", "logs", short, "--list", "--json"))) == 5
+    assert json.loads(desk.get("sandbox", "stop", short, "--json")) == [{"id": sandbox, "status": "stopped"}]
     assert desk.listed("--status", "running") == []
     desk.get("sandbox", "start", short)
-    assert [each["id"] for each in json.loads(desk.get("top"))] == [sandbox]
+    assert [each["id"] for each in json.loads(desk.get("top", "--json"))] == [sandbox]
     assert desk.get("ps", "--quiet") == f"{sandbox}\n"
     desk.get("sandbox", "rm", short)
     assert desk.listed() == []
@@ -215,9 +215,11 @@ def test_ctrl_c_leaves_a_log_and_not_the_program(served: Desk) -> None:
 
     assert code == 130
     assert (so_far.stdout, b"still running" in so_far.stderr) == (b"begun\n", True)
-    assert [each["status"] for each in json.loads(served.get("sandbox", "logs", sandbox, "--list"))] == ["running"]
+    assert [each["status"] for each in json.loads(served.get("sandbox", "logs", sandbox, "--list", "--json"))] == [
+        "running"
+    ]
     served.get("sandbox", "exec", sandbox, "--", "touch", "go")
-    newest_but_one = json.loads(served.get("sandbox", "logs", sandbox, "--list"))[1]["id"]
+    newest_but_one = json.loads(served.get("sandbox", "logs", sandbox, "--list", "--json"))[1]["id"]
     assert served.get("sandbox", "logs", "--follow", sandbox, newest_but_one) == "begun\nwent\n"
 
 
@@ -239,7 +241,9 @@ def test_output_that_got_lost_is_no_success_for_a_pipe(served: Desk) -> None:
         assert running.stdout is not None
         running.stdout.read(1)
         # Nobody reads on, so what does not fit anywhere is dropped; that is known once the program has ended.
-        wait_until(lambda: json.loads(served.get("sandbox", "logs", sandbox, "--list"))[0]["status"] == "finished")
+        wait_until(
+            lambda: json.loads(served.get("sandbox", "logs", sandbox, "--list", "--json"))[0]["status"] == "finished"
+        )
         output, said = running.communicate(timeout=DEADLINE_S)
 
     assert len(output) < 400 << 20
@@ -270,7 +274,7 @@ def test_a_command_that_was_killed_is_in_nobodys_way(embedded: Desk) -> None:
         killed.kill()
 
     assert (embedded.service.folder / "warren.sock").exists()
-    status = json.loads(embedded.run("status").stdout)
+    status = json.loads(embedded.run("status", "--json").stdout)
     assert not status["running"]
     assert [each["id"] for each in embedded.listed()] == [sandbox]
 

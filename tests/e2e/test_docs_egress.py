@@ -81,7 +81,7 @@ def test_the_page_on_the_way_out_can_be_followed(tmp_path: Path, served: Served,
         made = adam.post("/sandboxes", json=json.loads(blocks(PAGE, "json")[0]))
         adam.delete(f"/sandboxes/{made.json()['id']}")
 
-    assert said.startswith(f"{outside} may not be reached: this sandbox has no way out (its egress is none).")
+    assert said.startswith(f"{outside} may not be reached: this sandbox reaches no host (its egress is none).")
     assert said.count("from outside\n") == 3
     assert "wsec_" in said
     assert "A connection was refused: example.com:80 may not be reached: no rule" in said

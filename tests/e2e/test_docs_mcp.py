@@ -62,7 +62,7 @@ def test_the_page_on_moving_from_onit_can_be_followed(served: Served, tmp_path: 
 
 
 def test_the_configurations_that_the_pages_show_can_be_read(tmp_path: Path) -> None:
-    for page in PAGES:
+    for page in ("README.md", *PAGES):
         for text in blocks(page, "toml"):
             (tmp_path / "warren.toml").write_text(text)
             Settings.load({}, str(tmp_path))

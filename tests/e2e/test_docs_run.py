@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -120,6 +121,15 @@ def test_the_tutorial_can_be_followed_to_its_end(reader: Reader, served: Served)
         "sandbox.delete",
     ]
     assert [text for text in expected if not any(text in line for line in lines)] == []
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed (Debian: apt install curl)")
+def test_the_quick_start_of_the_readme_with_curl_works(reader: Reader, served: Served) -> None:
+    (script,) = (text for text in blocks("README.md") if "curl" in text)
+
+    said = reader.run(script, WARREN_URL=served.url, WARREN_API_KEY=served.keys["adam"])
+
+    assert json.loads(said)["stdout"] == "42\n"
 
 
 def test_the_page_on_running_the_service_works(reader: Reader) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BUILDER = """
 import sys
-from warren.core.images import Catalog
+from warren.core.images.catalog import Catalog
 image = Catalog(sys.argv[1], [sys.argv[2]]).build("tiny", lambda step: print(step.phase, flush=True))
 print("built", image.digest, flush=True)
 """

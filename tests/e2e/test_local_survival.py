@@ -106,15 +106,15 @@ def test_a_call_that_runs_while_the_service_is_killed_is_found_finished(tell: An
     """The service is a real process, killed while its call is under way."""
     service = """
         import asyncio, os, sys
-        from warren.core.link import Link
-        from warren.domain import ExecRequest, Handle
+        from warren.core.agent.client import AgentClient
+        from warren.domain.values import ExecRequest, Handle
         from warren.engines.local.engine import LocalEngine
 
         async def main():
             engine = LocalEngine(sys.argv[1])
-            async with Link(await engine.connect(Handle("local", sys.argv[2]))) as link:
+            async with AgentClient(await engine.connect(Handle("local", sys.argv[2]))) as agent:
                 request = ExecRequest(id="exe_survives0", code=sys.argv[3])
-                await link.run(request, on_event=lambda event: print(event.data, flush=True))
+                await agent.run(request, on_event=lambda event: print(event.data, flush=True))
 
         asyncio.run(main())
     """
@@ -228,7 +228,7 @@ def test_a_start_that_was_given_up_is_no_obstacle_to_the_next(tell: Any) -> None
     tell(story)
 
 
-def test_what_a_keeper_said_stays_when_another_is_started_and_is_not_taken_for_the_words_of_that_one(tell: Any) -> None:
+def test_the_log_of_a_keeper_stays_when_another_starts_and_is_not_read_as_its_log(tell: Any) -> None:
     async def story(s: Story) -> None:
         log = s.folder / "local" / "keeper.log"
         log.write_bytes(b"long ago\n" + b"before\n" * state_files.MAX_LOG + b"what the first said\n")
@@ -270,7 +270,7 @@ def test_a_layer_that_is_named_twice_is_optional(tell: Any) -> None:
     tell(story)
 
 
-def test_a_keeper_that_may_do_without_a_layer_does_not_serve_whoever_insists_on_it(tell: Any) -> None:
+def test_a_keeper_that_may_do_without_a_layer_does_not_serve_an_engine_that_requires_it(tell: Any) -> None:
     async def story(s: Story) -> None:
         lax = LocalEngine(str(s.folder), optional_layers=["disk"])
         handle = await lax.create(s.spec())

@@ -41,7 +41,7 @@ def test_each_sandbox_ends_when_it_is_due_and_not_before(service: RunningService
     wait_until(lambda: client.get(f"/sandboxes/{expiring}").status_code == 404, "the expired one to go")
     wait_until(lambda: client.get(f"/sandboxes/{idle}").status_code == 404, "the forgotten one to go")
 
-    assert "nobody used it for 2 seconds" in stopped["reason"]
+    assert "it was idle for 2 seconds" in stopped["reason"]
     assert again["stdout"] == "yes False\n"
     assert _get(client, busy, "running"), "a sandbox with something in the background is in use"
     assert _get(client, lasting, "running")

@@ -9,10 +9,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.guest.executions.request import _PARAMETERS, KINDS, parse_run
+from warren.guest.executions.request import parse_run
 from warren.guest.wire import claims
 from warren.guest.wire.frames import ProtocolError
 from warren.guest.wire.parameters import Refused
+from warren.guest.wire.run_request import KINDS, WIRE_NAMES
 
 _KEYS = ["exec", "status", "error", "exit_code", "pid", "private_bytes", "why", "display", "data", "metadata", "name"]
 _JSON = st.recursive(
@@ -47,7 +48,7 @@ def test_a_finished_cell_has_a_status_an_exit_code_and_perhaps_an_error(header: 
 
 
 @given(
-    st.dictionaries(st.sampled_from(["exec", *_PARAMETERS]), _JSON),
+    st.dictionaries(st.sampled_from(["exec", *WIRE_NAMES.values()]), _JSON),
     st.sampled_from([*KINDS, None]),
     st.binary(max_size=100),
 )

@@ -1,4 +1,4 @@
-"""What rules of the way out match, whatever is written: one spelling of each host, and nothing private by accident."""
+"""Egress rules for any input: one spelling of each host, and no private address by accident."""
 
 from __future__ import annotations
 

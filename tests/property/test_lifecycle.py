@@ -287,9 +287,7 @@ class Lifecycle(RuleBasedStateMachine):
             self._call(self._fill_pool)
 
     async def _fill_pool(self) -> None:
-        missing = self.estate.pool._find_missing([await self.estate.images.get("python")])
-        if missing is not None:
-            await self.estate.pool._add(*missing)
+        await self.estate.pool._refill([await self.estate.images.get("python")])
 
     def _close(self) -> None:
         self.opened.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""What a store keeps comes back equal, whatever strings, bytes and numbers it holds."""
+"""Stored values come back equal, whatever strings, bytes and numbers they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a token holds, it is believed or refused for a reason; nothing else ever happens."""
+"""Any token is accepted, or refused for a reason."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def answers(agent: AgentClient) -> None:
 
 
 async def stands(subject: Subject, handle: Handle) -> None:
-    """Assert that a sandbox works for whoever connects now: its code, its commands and its files."""
+    """Assert that a sandbox works for a new connection: its code, its commands and its files."""
     async with subject.agent(handle) as agent:
         await answers(agent)
         with anyio.fail_after(PROMPTLY_S):

@@ -37,7 +37,7 @@ UPGRADE = {
 
 
 class Attacked:
-    """The service, and clients of everybody."""
+    """The service, and clients of all principals."""
 
     def __init__(self, service: RunningService, secrets: dict[str, str]) -> None:
         self.service = service

@@ -35,7 +35,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Listener:
-    """A socket that would accept anybody who finds it."""
+    """A socket that accepts every client that finds it."""
 
     family: str
     address: str
@@ -51,7 +51,7 @@ class Host:
         self._stack = contextlib.ExitStack()
         self.folder = tempfile.mkdtemp(prefix="warren-host-")
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-        # Open to everybody: nothing but the sandbox's own mounts keeps a sandbox from it.
+        # Open to all users: only the sandbox's own mounts keep a sandbox from it.
         os.chmod(self.folder, 0o777)
         self.file = self._write(os.path.join(self.folder, "marker"))
         self.shm_file = self._write(f"/dev/shm/warren-{secrets.token_hex(8)}")

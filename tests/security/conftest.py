@@ -68,7 +68,7 @@ async def subject(anyio_backend: str, data_dir: str, python_image: Image) -> Asy
 
 @pytest.fixture(scope="session")
 async def sibling(subject: Subject) -> AsyncIterator[Handle]:
-    """A sandbox of somebody else, made from the same zygote, that lives through every attack."""
+    """A sandbox of another owner, from the same zygote, that lives through every attack."""
     async with subject.sandbox() as handle:
         async with subject.agent(handle) as agent:
             await agent.write("private", b"somebody else's")

@@ -100,7 +100,7 @@ class World:
         return json.loads(result.stdout)
 
     def say(self, sandbox: str, *pieces: bytes) -> bytes:
-        """Have a program say these bytes to the way out, piece by piece, and return all that it is told."""
+        """Make a program send these bytes to the egress proxy, piece by piece, and return the whole answer."""
         encoded = [base64.b64encode(piece).decode() for piece in pieces]
         said = self.python(sandbox, _SAY.format(pieces=encoded))
         return base64.b64decode(said)
@@ -243,7 +243,7 @@ def read_request(connection: socket.socket) -> bytes:
 
 
 def say_hello(connection: socket.socket) -> None:
-    """Answer every request with its own head: who asked what of whom."""
+    """Answer every request with its own head."""
     while head := read_head(connection):
         body = head
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))

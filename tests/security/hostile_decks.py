@@ -1,4 +1,4 @@
-"""Decks that attack whoever renders them. PORT stands for a port that must never be reached."""
+"""Decks that attack their renderer. PORT stands for a port that must never be reached."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def forbid_user_namespaces() -> None:
 
 
 def become_ordinary(data_dir: str, *needed: str) -> None:
-    """Be a user without rights, who can read what is needed even where it lies in somebody's closed home."""
+    """Become a user without rights, who can read the needed files even in a closed home folder."""
     if os.geteuid() != 0:
         return
     syscalls.unshare(namespaces.CLONE_NEWNS)
@@ -145,7 +145,7 @@ async def use(data_dir: str, images_dir: str, optional: list[str]) -> dict[str, 
 
 
 async def _try_persistent(engine: LocalEngine, images_dir: str) -> str:
-    """Say what whoever asks for a workspace that survives a stop is told; nothing when it is made."""
+    """Return the error of a request for a persistent workspace; empty when it is made."""
     image = Catalog(images_dir).get("python")
     spec = SandboxSpec(id=new_id("sbx"), image=image, storage=Storage.PERSISTENT)
     try:

@@ -175,7 +175,7 @@ async def test_a_bomb_in_a_shell_command_is_named_too(subject: Subject) -> None:
 
 
 async def test_a_full_tmpfs_does_not_take_the_agent_with_it(subject: Subject) -> None:
-    """Files in memory are bounded below the limit: what fills them gets an error, and nobody is killed."""
+    """Files in memory are bounded below the limit: a program that fills them gets an error, and is not killed."""
     code = (
         "import errno, os\n"
         "full = 0\n"

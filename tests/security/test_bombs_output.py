@@ -1,4 +1,4 @@
-"""A program writes more than anybody wants to read."""
+"""Output bombs: programs that write without end."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_nothing_is_reached_or_looked_up_without_a_way_out(world: World) -> None
 
 
 def test_names_that_no_rule_names_are_not_looked_up(world: World) -> None:
-    """A name can carry what somebody wants to know: the question alone would tell it."""
+    """A name can carry data: the query alone would leak it."""
     sandbox = world.create("rules", "good.example")
     world.looked_up.clear()
 
@@ -145,7 +145,7 @@ def test_no_spelling_of_an_address_reaches_what_is_not_public(world: World, spel
 
 
 def test_rules_of_hosts_are_not_for_addresses(world: World) -> None:
-    """Whoever may reach a host may not reach what else is at its address."""
+    """Access to a host gives no access to other hosts at its address."""
     sandbox = world.create("rules", "good.example", "*.example")
 
     assert world.get(sandbox, f"http://{PUBLIC}/")[0] == 403

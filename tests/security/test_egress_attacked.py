@@ -1,4 +1,4 @@
-"""The way out as an attacker met it: what honest servers repeat, what is dear to build, and what is not let go of."""
+"""Attacks on egress: echoing servers, expensive requests, and resources that are not released."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_an_honest_server_repeats_holds_no_value_however_it_is_written(worl
     assert {(what, way) for what, said in told.items() for way in spell(VALUE.encode()) if way in said} == set()
     assert VALUE[:9].encode() not in told["part"]
     assert {what for what, said in told.items() if placeholder.encode() not in said} <= {"basic"}
-    # What the program sent is what it reads; what has no secret in it is nobody's business.
+    # The program reads back what it sent; answers without a secret are not changed.
     assert basic.encode() in told["basic"]
     assert b"206 Partial Content" in free
 
@@ -110,7 +110,7 @@ def test_a_value_of_which_another_is_a_part_leaves_nothing_behind() -> None:
 
 
 def test_what_is_surely_no_value_is_not_held_back() -> None:
-    """Events of a stream come one by one, and whoever waits for one gets all of it."""
+    """Events of a stream come one by one, and a waiting reader gets the whole event."""
     cleaner = Cleaner([(b"0123456789", b"*")])
 
     assert cleaner.feed(b"data: one\n\n") == b"data: one\n\n"
@@ -186,7 +186,7 @@ def test_a_body_that_nobody_got_to_read_is_let_go_of(world: World, sandbox: str)
         async def answer(request: InnerRequest) -> InnerAnswer:
             del request
             asked.set()
-            # More than the program's end holds: to send the head takes until somebody reads.
+            # More than the program's end holds: sending the head takes until the program reads.
             return InnerAnswer(status=200, headers={"x": "x" * (16 << 20)}, body=held)
 
         inner: dict[str, Any] = world.service.egress_proxy.inner

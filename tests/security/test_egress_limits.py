@@ -1,4 +1,4 @@
-"""What one sandbox may cost everybody on its way out: connections, bytes, memory, time; and what a new policy ends."""
+"""Limits of one sandbox's egress: connections, bytes, memory, time; and connections that a new policy ends."""
 
 from __future__ import annotations
 

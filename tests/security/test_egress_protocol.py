@@ -1,4 +1,4 @@
-"""Programs that do not speak HTTP or SOCKS as they should: nothing of it reaches anybody, and nobody else notices."""
+"""Programs that violate HTTP or SOCKS: nothing of it reaches a server, and no other sandbox is affected."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, images_dir: str, python_imag
 
 @pytest.fixture
 def heard(world: World) -> Iterator[list[bytes]]:
-    """What the host that the secret is for is told, over TLS; it answers with all of it."""
+    """The host of the secret, over TLS; it answers with the request."""
     heads: list[bytes] = []
 
     def echo(connection: socket.socket) -> None:
@@ -55,7 +55,7 @@ def heard(world: World) -> Iterator[list[bytes]]:
 
 @pytest.fixture
 def others(world: World) -> Iterator[list[bytes]]:
-    """What everybody else is told: another host, and the same host without TLS."""
+    """All others: another host, and the same host without TLS."""
     heads: list[bytes] = []
 
     def note(connection: socket.socket) -> None:

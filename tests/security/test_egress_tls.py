@@ -1,4 +1,4 @@
-"""TLS through the way out: under rules it is for the host that was asked for, in the clear, or it is for nobody."""
+"""TLS through egress: under rules it names the requested host in the clear, or it is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's own proxy as the only way to the outside: everything goes through it, and it is asked for no more."""
+"""Upstream proxy: all egress goes through it, and it gets no other requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 from e2e.serving import wait_until
 from security.egress_world import DEADLINE_S, METADATA, PRIVATE, PUBLIC, World, open_world, read_head, say_hello
 from warren.core.egress.control import NewSecret
-from warren.core.egress.dialer import SystemResolver, Unreached
+from warren.core.egress.dialer import Unreached
+from warren.core.egress.resolver import SystemResolver
 from warren.core.egress.upstream import LOOK_S, parse_upstream
 from warren.core.sandboxes.changes import SandboxChanges
 from warren.domain.egress import Egress, EgressMode

@@ -28,7 +28,7 @@ _SCRIPT = os.path.join(os.path.dirname(__file__), "poor_host.py")
 @pytest.fixture
 def use(images_dir: str, python_image: Image) -> Iterator[Use]:
     """Use an engine where something is missing, in a process of its own."""
-    del python_image  # Built, for whoever cannot build it.
+    del python_image  # Built, for users who cannot build it.
     folder = tempfile.mkdtemp(prefix="warren-poor-")
 
     def use(lack: str, *optional: str) -> dict[str, Any]:

@@ -128,7 +128,7 @@ async def test_an_image_that_misbehaves_costs_its_own_sandboxes_only(
     assert len(message) < 3000
     assert spec.id not in await subject.listed()
     with anyio.fail_after(PROMPTLY_S):
-        while _zygotes_of(data_dir, mode):  # noqa: ASYNC110  (the kernel tells nobody but the parent)
+        while _zygotes_of(data_dir, mode):  # noqa: ASYNC110  (only the parent gets an event)
             await anyio.sleep(0.01)
     async with subject.linked_sandbox() as agent:
         await answers(agent)

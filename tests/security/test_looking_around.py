@@ -150,7 +150,7 @@ async def test_proc_tells_nothing_of_the_machine_and_changes_nothing(subject: Su
         "def size(path):\n"
         "    try: lines = open(path, 'rb').readlines(65536)\n"
         "    except OSError: return 0\n"
-        # Maps of physical memory are shown to everybody, with every address zeroed.
+        # Maps of physical memory are visible to all, with every address zeroed.
         "    return sum(not re.match(rb' *0+-0+ : ', line) for line in lines)\n"
         f"print(json.dumps({{path: size(path) for path in {leaks!r}}}))"
     )
@@ -185,7 +185,7 @@ async def test_kernel_settings_cannot_be_written(subject: Subject) -> None:
     async with subject.linked_sandbox() as agent:
         written = json.loads(await printed(agent, code))
 
-    # Masked files are the null device: writing to them reaches nobody.
+    # Masked files are the null device: writes to them have no effect.
     allowed = {"/proc/sysrq-trigger", "/proc/mtrr"}
     # An ordinary user has one id for everything, so a program can ask for its own agent to be the first to die.
     allowed |= {f"/proc/1/{name}" for name in ("oom_score_adj", "clear_refs", "coredump_filter")} if ROOTLESS else set()

@@ -1,4 +1,4 @@
-"""The package cache against those who would poison it: tenants who ask, and indexes that lie, break off or change."""
+"""Attacks on the package cache: by tenants, and by indexes that lie, break off or change."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ _DOOMED = """
 import sys
 import anyio
 from unit.core.mirrored import mirroring
-from warren.core.package_sources import Source
+from warren.core.packages.sources import Source
 
 async def main(folder, url):
     async with mirroring(folder, Source(url=url)) as mirror:

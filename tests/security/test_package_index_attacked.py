@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def lying(say: Say) -> Iterator[str]:
-    """Run an index that says this to everybody; yields its address."""
+    """Run an index that gives this answer to every request; yields its address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -64,7 +64,7 @@ def answer(body: bytes, **headers: str) -> Say:
 
 @pytest.mark.parametrize("coding", ["gzip, gzip", "deflate", "br", "gzip,identity"])
 def test_what_is_packed_in_what_is_packed_is_not_unpacked(tmp_path: Path, coding: str) -> None:
-    """Two kilobytes would become a gigabyte, in one piece and before anybody could count."""
+    """Two kilobytes would become a gigabyte, in one piece and before it could be counted."""
     packed = gzip.compress(gzip.compress(bytes(64 << 20)))
 
     async def body() -> None:

@@ -187,7 +187,7 @@ async def test_a_display_that_is_too_much_is_bounded(subject: Subject) -> None:
 
 
 async def test_ids_of_executions_cannot_be_taken_twice(subject: Subject) -> None:
-    """A finished id that is asked for again is refused, not answered with what it once gave."""
+    """A second request with a finished id is refused, not answered with the old result."""
     async with subject.linked_sandbox() as agent:
         asked = request("print('first')")
         first = [event async for event in agent.stream(asked)]

@@ -115,7 +115,7 @@ async def test_odd_descriptors_are_closed_and_counted(subject: Subject, data_dir
 
 
 async def test_a_claimed_copy_does_not_let_a_kernel_kill_another(subject: Subject) -> None:
-    """A frozen copy that is really the other kernel, its copy, a shell or the nursery would be killed on rollback."""
+    """A claimed copy that is really another kernel, its copy, a shell or the forkserver would be killed on rollback."""
     code = (
         "pids = [int(name) for name in os.listdir('/proc') if name.isdigit()]\n"
         "ours, theirs = socket.socketpair()\n"
@@ -204,7 +204,7 @@ async def test_no_signal_ends_the_agent(subject: Subject) -> None:
 
 @pytest.mark.parametrize("number", ["KILL", "STOP", "TERM", "SEGV", "HUP", "USR1"])
 async def test_signals_to_everybody_leave_a_sandbox_that_answers(subject: Subject, number: str) -> None:
-    """Kernel, copies, nursery and file workers all belong to the program's user; it may signal all of them."""
+    """Kernel, copies, forkserver and file workers all belong to the program's user; it may signal all of them."""
     async with subject.sandbox() as handle, subject.agent(handle) as agent:
         await run(agent, "x = 'before'")
         for _ in range(2):
@@ -229,7 +229,7 @@ async def test_a_stopped_kernel_is_rolled_back_in_time(subject: Subject) -> None
         await stands(subject, handle)
 
 
-async def test_killing_the_nursery_again_and_again_is_survived(subject: Subject) -> None:
+async def test_killing_the_forkserver_again_and_again_is_survived(subject: Subject) -> None:
     hunt = (
         "import os, signal, time\n"
         "end = time.monotonic() + 3\n"

@@ -199,7 +199,7 @@ async def test_the_disk_under_a_workspace_cannot_be_opened(subject: Subject) -> 
 
 
 async def test_other_processes_memory_and_descriptors_stay_theirs(subject: Subject) -> None:
-    """By /proc and by pidfd: neither the agent nor the nursery lets anything out."""
+    """By /proc and by pidfd: neither the agent nor the forkserver lets anything out."""
     code = (
         "import ctypes, json, os\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -230,5 +230,5 @@ async def test_other_processes_memory_and_descriptors_stay_theirs(subject: Subje
         closed, got = json.loads((await run(agent, code)).stdout)
 
     assert 1 in closed
-    assert len(closed) >= 2, "the nursery can be looked into"
+    assert len(closed) >= 2, "the forkserver can be looked into"
     assert got == []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AT_MOST_MB = 200.0
-"""What the service may take for somebody who wants it to take a lot."""
+"""The most memory that the service may use under this attack."""
 
 
 @pytest.fixture(autouse=True)

@@ -57,7 +57,7 @@ def sandbox(ann: httpx.Client) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def named(ann: httpx.Client, sandbox: str) -> None:
-    """Files with names that nobody should have to read."""
+    """Files with hostile names."""
     code = f"import os\nos.mkdir('names')\nfor name in {NAMES!r}:\n    open(b'names/' + name, 'wb').write(b'<b>')"
     assert run_code(ann, sandbox, code)["error"] is None
 

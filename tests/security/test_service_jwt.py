@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MINE = rsa_key("attacker")
-"""A key that the attacker has, and that nobody trusts."""
+"""A key of the attacker, which is not trusted."""
 CLIENT = httpx.Client(timeout=DEADLINE_S, trust_env=False)
 KEYS = key_set(public_jwk(rsa_key(), kid="one"), public_jwk(ec_key(), kid="two"))
 
@@ -57,7 +57,7 @@ def issuer() -> Iterator[Issuer]:
 
 @pytest.fixture(scope="module")
 def trap() -> Iterator[Issuer]:
-    """The attacker's own key set, which nobody must ever ask for."""
+    """The attacker's own key set, which must never be requested."""
     with issuing(key_set(public_jwk(MINE, kid="mine"))) as trap:
         yield trap
 
@@ -97,7 +97,7 @@ def check_refused(target: Attacked, token: str | bytes) -> None:
 
 
 def confused(key: Any, guess: bytes, algorithm: str = "HS256", **header: Any) -> str:
-    """Sign with what everybody knows of a key, as if it were a secret."""
+    """Sign with the public part of a key, as if it were a secret."""
     assert key
     text = f"{encode({'alg': algorithm, 'typ': 'JWT', **header})}.{encode(claims(scope='warren:admin'))}"
     digest = getattr(hashlib, algorithm.replace("HS", "sha"))

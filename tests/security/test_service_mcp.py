@@ -1,4 +1,4 @@
-"""MCP under attack: sessions beyond one's share, answers that nobody reads, and streams of somebody else."""
+"""MCP under attack: too many sessions, unread answers, and streams of other owners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from e2e.serving import wait_until
 from security.attacked import Attacked, attacked
 from warren.domain.records import Owner
-from warren.mcp_server.unread import Unread
+from warren.mcp_server.answer_memory import AnswerMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,7 +102,7 @@ def test_answers_that_nobody_reads_take_no_more_room_than_one_may_have(target: A
         ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         for message in (_HELLO, ready, *(ask | {"id": number} for number in range(2, 62))):
             client.post(path, headers=_headers(target, "ann"), json=message)
-        # What is too much ends the stream: there is nobody any more to send messages to.
+        # What is too much ends the stream: no reader is left for messages.
         own = _headers(target, "ann")
         wait_until(lambda: client.post(path, headers=own, json=ready).status_code == 404, "the stream to end")
     assert target.memory_mb() - before < 150
@@ -129,7 +129,7 @@ def test_of_answers_on_many_connections_only_some_wait_to_be_read(target: Attack
 
 
 def test_what_is_counted_is_given_back() -> None:
-    unread, ann, bob = Unread(own=10, everybody=15), Owner("t", "ann"), Owner("t", "bob")
+    unread, ann, bob = AnswerMemory(own=10, everybody=15), Owner("t", "ann"), Owner("t", "bob")
     with unread.one(ann) as first, unread.one(ann) as second, unread.one(bob) as third:
         assert first.fits({"a": ["12345678"], "b": 3})
         assert not second.fits("123")

@@ -1,7 +1,7 @@
-"""The service against servers in its sandboxes, and against whoever forges links to them.
+"""The service against servers in its sandboxes, and against forged links to them.
 
 A sandbox writes every byte of what its server answers; none of it may reach another answer, another page of ours, or
-the credentials of whoever looks at it.
+the credentials of its viewer.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def test_methods_that_are_not_for_servers_do_not_pass(target: Attacked, inside: 
 
 
 def test_one_sandbox_gets_so_many_connections_and_no_more(target: Attacked, inside: Inside) -> None:
-    """Sixty-four hang; the next waits and is told; everybody else is served meanwhile."""
+    """Sixty-four hang; the next waits and gets an error; all others are served meanwhile."""
 
     def under_way() -> int:
         numbers = adam.get(f"{target.url}/metrics").text

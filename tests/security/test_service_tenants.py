@@ -96,7 +96,7 @@ def test_other_peoples_things_are_as_if_there_were_none(target: Attacked, things
         for method, path in target.operations():
             if "{sandbox_id}" in path:
                 real, made_up = ask(client, method, path, things), ask(client, method, path, NONE)
-                # The address of a port without its last slash leads to the one with it, whoever asks.
+                # The address of a port without its last slash leads to the one with it, for every caller.
                 assert real.status_code == (308 if path.endswith("{port}") else 404), (method, path, real.text)
                 assert plain(real, things) == plain(made_up, NONE), (method, path)
                 found += 1

@@ -1,9 +1,10 @@
 """The tests on every Python that is there: those that can tell one from another, in an environment of its own for each.
 
-    python tests/suites/pythons.py [pytest's arguments]
+    python tests/suites/pythons.py [--list | pytest's arguments]
 
-PYTHONS names interpreters, with spaces between them; without it they are looked for on PATH and where pyenv has its
-versions, the newest of each. What is missing is said, and fails only if PYTHONS names it.
+`--list` says which are found, and runs nothing. PYTHONS names interpreters, with spaces between them; without it they
+are looked for on PATH and where pyenv has its versions, the newest of each. One that is missing is named, and fails
+only if PYTHONS names it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import shutil
 import subprocess
 import sys
 
-_VERSIONS = ("3.12", "3.13", "3.14")
+_VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 _TESTS = (
     "tests/unit/guest",
     "tests/unit/local",
@@ -37,6 +38,10 @@ def main(arguments: list[str]) -> int:
     """Run the tests on each Python, and say of each how that went."""
     named = os.environ.get("PYTHONS", "").split()
     wanted = {name: _describe(name) for name in named} or {version: _find(version) for version in _VERSIONS}
+    for name, found in wanted.items():
+        print(f"Python {name}: not found" if found is None else f"Python {found[1]}: {found[0]}", flush=True)
+    if arguments == ["--list"]:
+        return 0
     results: dict[str, str] = {}
     for name, found in wanted.items():
         if found is None:

@@ -1,4 +1,4 @@
-"""From settings to who may come in, and how much a tenant may have: what is refused at start-up, in a sentence."""
+"""Settings of authentication and tenants: what is refused at start-up, in a sentence."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_it_refuses_to_open_unless_told_and_names_the_flag(tmp_path: Path) -> None:
+def test_it_refuses_to_open_unless_allowed_and_names_the_flag(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable, match="--allow-bare"):
         anyio.run(BareEngine(str(tmp_path)).open)
 
@@ -93,7 +93,7 @@ def test_a_process_that_ended_is_not_there() -> None:
 
 
 def test_what_an_interpreter_reads_as_it_starts_is_never_half_written(tmp_path: Path) -> None:
-    """Whoever has it open sees the text of before, and where nothing changes nothing is written."""
+    """A reader that has it open sees the former text, and an unchanged text is not written."""
     (tmp_path / "image" / "venv" / "lib" / "python3.11").mkdir(parents=True)
 
     def prepare(prefix: str) -> str:

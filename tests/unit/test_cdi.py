@@ -1,4 +1,4 @@
-"""CDI specs: as `nvidia-ctk` writes them, and as somebody writes them who means harm."""
+"""CDI specs: those of `nvidia-ctk`, and malicious ones."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_any_vendor_and_class_will_do() -> None:
         (spec(kind=None), "kind must be a text"),
         (spec(devices={}), "devices must be a list"),
         (spec(devices=[{}] * 257), "devices must be a list of at most 256"),
-        (spec(devices=[{"name": "a/b"}]), "no name of a device"),
+        (spec(devices=[{"name": "a/b"}]), "not the name of a device"),
         (spec(devices=[{"name": "x" * 5000}]), "at most 4096"),
         (edits(deviceNodes=[{"path": "/etc/shadow"}]), "not below /dev"),
         (edits(deviceNodes=[{"path": "/dev/../etc/shadow"}]), "absolute path without"),
@@ -105,8 +105,8 @@ def test_any_vendor_and_class_will_do() -> None:
         (edits(deviceNodes=[{"path": f"/dev/{number}"} for number in range(65)]), "at most 64"),
         (edits(mounts=[{"hostPath": "lib/libcuda.so.1"}]), "absolute path without"),
         (edits(mounts=[{"hostPath": "/x"}] * 513), "at most 512"),
-        (edits(env=["LD_PRELOAD"]), "no NAME=VALUE"),
-        (edits(env=["A B=c"]), "no NAME=VALUE"),
+        (edits(env=["LD_PRELOAD"]), "not NAME=VALUE"),
+        (edits(env=["A B=c"]), "not NAME=VALUE"),
         (edits(env=[{"A": "b"}]), "must be a text"),
     ],
 )

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
+import httpx
 import pytest
 
 from warren import AsyncClient
-from warren.cli.service.connection import Target, reachable
+from warren.cli.service.connection import Target, _build_retries, reachable
 from warren.cli.service.listening import socket_path
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
     # As a command does not, which logs nothing: here others share the log.
     monkeypatch.setenv("WARREN_DEBUG", "true")
     return Target(data_dir=str(tmp_path))
+
+
+def test_nothing_is_tried_twice_where_nothing_answers() -> None:
+    error = httpx.ConnectError("refused")
+
+    assert _build_retries(Target("http://127.0.0.1:1")).after_break(None, error, 1) is None  # type: ignore[arg-type]
 
 
 def _has_name(data_dir: str) -> bool:

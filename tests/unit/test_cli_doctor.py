@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.local.fake_host import DOCKER, SYSTEMD, UBUNTU, USER, found
+from warren.bootstrap.local_engine import Examined
 from warren.cli.commands import doctor
-from warren.cli.doctor.report import Report
+from warren.cli.doctor_report import Report
 from warren.domain.errors import ConfigError
 from warren.engines.local.probe.layers import WITHOUT_ASKING, Layer, find_missing
 
@@ -29,7 +30,7 @@ PLACE = "cgroup v2, /sys/fs/cgroup/warren.slice/warren-1.scope, made by systemd"
 
 def _report(root: Path, files: dict[str, str], layers: tuple[Layer, ...] = LAYERS, uid: int = USER) -> Report:
     missing = tuple(find_missing(layers, WITHOUT_ASKING))
-    return Report(found(root, files, uid=uid), PLACE, layers, missing, WITHOUT_ASKING)
+    return Report(Examined(found(root, files, uid=uid), PLACE, layers, missing, WITHOUT_ASKING))
 
 
 def test_in_a_pipe_each_layer_is_one_line_without_colours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

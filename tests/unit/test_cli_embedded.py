@@ -11,12 +11,10 @@ from warren.engines.local.engine import LocalEngine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
 
-
-def test_a_limit_that_nothing_holds_is_said_to_be_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_that_nothing_holds_is_said_to_be_none(tmp_path: Path) -> None:
     # Not open, and so with no layer in force.
     engine = LocalEngine(str(tmp_path))
-    embedded._say_what_is_not_in_force(engine, Choice(limits={"memory_bytes": 1 << 30, "checkpoints": 0}))
+    said = embedded._list_limits_not_in_force(engine, Choice(limits={"memory_bytes": 1 << 30, "checkpoints": 0}))
 
-    assert capsys.readouterr().err == "warren: --memory is not in force: WARREN_OPTIONAL_LAYERS gives up memory\n"
+    assert said == ["warren: --memory is not in force: WARREN_OPTIONAL_LAYERS gives up memory"]

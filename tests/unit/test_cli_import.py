@@ -238,7 +238,7 @@ def test_values_that_mean_nothing_here_are_listed_and_left_out(tmp_path: Path) -
         (".env", b"NAME=1\nno name\n", "line 2: a name, = and a value"),
         (".env", b"NAME='1\n", "line 1: the quotes do not close"),
         (".env", b"\xff\xfe", "is not UTF-8"),
-        ("a.yml", b"a: &anchor 1\n", "line 1: it begins with an anchor"),
+        ("a.yml", b"a: *anchor\n", "line 1: the alias"),
         (".env", b"#" * (1 << 20) + b"\n#", "is larger than"),
         (".env", b"", "has no settings that tell whose it is"),
     ],

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from warren.cli.app import build_commands
+from warren.cli.quick.arguments import ALIASES, expand
 from warren.cli.registry import COMMANDS
 
 if TYPE_CHECKING:
@@ -53,6 +55,9 @@ def _warren(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedPr
         (("serve", "--log-file", "x"), ("--daemon",)),
         (("completion", "tcsh"), ("tcsh", "fish")),
         (("ps", "--label", "novalue"), ("NAME=value",)),
+        (("run", "-c", "1", "--cpus", "abc"), ("--cpus", "'abc' is not a number of processors", "0.5")),
+        (("run", "-c", "1", "--memory", "999G"), ("--memory 999 GiB is more than the ", "GiB of this machine")),
+        (("sandbox", "create", "--memory", "999G"), ("--memory 999 GiB is more than the ",)),
     ],
 )
 def test_a_mistake_gets_one_sentence_that_names_it(
@@ -97,7 +102,7 @@ def test_version_is_printed_both_ways(tmp_path: Path) -> None:
 
 def test_help_imports_nothing_that_runs_sandboxes(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom warren.cli.main import _main\n_main(['run', '--help'])\n"
+        "import sys\nfrom warren.cli.main import run\nrun(['run', '--help'])\n"
         "print(sorted({'anyio', 'asyncio', 'rich', 'httpx', 'uvicorn', 'warren.domain.values', 'warren.settings', "
         "'warren.cli.commands.sandbox'} & set(sys.modules)))"
     )
@@ -106,6 +111,14 @@ def test_help_imports_nothing_that_runs_sandboxes(tmp_path: Path) -> None:
     )
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(("alias", "command"), ALIASES.items())
+def test_an_alias_is_the_command_that_it_stands_for(alias: tuple[str, ...], command: tuple[str, ...]) -> None:
+    assert expand([*alias, "--help", "x"]) == [*command, "--help", "x"]
+    group = build_commands().commands[command[0]]
+    assert len(command) == 1 or command[1] in group.commands
+    assert alias[0] in COMMANDS if len(alias) == 2 else alias[0] not in COMMANDS
 
 
 def test_every_command_can_be_asked_for_help(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from warren.cli.main import build_commands
+from warren.cli.app import build_commands
 from warren.cli.reference import render
 
 _PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "reference", "cli.md")

@@ -48,6 +48,26 @@ def test_an_explanation_has_cause_limit_peak_and_hint() -> None:
     assert explain(_result(Cause.KILLED, -11)) == "it was killed by SIGSEGV"
 
 
+def test_a_missing_module_is_named_with_the_command_that_brings_it() -> None:
+    error = {"name": "ModuleNotFoundError", "value": "No module named 'torch.nn'", "traceback": ""}
+    result = ExecResult(id="exe_1", exit_code=1, cause=Cause.ERROR, state=State.NONE, error=error)
+
+    assert "warren sandbox install SANDBOX torch`" in (explain(result) or "")
+    assert "warren sandbox install sbx_1 torch`" in (explain(result, "sbx_1") or "")
+
+
+def test_a_host_that_is_not_reached_is_explained_with_the_option_that_allows_it() -> None:
+    unreached = ExecResult(
+        id="exe_1", exit_code=6, cause=Cause.EXITED, state=State.NONE, stderr=b"curl: (6) Could not resolve host: x\n"
+    )
+    refused = _result(Cause.EXITED, 1, hint="A connection was refused: set its egress to packages.")
+
+    assert explain(unreached) == "it may reach no host; to let it: --egress packages, or --allow HOST"
+    assert (explain(refused) or "").splitlines() == [refused.hint, "to let it: --egress packages, or --allow HOST"]
+    assert "warren egress set sbx_1 packages" in (explain(refused, "sbx_1") or "")
+    assert explain(_result(Cause.EXITED, 0, hint=refused.hint)) is None
+
+
 def test_every_cause_is_explained_or_needs_none() -> None:
     silent = {cause for cause in Cause if explain(_result(cause, None)) is None}
 

@@ -1,4 +1,4 @@
-"""Each guardrail tripped once, by one setting or fact; and what is good is left alone."""
+"""Each guardrail tripped once, by one setting or fact; good settings pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS: list[tuple[str, tuple[dict[str, Any], ...], dict[str, Any], str]] = [
     ("no_auth", ({},), {"serve": {"auth": False, "trusted_proxies": ("127.0.0.1",)}}, "serve.auth is off"),
     ("no_auth", ({},), {"serve": {"auth": False, "ports_url": "https://*.apps.example.com"}}, "serve.auth is off"),
     ("short_secret", (PRODUCTION,), {"jwt": {"secret": "x" * 31}}, "jwt.secret has less than 32"),
-    ("open_dialect", BOTH, {"dialects": {"onyx": {"open": True}}}, "dialects.onyx.open lets anybody"),
+    ("open_dialect", BOTH, {"dialects": {"onyx": {"open": True}}}, "dialects.onyx.open lets anyone"),
     ("cors_any", BOTH, {"serve": {"cors_origins": ("*",)}}, "serve.cors_origins is *"),
     ("cors_any", ({},), {"serve": {"cors_origins": ("*",), "auth": False}}, "serve.cors_origins is *"),
     ("cors_plain", (PRODUCTION,), {"serve": {"cors_origins": ("http://a.example",)}}, "http://a.example"),

@@ -1,4 +1,4 @@
-"""Image specs: what is refused, with which words, and what changes the content address."""
+"""Image specs: refusals and their messages, and what changes the content address."""
 
 from __future__ import annotations
 

@@ -11,31 +11,31 @@ import anyio
 import pytest
 
 from unit.guest.agent_client import running_agent
-from unit.guest.linked import Place
-from warren.core.agent.budget import Unread
+from unit.guest.agent_workspace import AgentWorkspace
 from warren.core.agent.client import AgentClient
-from warren.core.agent.connection import MAX_LINK_QUEUED
-from warren.core.agent.request import render_request
+from warren.core.agent.connection import MAX_ALL_QUEUED
+from warren.core.agent.streams import Unread
 from warren.domain.errors import Conflict, InvalidRequest, NotFound, SandboxLost
 from warren.domain.values import Cause, Display, Event, ExecKind, ExecRequest, State, new_id
 from warren.engines.unix_channel import connect
 from warren.guest.wire.frames import WINDOW
+from warren.guest.wire.run_request import encode_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Place]:
+def here() -> Iterator[AgentWorkspace]:
     with running_agent() as agent:
-        yield Place(agent)
+        yield AgentWorkspace(agent)
 
 
 def request(code: str, **fields: Any) -> ExecRequest:
     return ExecRequest(id=new_id("exe"), code=code, **fields)
 
 
-def test_a_cell_runs_and_its_result_is_whole(here: Place) -> None:
+def test_a_cell_runs_and_its_result_is_whole(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         assert agent.hello.sandbox_id == "sbx_00000000"
         seen: list[Event] = []
@@ -50,7 +50,7 @@ def test_a_cell_runs_and_its_result_is_whole(here: Place) -> None:
     here.do(story)
 
 
-def test_variables_stay_and_errors_are_values(here: Place) -> None:
+def test_variables_stay_and_errors_are_values(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         await agent.run(request("x = 5"))
         result = await agent.run(request("1/0"))
@@ -62,7 +62,7 @@ def test_variables_stay_and_errors_are_values(here: Place) -> None:
     here.do(story)
 
 
-def test_standard_input_is_bytes_of_any_size_or_a_stream(here: Place) -> None:
+def test_standard_input_is_bytes_of_any_size_or_a_stream(here: AgentWorkspace) -> None:
     count = ExecKind.SHELL
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -79,7 +79,7 @@ def test_standard_input_is_bytes_of_any_size_or_a_stream(here: Place) -> None:
     here.do(story)
 
 
-def test_a_source_that_fails_fails_the_call(here: Place) -> None:
+def test_a_source_that_fails_fails_the_call(here: AgentWorkspace) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield b"x"
         raise ValueError("the source is broken")
@@ -92,7 +92,7 @@ def test_a_source_that_fails_fails_the_call(here: Place) -> None:
     here.do(story)
 
 
-def test_a_program_that_ends_early_does_not_wait_for_its_input(here: Place) -> None:
+def test_a_program_that_ends_early_does_not_wait_for_its_input(here: AgentWorkspace) -> None:
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield b"y" * 100_000
@@ -104,7 +104,7 @@ def test_a_program_that_ends_early_does_not_wait_for_its_input(here: Place) -> N
     here.do(story)
 
 
-def test_events_are_streamed_as_they_happen(here: Place) -> None:
+def test_events_are_streamed_as_they_happen(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         running = request("echo first; read line; echo got $line", kind=ExecKind.SHELL)
         go = anyio.Event()
@@ -124,7 +124,7 @@ def test_events_are_streamed_as_they_happen(here: Place) -> None:
     here.do(story)
 
 
-def test_a_cancelled_call_runs_on_and_is_found_again(here: Place) -> None:
+def test_a_cancelled_call_runs_on_and_is_found_again(here: AgentWorkspace) -> None:
     os.mkfifo(here.path("gate"))
 
     async def story(agent: AgentClient) -> None:
@@ -150,7 +150,7 @@ def test_a_cancelled_call_runs_on_and_is_found_again(here: Place) -> None:
     here.do(story)
 
 
-def test_readers_that_do_not_read_are_dropped_and_the_link_stays(here: Place) -> None:
+def test_readers_that_do_not_read_are_dropped_and_the_link_stays(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         shown = request("'d' * 3_900_000")
         assert len((await agent.run(shown)).displays[0].data["text/plain"]) > 3_900_000
@@ -159,7 +159,7 @@ def test_readers_that_do_not_read_are_dropped_and_the_link_stays(here: Place) ->
             while not all(stream.answered for stream in unread):  # noqa: ASYNC110 - there is no event for all of them
                 await anyio.sleep(0.01)
         assert agent.lost is None
-        assert agent.queued <= MAX_LINK_QUEUED
+        assert agent.queued <= MAX_ALL_QUEUED
         dropped = 0
         for stream in unread:
             try:
@@ -172,7 +172,7 @@ def test_readers_that_do_not_read_are_dropped_and_the_link_stays(here: Place) ->
     here.do(story)
 
 
-def test_however_much_is_under_way_there_is_room_for_a_kill(here: Place) -> None:
+def test_however_much_is_under_way_there_is_room_for_a_kill(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         running = request("echo on; exec sleep 1000", kind=ExecKind.SHELL)
         causes: list[Cause] = []
@@ -197,10 +197,10 @@ async def _attach_for_ever(agent: AgentClient, exec_id: str) -> None:
         await agent.request("attach", {"exec": exec_id})
 
 
-def test_links_whose_events_nobody_reads_share_what_there_is_for_all_of_them(here: Place) -> None:
+def test_links_whose_events_nobody_reads_share_what_there_is_for_all_of_them(here: AgentWorkspace) -> None:
     async def ignore(agent: AgentClient, code: str) -> None:
         asked = request(code, kind=ExecKind.SCRIPT)
-        stream = await agent.request("run", render_request(asked), asked.code.encode())
+        stream = await agent.request("run", encode_run(asked), asked.code.encode())
         await here.until(lambda: stream.answered)
 
     async def tell() -> None:
@@ -219,11 +219,11 @@ def test_links_whose_events_nobody_reads_share_what_there_is_for_all_of_them(her
     anyio.run(tell)
 
 
-def test_a_reader_who_is_dropped_by_its_own_result_harms_nobody(here: Place) -> None:
+def test_a_reader_who_is_dropped_by_its_own_result_harms_nobody(here: AgentWorkspace) -> None:
     async def tell() -> None:
         async with AgentClient(await connect(here.agent.path), Unread(1 << 19)) as agent:
             asked = request("print('x' * 5_000_000)", kind=ExecKind.SCRIPT)
-            stream = await agent.request("run", render_request(asked), asked.code.encode())
+            stream = await agent.request("run", encode_run(asked), asked.code.encode())
             await here.until(lambda: stream.answered)
             with pytest.raises(Conflict, match="follow it again"):
                 await stream.answer()
@@ -234,7 +234,7 @@ def test_a_reader_who_is_dropped_by_its_own_result_harms_nobody(here: Place) -> 
     anyio.run(tell)
 
 
-def test_interrupt_and_kill_end_a_call(here: Place) -> None:
+def test_interrupt_and_kill_end_a_call(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         for end, cause in ((agent.interrupt, Cause.INTERRUPTED), (agent.kill, Cause.KILLED)):
             running = request("echo on; exec sleep 1000", kind=ExecKind.SHELL)
@@ -248,7 +248,7 @@ def test_interrupt_and_kill_end_a_call(here: Place) -> None:
     here.do(story)
 
 
-def test_errors_come_back_as_their_classes(here: Place) -> None:
+def test_errors_come_back_as_their_classes(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         with pytest.raises(NotFound):
             await agent.interrupt("exe_unknown0")
@@ -262,7 +262,7 @@ def test_errors_come_back_as_their_classes(here: Place) -> None:
     here.do(story)
 
 
-def test_kernels_are_made_listed_forked_and_ended(here: Place) -> None:
+def test_kernels_are_made_listed_forked_and_ended(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         await agent.create_kernel("other")
         await agent.run(request("y = 7", kernel="other"))
@@ -277,7 +277,7 @@ def test_kernels_are_made_listed_forked_and_ended(here: Place) -> None:
     here.do(story)
 
 
-def test_a_terminal_takes_typing_and_tells_its_exit_code(here: Place) -> None:
+def test_a_terminal_takes_typing_and_tells_its_exit_code(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         terminal = await agent.terminal("t", argv=("sh",), cols=100, rows=30)
         await terminal.resize(120, 40)
@@ -291,7 +291,7 @@ def test_a_terminal_takes_typing_and_tells_its_exit_code(here: Place) -> None:
     here.do(story)
 
 
-def test_a_terminal_is_joined_again_by_its_name_and_closed(here: Place) -> None:
+def test_a_terminal_is_joined_again_by_its_name_and_closed(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         first = await agent.terminal("joined", argv=("bash", "-c", "echo once; exec sleep 1000"))
         while b"once" not in await first.receive():
@@ -305,7 +305,7 @@ def test_a_terminal_is_joined_again_by_its_name_and_closed(here: Place) -> None:
     here.do(story)
 
 
-def test_what_is_configured_holds_for_what_starts_later(here: Place) -> None:
+def test_what_is_configured_holds_for_what_starts_later(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         await agent.configure(env={"CONFIGURED": "yes"}, limits={"pids": 99})
         result = await agent.run(request("echo $CONFIGURED", kind=ExecKind.SHELL))
@@ -316,7 +316,7 @@ def test_what_is_configured_holds_for_what_starts_later(here: Place) -> None:
     here.do(story)
 
 
-def test_many_calls_at_once_each_get_their_own_answer(here: Place) -> None:
+def test_many_calls_at_once_each_get_their_own_answer(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         answers: dict[int, bytes] = {}
 
@@ -332,7 +332,7 @@ def test_many_calls_at_once_each_get_their_own_answer(here: Place) -> None:
     here.do(story)
 
 
-def test_a_ping_is_answered(here: Place) -> None:
+def test_a_ping_is_answered(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         await agent.ping()
         await agent.ping()
@@ -340,7 +340,7 @@ def test_a_ping_is_answered(here: Place) -> None:
     here.do(story)
 
 
-def test_the_bodys_own_exception_comes_out_as_it_is(here: Place) -> None:
+def test_the_bodys_own_exception_comes_out_as_it_is(here: AgentWorkspace) -> None:
     async def story(agent: AgentClient) -> None:
         await agent.stat("nothing-of-that-name")
 
@@ -348,7 +348,7 @@ def test_the_bodys_own_exception_comes_out_as_it_is(here: Place) -> None:
         here.do(story)
 
 
-def test_a_link_can_live_in_a_task_group_of_somebody_elses(here: Place) -> None:
+def test_a_link_can_live_in_a_task_group_of_somebody_elses(here: AgentWorkspace) -> None:
     async def tell() -> None:
         async with anyio.create_task_group() as tasks:
             agent = await AgentClient.open(await connect(here.agent.path), tasks)
@@ -360,7 +360,7 @@ def test_a_link_can_live_in_a_task_group_of_somebody_elses(here: Place) -> None:
     anyio.run(tell)
 
 
-def test_a_link_that_is_cancelled_goes_away_quietly(here: Place) -> None:
+def test_a_link_that_is_cancelled_goes_away_quietly(here: AgentWorkspace) -> None:
     async def tell() -> None:
         with anyio.CancelScope() as scope:
             async with AgentClient(await connect(here.agent.path)) as agent:
@@ -373,7 +373,7 @@ def test_a_link_that_is_cancelled_goes_away_quietly(here: Place) -> None:
     anyio.run(tell)
 
 
-def test_a_call_that_waits_is_cancelled_with_its_link(here: Place) -> None:
+def test_a_call_that_waits_is_cancelled_with_its_link(here: AgentWorkspace) -> None:
     async def tell() -> None:
         with anyio.CancelScope() as scope:
             async with AgentClient(await connect(here.agent.path)) as agent, anyio.create_task_group() as tasks:
@@ -387,7 +387,7 @@ def test_a_call_that_waits_is_cancelled_with_its_link(here: Place) -> None:
     anyio.run(tell)
 
 
-def test_a_call_that_begins_after_its_link_was_cancelled_is_cancelled_too(here: Place) -> None:
+def test_a_call_that_begins_after_its_link_was_cancelled_is_cancelled_too(here: AgentWorkspace) -> None:
     async def tell() -> None:
         with anyio.CancelScope() as scope:
             async with AgentClient(await connect(here.agent.path)) as agent, anyio.create_task_group() as tasks:
@@ -401,7 +401,7 @@ def test_a_call_that_begins_after_its_link_was_cancelled_is_cancelled_too(here: 
     anyio.run(tell)
 
 
-def test_several_tasks_may_send_on_one_stream(here: Place) -> None:
+def test_several_tasks_may_send_on_one_stream(here: AgentWorkspace) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 

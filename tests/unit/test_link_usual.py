@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from warren.core.agent.events import Shown, parse_event
-from warren.core.agent.request import _USUAL, render_request
 from warren.domain.values import Echo, ExecKind, ExecRequest, ExecResult, Keep
 from warren.guest.executions.execution import USUAL
-from warren.guest.executions.request import _PARAMETERS, RunRequest, parse_run
+from warren.guest.executions.request import parse_run
+from warren.guest.wire.run_request import DEFAULTS, RunRequest, encode_run
 
 ALWAYS = {"exec": "exe_1", "duration_ms": 1.0, "cpu_ms": 2.0}
 
@@ -53,7 +53,7 @@ def parse_result(body: dict[str, Any]) -> ExecResult:
 
 def parse_request(request: ExecRequest) -> RunRequest:
     # As it arrives: through JSON, in which there are no tuples and no members of enumerations.
-    return parse_run(json.loads(json.dumps(render_request(request))), request.code.encode())
+    return parse_run(json.loads(json.dumps(encode_run(request))), request.code.encode())
 
 
 def test_what_a_result_leaves_out_is_what_the_service_takes_it_for() -> None:
@@ -61,12 +61,15 @@ def test_what_a_result_leaves_out_is_what_the_service_takes_it_for() -> None:
 
 
 def test_what_a_request_leaves_out_is_what_the_agent_takes_it_for() -> None:
-    assert _USUAL.keys() == _PARAMETERS.keys()
-    assert parse_run({"exec": "exe_1"}, b"") == parse_run({"exec": "exe_1", **_USUAL}, b"")
+    plain = ExecRequest(id="exe_1")
+    assert {name: getattr(plain, name) for name in DEFAULTS if name != "stdin"} == {
+        name: default for name, default in DEFAULTS.items() if name != "stdin"
+    }
+    assert parse_request(plain) == RunRequest(id="exe_1")
 
 
 def test_a_plain_request_says_nothing_but_its_name() -> None:
-    assert render_request(ExecRequest(id="exe_1")) == {"exec": "exe_1"}
+    assert encode_run(ExecRequest(id="exe_1")) == {"exec": "exe_1"}
 
 
 def test_every_field_of_a_request_is_tried() -> None:
@@ -79,9 +82,7 @@ def test_what_is_not_usual_reaches_the_agent(name: str) -> None:
     asked = replace(plain, **{name: OTHERS[name]})
     before, after = parse_request(plain), parse_request(asked)
 
-    at_agent = "output_max" if name == "output_max_bytes" else name
-    value = getattr(after, at_agent)
-    assert value == (list(OTHERS[name]) if isinstance(value, list) else OTHERS[name])
+    assert getattr(after, name) == OTHERS[name]
     # And nothing else has changed by that, but that nobody follows it.
     changed = {field.name for field in fields(RunRequest) if getattr(before, field.name) != getattr(after, field.name)}
-    assert changed == ({"stream", "whole"} if name == "stream" else {at_agent})
+    assert changed == ({"stream", "whole"} if name == "stream" else {name})

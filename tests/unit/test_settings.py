@@ -1,4 +1,4 @@
-"""Settings: where values come from, and the sentence an operator gets when one is wrong."""
+"""Settings: the sources of values, and the messages for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets, nested tables, and tables whose names the operator chooses; and where each value came from."""
+"""Secrets, nested tables, tables whose names the operator chooses, and the origin of each value."""
 
 from __future__ import annotations
 

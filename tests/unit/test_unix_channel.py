@@ -98,7 +98,7 @@ def test_a_path_longer_than_a_socket_address_works(tmp_path: Path) -> None:
         thread.join(60)
 
 
-def test_nobody_there_is_a_lost_sandbox(tmp_path: Path) -> None:
+def test_a_path_without_an_agent_is_a_lost_sandbox(tmp_path: Path) -> None:
     async def story(path: str) -> None:
         with pytest.raises(SandboxLost):
             await unix_channel.connect(path)

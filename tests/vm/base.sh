@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes a stock Debian 12 with systemd: base.sh FOLDER MIRROR. Leaves disk.img, vmlinuz and initrd.img in the folder.
+# Makes a stock Debian with systemd: base.sh FOLDER MIRROR SUITE. Leaves disk.img, vmlinuz and initrd.img in the folder.
 # build.py runs it in namespaces of its own: what it mounts and starts ends with it, however it ends.
 set -euo pipefail
-folder=$1 mirror=$2 root=$1/root
+folder=$1 mirror=$2 suite=$3 root=$1/root
 packages=systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,linux-image-amd64,initramfs-tools,login,passwd,\
 util-linux,mount,kmod,procps,iproute2,e2fsprogs,uidmap,ca-certificates,python3,python3-venv,git,make,bubblewrap,curl
 
@@ -10,7 +10,7 @@ truncate --size 10G "$folder/disk.img"
 mkfs.ext4 -q -F -E lazy_itable_init=1 -L warren-vm "$folder/disk.img"
 mkdir "$root"
 mount -o loop "$folder/disk.img" "$root"
-debootstrap --variant=minbase --include="$packages" bookworm "$root" "$mirror" >"$folder/debootstrap.log" ||
+debootstrap --variant=minbase --include="$packages" "$suite" "$root" "$mirror" >"$folder/debootstrap.log" ||
     { tail -n 20 "$folder/debootstrap.log" >&2; exit 1; }
 
 echo warren-vm >"$root/etc/hostname"

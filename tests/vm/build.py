@@ -1,8 +1,10 @@
 """Builds the guest's disk, in three parts that are kept by a digest of what each is made from.
 
-The base is Debian's own packages, the next has the project's packages and an image, and the last this working tree: a
-change of code costs only that. Scripts do the work in namespaces of their own, so that a build that is killed leaves no
-mount, loop device or process behind.
+1. The base: Debian's own packages, of the suite that `WARREN_VM_SUITE` names (bookworm unless set).
+2. The project's packages and an image.
+3. This working tree: a change of code rebuilds only this part.
+
+Scripts run in namespaces of their own: a build that is killed leaves no mount, loop device or process behind.
 """
 
 from __future__ import annotations
@@ -74,11 +76,12 @@ def build() -> Disk:
     os.makedirs(cache, exist_ok=True)
     with open(os.path.join(cache, "lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        base = _kept("base", SCRIPTS[:1], (), lambda folder: _run("base.sh", [folder, _find_mirror()]))
+        suite = os.environ.get("WARREN_VM_SUITE", "bookworm")
+        base = _kept(f"base-{suite}", SCRIPTS[:1], (), lambda folder: _run("base.sh", [folder, _find_mirror(), suite]))
         names = [name for name in tracked() if not name.startswith(NOT_IN_THE_GUEST)]
         chosen = [name for name in names if name.startswith(CHOOSE_PACKAGES)]
-        packages = _kept("packages", SCRIPTS[:3], chosen, _filling("packages.sh", base, names))
-        project = _kept("project", SCRIPTS, names, _filling("project.sh", packages, names))
+        packages = _kept(f"packages-{suite}", SCRIPTS[:3], chosen, _filling("packages.sh", base, names))
+        project = _kept(f"project-{suite}", SCRIPTS, names, _filling("project.sh", packages, names))
     return Disk(
         image=os.path.join(project, "disk.img"),
         kernel=os.path.join(base, "vmlinuz"),

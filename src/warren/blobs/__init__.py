@@ -1,1 +1,1 @@
-"""Contents that the service keeps for its callers, outside the store."""
+"""Blobs: contents that the service keeps for its callers, outside the store."""

@@ -1,6 +1,7 @@
-"""Contents that the service itself keeps, as files of a folder. Whoever keeps one has a row in the store that names it.
+"""Blob storage in a folder. A row of the store names each blob.
 
-Bytes come before their row and go after it, so no row is without bytes. What a crash left without a row is swept.
+Bytes are written before their row and removed after it, so no row is without bytes. Blobs that a crash left without a
+row are swept.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[0-9a-f]{32}")
 _FLUSHED = MIB
-"""Held in memory of a content that arrives in pieces, before it is written."""
+"""Bytes of a stream that are buffered before a write."""
 _PIECE = 256 * KIB
 _SWEPT = 100
-"""Open at once while leftovers are removed."""
+"""Leftovers that are open at once while they are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A content: the name under which it is read, how long it is, and its SHA-256 in hex."""
+    """A blob: its name, its size, and its SHA-256 in hex."""
 
     name: str
     size: int
@@ -42,18 +43,18 @@ class Blob:
 
 
 class Blobs:
-    """The contents in one folder, which is made when it is first needed. Raises StoreError when the disk fails."""
+    """The blobs of one folder, which is created at first use. Raises StoreError when the disk fails."""
 
     def __init__(self, folder: str, *, is_flushed: bool = True) -> None:
-        """Where contents are not flushed, a host that loses power may lose some that have a row: see `sizes`."""
+        """Without flushing, a power failure may lose blobs that have a row: see `sizes`."""
         self._folder = folder
         self._is_flushed = is_flushed
 
     @contextlib.asynccontextmanager
     async def write(self, source: bytes | AsyncIterable[bytes], *, max_bytes: int | None = None) -> AsyncIterator[Blob]:
-        """Write a content to the disk, and keep it if the body, which writes down the row for it, ends well.
+        """Write a blob, and keep it if the body, which writes its row, succeeds.
 
-        Raises TooLarge when it is larger than `max_bytes`.
+        Raises TooLarge above `max_bytes`.
         """
         draft = await to_thread.run_sync(_Draft, self._folder, max_bytes, self._is_flushed)
         try:
@@ -70,7 +71,7 @@ class Blobs:
 
     @contextlib.asynccontextmanager
     async def read(self, name: str) -> AsyncIterator[Reading]:
-        """Open a content; one that is removed meanwhile can be read to its end. Raises NotFound."""
+        """Open a blob; one that is removed meanwhile can be read to its end. Raises NotFound."""
         file = await to_thread.run_sync(self._open, name)
         try:
             yield Reading(file, os.fstat(file).st_size)
@@ -78,23 +79,23 @@ class Blobs:
             os.close(file)
 
     async def remove(self, *names: str) -> None:
-        """Remove contents; what is not there counts as removed. Their rows must be gone already."""
+        """Remove blobs; a missing one counts as removed. Their rows must be gone already."""
         await to_thread.run_sync(self._remove, names)
 
     async def sizes(self) -> dict[str, int]:
-        """Return the size of every content, by name."""
+        """Return the size of every blob, by name."""
         return await to_thread.run_sync(self._measure)
 
     async def sweep(self, known: Callable[[], Awaitable[AbstractSet[str]]]) -> int:
-        """Remove what no row names, and say how much that was. What is being written is left alone."""
+        """Remove blobs without a row, and return their number. Blobs that are being written stay."""
         found = await self.sizes()
         lost = sorted(found.keys() - await known()) if found else []
         removed = 0
-        # Not all at once: each is open while it is locked, and a crash may have left more than a process may open.
+        # In batches: each is open while it is locked, and a crash may leave more than a process may open.
         for start in range(0, len(lost), _SWEPT):
             with contextlib.ExitStack() as held:
                 idle = await to_thread.run_sync(self._lock_all, lost[start : start + _SWEPT], held)
-                # Again: what somebody was writing before it could be locked may have its row now.
+                # Checked again: a blob that was being written may have its row now.
                 gone = idle - await known() if idle else set()
                 await to_thread.run_sync(self._remove, gone)
             removed += len(gone)
@@ -136,14 +137,14 @@ class Blobs:
 
 
 class Reading:
-    """A content that is open: its size, and its bytes, once."""
+    """An open blob: its size, and its bytes, once."""
 
     def __init__(self, file: int, size: int) -> None:
         self._file = file
         self.size = size
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the bytes. Raises StoreError where the disk does not give them."""
+        """Yield the bytes. Raises StoreError when the disk fails."""
         left = self.size
         while left:
             try:
@@ -157,7 +158,7 @@ class Reading:
 
 
 class _Draft:
-    """A content that is being written. It is locked until it is closed: a sweep leaves it alone."""
+    """A blob that is being written. It is locked until it is closed, so that a sweep skips it."""
 
     def __init__(self, folder: str, max_bytes: int | None, is_flushed: bool) -> None:
         self._folder = folder
@@ -183,7 +184,7 @@ class _Draft:
                 view = view[os.write(self._file, view) :]
 
     def finish(self, content: bytes) -> Blob:
-        """Write the last of it, and have all of it where it survives this process, or if flushed the host."""
+        """Write the rest, so that it survives this process, or if flushed the host."""
         self.write(content)
         if self._is_flushed:
             with _explained(self._folder):

@@ -1,4 +1,4 @@
-"""The composition root: from the settings to an engine, a store, a catalog and the service over them."""
+"""Composition root: builds an engine, a store, a catalog and the service from the settings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.images.catalog import Catalog
 from warren.core.policy.egress_hosts import parse_pattern
-from warren.core.policy.egress_limits import EgressLimits
-from warren.core.policy.policy import Policy, TenantLimits
+from warren.core.policy.policy import EgressLimits, Policy, TenantLimits
 from warren.core.policy.slides import RenderPolicy
 from warren.domain.egress import Egress, EgressMode, EgressRule
 from warren.domain.errors import ConfigError, InvalidRequest
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
 
 
 def build_service(settings: Settings, *, render_program: str | None = None) -> Service:
-    """Build the service; nothing is open yet: `async with` it.
+    """Build the service, not opened: `async with` it.
 
-    `render_program` takes the place of the program that renders decks inside sandboxes: attacks are tested with one.
+    `render_program` replaces the program that renders decks inside sandboxes; tests of attacks use it.
     """
-    # Not above: commands that need an engine only would pay for it.
+    # Imported here: commands that need only an engine would pay for it.
     from warren.core.service import Service
     from warren.core.shared_links.signing_keys import SigningKeys
 
@@ -64,10 +63,10 @@ def build_service(settings: Settings, *, render_program: str | None = None) -> S
 
 
 def build_tracer(settings: TracingSettings) -> Tracer | None:
-    """Build what sends traces, if the settings say where to. Raises ConfigError without the extra that it needs."""
+    """Build the tracer, if an endpoint is set. Raises ConfigError without the extra that it needs."""
     if not settings.endpoint:
         return None
-    # Not above: it is an extra, and costs more than the rest of the service.
+    # Imported here: it is an extra, and costs more than the rest of the service.
     from warren.core.telemetry.tracing_otel import OtelTracer
 
     headers = "" if settings.headers is None else settings.headers.get_secret_value()
@@ -77,7 +76,7 @@ def build_tracer(settings: TracingSettings) -> Tracer | None:
 
 
 def build_engine(settings: Settings) -> Engine:
-    """Build the engine that the settings name; it is not open yet."""
+    """Build the configured engine, not opened."""
     options: dict[str, Any] = {}
     if settings.engine == "local":
         options = {
@@ -87,14 +86,14 @@ def build_engine(settings: Settings) -> Engine:
         }
     elif settings.engine == "bare":
         options = {"allow": settings.allow_bare}
-    # The seam says nothing of how an engine is built: that is between its settings and its class.
+    # The protocol does not cover construction: that is between an engine's settings and its class.
     engine_class: Any = load_engine(settings.engine)
     engine: Engine = engine_class(settings.data_dir, **options)
     return engine
 
 
 def build_store(settings: Settings) -> Store:
-    """Build the store that the settings name; it is not open yet."""
+    """Build the configured store, not opened."""
     store_class: Any = load_store(settings.store)
     store: Store = store_class(
         settings.data_dir, kept_executions=settings.records.executions, own_bytes=settings.quota.record_bytes
@@ -103,12 +102,12 @@ def build_store(settings: Settings) -> Store:
 
 
 def build_catalog(settings: Settings) -> Catalog:
-    """Build the catalog of the images that the settings name."""
+    """Build the catalog of the configured images."""
     return Catalog(settings.data_dir, settings.image_dirs)
 
 
 def build_policy(settings: Settings) -> Policy:
-    """Translate what the operator chose into what the core knows. Raises ConfigError."""
+    """Build the policy of the core from the settings. Raises ConfigError."""
     life, pool, quota, capacity = settings.life, settings.pool, settings.quota, settings.capacity
     policy = Policy(
         image=settings.image,
@@ -163,20 +162,20 @@ def _upstream(settings: Settings) -> str:
 
 
 def build_package_setup(settings: Settings) -> PackageSetup:
-    """Say where packages come from and go to; nothing is read before one is asked for."""
+    """Return the sources and folder of packages; nothing is read before the first request."""
     from warren.core.packages.setup import PackageSetup
 
     def load() -> PackageSources:
         from warren.bootstrap.package_sources import build_sources
 
-        return build_sources(settings.packages, settings.read_tools(), _upstream(settings))
+        return build_sources(settings.packages, settings.read_pip_index(), _upstream(settings))
 
     folder = os.path.join(settings.data_dir, "packages")
     return PackageSetup(load=load, folder=folder, timeout_s=settings.packages.timeout_s)
 
 
 def build_render_policy(settings: RenderSettings) -> RenderPolicy:
-    """Translate what the operator chose about slides. Raises ConfigError."""
+    """Build the policy of slides from the settings. Raises ConfigError."""
     try:
         limits = settings.build_limits()
     except InvalidRequest as exc:
@@ -190,7 +189,7 @@ def _holding(settings: QuotaSettings | CapacitySettings) -> ResourceUse:
 
 
 def _ceiling(settings: TenantSettings, otherwise: TenantSettings | None = None) -> TenantLimits:
-    """Build the ceiling of a tenant; what is not said is as in the other settings, or no ceiling."""
+    """Build the limits of a tenant; unset values come from the other settings, or are no limit."""
     values = settings.model_dump(exclude_none=True)
     if otherwise is not None:
         values = otherwise.model_dump(exclude_none=True) | values
@@ -216,10 +215,10 @@ def _ceiling_rule(host: str) -> EgressRule:
 
 
 def build_tokens(settings: JwtSettings) -> Tokens | None:
-    """Build what checks tokens; None where there is nothing to check them with. Raises ConfigError."""
+    """Build the token authentication; None without keys. Raises ConfigError."""
     if not (settings.secret or settings.public_key_file or settings.jwks):
         return None
-    # Not above: PyJWT and its cryptography take a tenth of a second.
+    # Imported here: PyJWT and its cryptography take 0.1 s.
     from warren.core.identity.jwks import ALGORITHMS
     from warren.core.identity.tokens import Tokens
 

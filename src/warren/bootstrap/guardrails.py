@@ -1,11 +1,11 @@
-"""What a service refuses to start with, in production or where others can reach it.
+"""Guardrails: settings that a service refuses to start with, in production or where other machines reach it.
 
 Pure: settings and facts in, sentences out.
 
-1. A sentence names the setting and says what to do.
-2. All that are true are said at once: nobody shall start a service five times to learn five things.
-3. What is a risk somebody may have reasons for can be allowed by its name, in `allow_risks`. What makes no sense, or
-   gives everything to everybody, cannot.
+1. A sentence names the setting and the remedy.
+2. All findings are reported at once, so that an operator does not start the service five times to learn five things.
+3. A risk that an operator may have reasons for can be allowed by its name, in `allow_risks`. Settings that make no
+   sense, or open everything to anyone, cannot.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from warren.core.policy.addresses import is_loopback
+from warren.core.policy.public_addresses import is_loopback
 from warren.domain.errors import suggest
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ _LIMITS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the settings do not say: the state of this machine."""
+    """Facts of this machine that the settings do not contain."""
 
     has_keys: bool = True
     unbuilt_images: tuple[str, ...] = ()
     unlocked_images: tuple[str, ...] = ()
-    """Of which no lock says which versions they have."""
+    """Images without a lock of their versions."""
     readable_secrets: tuple[str, ...] = ()
     """Files with secrets that every user of this machine can read."""
     is_data_writable: bool = False
@@ -50,24 +50,24 @@ class Facts:
 
 
 def is_public(settings: Settings) -> bool:
-    """Whether other machines can reach the service, by themselves or through a proxy."""
+    """Whether other machines reach the service, directly or through a proxy."""
     serve = settings.serve
     return not is_loopback(serve.host) or bool(serve.trusted_proxies) or _has_public_name(serve.ports_url)
 
 
 def _has_public_name(ports_url: str) -> bool:
-    """Whether servers inside have hosts that others look up: something of ours then stands where they lead to."""
+    """Whether servers inside have hosts in the public DNS, which lead to something of the service."""
     name = urlsplit(ports_url.replace("*.", "", 1)).hostname or "localhost"
     return not is_loopback(name) and not name.endswith(".localhost")
 
 
 def is_production(settings: Settings) -> bool:
-    """Whether the operator says so."""
+    """Whether the operator set production."""
     return settings.env == "production"
 
 
 def is_exposed(settings: Settings) -> bool:
-    """Whether strangers may come: in production, and where others can reach it."""
+    """Whether strangers may connect: in production, and where other machines reach it."""
     return is_production(settings) or is_public(settings)
 
 
@@ -77,7 +77,7 @@ def _always(_settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """One thing that keeps a service from starting."""
+    """One reason not to start."""
 
     name: str
     when: Callable[[Settings], bool]
@@ -86,7 +86,7 @@ class Guardrail:
 
 
 def check(settings: Settings, facts: Facts) -> list[str]:
-    """Return a sentence for each thing that is in the way; none is good."""
+    """Return a sentence for each finding; empty is good."""
     known = {rail.name for rail in GUARDRAILS if rail.can_be_allowed}
     found = [
         f"allow_risks names {name}, which is not a risk that can be allowed{suggest(name, known)}"
@@ -103,8 +103,8 @@ def check(settings: Settings, facts: Facts) -> list[str]:
 def _no_auth(settings: Settings, _facts: Facts) -> Iterator[str]:
     if not settings.serve.auth:
         yield (
-            f"serve.auth is off (--no-auth), which lets anybody who reaches {settings.serve.host or 'any address'} run "
-            "code: it is allowed on 127.0.0.1, ::1 and localhost only, without a proxy and not in production"
+            f"serve.auth is off (--no-auth), so anyone who reaches {settings.serve.host or 'any address'} can run "
+            "code: that is allowed on 127.0.0.1, ::1 and localhost only, without a proxy and not in production"
         )
 
 
@@ -112,7 +112,7 @@ def _open_dialect(settings: Settings, _facts: Facts) -> Iterator[str]:
     for name in type(settings.dialects).model_fields:
         if getattr(settings.dialects, name).open:
             yield (
-                f"dialects.{name}.open lets anybody who reaches {settings.serve.host or 'any address'} run code: give "
+                f"dialects.{name}.open lets anyone who reaches {settings.serve.host or 'any address'} run code: give "
                 "its clients an address with a key in it, /k/<key>/"
             )
 
@@ -121,8 +121,8 @@ def _no_keys(settings: Settings, facts: Facts) -> Iterator[str]:
     jwt = settings.jwt
     if settings.serve.auth and not facts.has_keys and not (jwt.secret or jwt.public_key_file or jwt.jwks):
         yield (
-            "serve.auth asks for keys and there is none, nor is there [jwt], and in production none is shown in the "
-            "log: make one with `warren keys create NAME --scope admin`"
+            "serve.auth requires keys, but there are neither keys nor [jwt], and in production none is created at the "
+            "first start: create one with `warren keys create NAME --scope admin`"
         )
 
 
@@ -139,23 +139,23 @@ def _readable_secret(_settings: Settings, facts: Facts) -> Iterator[str]:
 
 def _cors_any(settings: Settings, _facts: Facts) -> Iterator[str]:
     if "*" in settings.serve.cors_origins:
-        yield "serve.cors_origins is *, every web page there is: name yours, such as https://app.example.com"
+        yield "serve.cors_origins is *, which allows every web page: name yours, such as https://app.example.com"
 
 
 def _cors_plain(settings: Settings, _facts: Facts) -> Iterator[str]:
     for origin in settings.serve.cors_origins:
         if origin.startswith("http://") and not is_loopback(urlsplit(origin).hostname or ""):
-            yield f"serve.cors_origins has {origin}, a page that anybody on its way can change: serve it with https"
+            yield f"serve.cors_origins has {origin}, which can be changed in transit: serve it with https"
 
 
 def _docs(settings: Settings, _facts: Facts) -> Iterator[str]:
     if settings.serve.docs:
-        yield "serve.docs is on, which tells everybody what to try: turn it off, or leave it unset"
+        yield "serve.docs is on, which shows the API to attackers: turn it off, or leave it unset"
 
 
 def _debug(settings: Settings, _facts: Facts) -> Iterator[str]:
     if settings.debug:
-        yield "debug is on, which writes tracebacks, and what is in them, to the log: turn it off"
+        yield "debug is on, which writes tracebacks with their values to the log: turn it off"
 
 
 def _bare_engine(settings: Settings, _facts: Facts) -> Iterator[str]:
@@ -166,14 +166,14 @@ def _bare_engine(settings: Settings, _facts: Facts) -> Iterator[str]:
 def _optional_layers(settings: Settings, _facts: Facts) -> Iterator[str]:
     if settings.optional_layers:
         layers = ", ".join(settings.optional_layers)
-        yield f"optional_layers does without {layers}: make this host able to (`warren doctor` says how), and unset it"
+        yield f"optional_layers does without {layers}: enable them on this host (see `warren doctor`), and unset it"
 
 
 def _no_quota(settings: Settings, _facts: Facts) -> Iterator[str]:
     values = dict(settings.values())
     for name in _LIMITS:
         if values[name] == 0:
-            yield f"{name} is 0, which is no limit: one caller could take all there is; set one"
+            yield f"{name} is 0, which is no limit: one caller could use up all resources; set one"
 
 
 def _endless(settings: Settings, _facts: Facts) -> Iterator[str]:
@@ -193,8 +193,8 @@ def _lifetimes(settings: Settings, _facts: Facts) -> Iterator[str]:
 def _open_egress(settings: Settings, _facts: Facts) -> Iterator[str]:
     if settings.egress.default == "open":
         yield (
-            "egress.default is open, so every sandbox reaches all that is public in the name of this host, whoever "
-            "made it: choose none or packages, and let callers ask for more"
+            "egress.default is open, so every sandbox reaches all public hosts from the address of this host: choose "
+            "none or packages, and let callers request more"
         )
 
 
@@ -207,8 +207,8 @@ def _host_egress(settings: Settings, _facts: Facts) -> Iterator[str]:
                 continue
             if any(network.version == each.version and network.overlaps(each) for each in _OF_HOSTS):
                 yield (
-                    f"tenant.egress_hosts has {host}, where services of this machine, or its cloud, answer to whoever "
-                    "is on it: name the few addresses that sandboxes need"
+                    f"tenant.egress_hosts has {host}, where services of this machine, or its cloud, trust every local "
+                    "client: name the few addresses that sandboxes need"
                 )
 
 
@@ -224,7 +224,7 @@ def _plain_http(settings: Settings, _facts: Facts) -> Iterator[str]:
 def _any_proxy(settings: Settings, _facts: Facts) -> Iterator[str]:
     for network in settings.serve.trusted_proxies:
         if ip_network(network).prefixlen == 0:
-            yield f"serve.trusted_proxies has {network}, so anybody can claim any address: name your proxy's"
+            yield f"serve.trusted_proxies has {network}, so any client can claim any address: name your proxy's"
 
 
 def _unbuilt_image(_settings: Settings, facts: Facts) -> Iterator[str]:

@@ -1,11 +1,19 @@
-"""What goes wrong, as one sentence and an exit code."""
+"""Failures, as one sentence and an exit code; a program's own exit code is passed on."""
 
 from __future__ import annotations
 
 import sys
 
-from warren.cli.codes import EXIT_FAILED, EXIT_NO_SERVICE, EXIT_REFUSED, EXIT_USAGE
 from warren.domain.errors import ConfigError, Error
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NO_SERVICE = 3
+EXIT_REFUSED = 4
+EXIT_TIMEOUT = 124
+EXIT_INTERRUPTED = 130
+EXIT_KILLED = 137
+EXIT_BROKEN_PIPE = 141
 
 _EXIT_CODES = {
     "invalid_request": EXIT_USAGE,
@@ -14,6 +22,18 @@ _EXIT_CODES = {
     "forbidden": EXIT_REFUSED,
 }
 """By the code of the error, which may have come from a service; others are EXIT_FAILED."""
+
+
+LOCAL = frozenset({"serve", "stop", "image", "keys", "audit", "doctor", "bench", "stop-engine"})
+"""Commands about this machine, whichever service is named."""
+
+
+def check_platform() -> None:
+    """Raise ConfigError where this machine can have no sandboxes, and so a service has to be named."""
+    if sys.platform != "linux":
+        raise ConfigError(
+            "sandboxes run on Linux: name a service there with --url or WARREN_URL, and its key with WARREN_API_KEY"
+        )
 
 
 def explain(exc: ConfigError | Error | OSError) -> int:

@@ -1,105 +1,93 @@
-"""The command line: puts the commands together, and turns what goes wrong into one sentence and an exit code."""
+"""The entry of the command line: what needs the standard library only is answered before anything else is imported."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
 
-import typer
-import typer.main
-
-from warren.cli.codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE
-from warren.cli.commands.version import version as print_version
-from warren.cli.errors import explain
-from warren.cli.registry import Commands
-from warren.domain.errors import ConfigError, Error
-
-app = typer.Typer(
-    name="warren",
-    help="A safe, instant place to run code that you did not write.",
-    epilog="\b\nExample:\n  warren run -c 'print(1 + 1)'",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    # Plain help: drawn with rich it takes twice as long to appear.
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
-def _print_version(value: bool) -> None:
-    if value:
-        print_version()
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
-    ] = False,
-) -> None:
-    """Run code that you did not write, in a sandbox that starts in milliseconds."""
-
-
-def build_commands() -> Any:
-    """Build the root of all commands, as click has them."""
-    root: Any = typer.main.get_command(app)
-    root.commands = Commands()
-    return root
+HELP_PAGE = f"{__file__.removesuffix('main.py')}quick/help.txt"
+"""What `warren --help` prints; written by `make docs`, compared by a test."""
+_HELP_COLUMNS = 80
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
-    sys.exit(_main(argv))
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 
-def _main(argv: list[str] | None) -> int:
+def run(words: list[str]) -> int:
+    """Run the command line and return its exit code."""
+    from warren.cli.quick.arguments import expand
+
+    words = expand(words)
     try:
-        code = _call(argv)
-        sys.stdout.flush()
-    except (typer.Abort, KeyboardInterrupt):
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        return _leave_broken_pipe()
-    except (ConfigError, Error, OSError) as exc:
-        return explain(exc)
-    except Exception as exc:
-        # Typer brings its own copy of click in some versions, so a usage error has no base class we can name.
-        if not callable(getattr(exc, "format_message", None)):
-            raise
-        return _explain_usage(exc)
-    return code if isinstance(code, int) else 0
-
-
-def _call(argv: list[str] | None) -> object:
+        asked, code = _answer(words)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as exc:  # noqa: BLE001 - raised again where every command's failures are explained
+        return _explain(exc)
+    if code is not None:
+        return code
     try:
-        return build_commands()(args=argv, prog_name="warren", standalone_mode=False)
-    except BaseExceptionGroup as group:
-        # Task groups wrap what goes wrong in them, once for each level; what went wrong first is what to tell.
-        cause: BaseException = group
-        while isinstance(cause, BaseExceptionGroup):
-            cause = cause.exceptions[0]
-        raise cause from group
+        from warren.cli.app import run_app
+    except ModuleNotFoundError as exc:
+        print(f"warren: {exc.name} is not installed: pip install 'warren-sandbox[server]'", file=sys.stderr)
+        return 2
+    return run_app(words, asked)
 
 
-def _explain_usage(exc: Any) -> int:
-    context = getattr(exc, "ctx", None)
-    message = " ".join(exc.format_message().split())
-    path = context.command_path if context is not None else "warren"
-    if type(exc).__name__ == "NoArgsIsHelpError":
-        print(exc.format_message(), file=sys.stderr)
-        return EXIT_USAGE
-    sentence = f"{message[:1].lower()}{message[1:]}".rstrip(".")
-    end = "" if sentence.endswith("?") else "."
-    print(f"{path}: {sentence}{end} See {path} --help.", file=sys.stderr)
-    return EXIT_USAGE
+def _answer(words: list[str]) -> tuple[dict[str, Any] | None, int | None]:
+    """Return the quick form of a command, and its exit code; None for what there is not."""
+    name = words[0] if words and sys.platform == "linux" else ""
+    if words in (["--help"], ["-h"]):
+        return None, _print_help()
+    if words in (["--version"], ["version"]):
+        return None, _print_version()
+    if name not in {"run", "ps"}:
+        return None, None
+    from warren.cli.quick.arguments import parse
+
+    asked = parse(name, words[1:])
+    if asked is None:
+        return None, None
+    if name == "run":
+        from warren.cli.quick.run import run as run_program
+
+        return asked, run_program(asked)
+    from warren.cli.quick.ps import ps
+
+    return None, ps(asked)
 
 
-def _leave_broken_pipe() -> int:
-    # Whoever read our output has gone; say nothing, also not when Python flushes at exit.
+def _print_help() -> int | None:
+    """Print the page that `make docs` wrote, unless the window is too narrow for it."""
     import os
 
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return EXIT_BROKEN_PIPE
+    try:
+        if os.get_terminal_size(1).columns < _HELP_COLUMNS:
+            return None
+    except OSError:
+        pass  # not a terminal
+    with open(HELP_PAGE, encoding="utf-8") as page:
+        print(page.read(), end="", flush=True)
+    return 0
+
+
+def _print_version() -> int:
+    import warren
+
+    print(f"warren {warren.__version__}", flush=True)
+    return 0
+
+
+def _explain(exc: Exception) -> int:
+    from warren.cli.app import run_explained
+
+    def fail() -> None:
+        raise exc
+
+    return run_explained(fail)

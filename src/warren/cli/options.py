@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.units import parse_pair, parse_size
+from warren.cli.service.candidates import list_images, list_sandboxes
+from warren.cli.units import parse_cpus, parse_pair, parse_size, render_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from warren.domain.gpus import GpuRequest
     from warren.domain.values import Limits
 
+
+def choose_from(*words: str) -> Callable[[str], list[str]]:
+    """Build what completes one of a few words."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
+def use_default_url(url: str | None) -> str | None:
+    """Take the service that WARREN_URL names where none is."""
+    from warren.sdk.environment import default_url
+
+    return url or default_url()
+
+
 ImageName = Annotated[
     str | None,
     typer.Option(
-        "--image", "-i", metavar="NAME", show_default=False, help="What sandboxes are made from; data unless set."
+        "--image",
+        "-i",
+        metavar="NAME",
+        show_default=False,
+        autocompletion=list_images,
+        help="What sandboxes are made from; data unless set.",
     ),
 ]
 Memory = Annotated[
     int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Memory it may use, such as 2G; 512M unless set.")
 ]
-Cpus = Annotated[float | None, typer.Option(metavar="N", help="Processors it may use, such as 0.5 or 2; 1 unless set.")]
+Cpus = Annotated[
+    float | None,
+    typer.Option(parser=parse_cpus, metavar="N", help="Processors it may use, such as 0.5 or 2; 1 unless set."),
+]
 Disk = Annotated[
     int | None, typer.Option(parser=parse_size, metavar="SIZE", help="Size of its workspace; 2G unless set.")
 ]
@@ -47,6 +70,7 @@ EngineName = Annotated[
         "--engine",
         metavar="NAME",
         show_default=False,
+        autocompletion=choose_from("local", "bare"),
         help="What makes the sandbox: local, or bare, which isolates nothing.",
     ),
 ]
@@ -55,8 +79,7 @@ Url = Annotated[
     str | None,
     typer.Option(
         "--url",
-        envvar="WARREN_URL",
-        show_envvar=False,
+        callback=use_default_url,
         metavar="URL",
         show_default=False,
         help="The service to use, with the key in WARREN_API_KEY; WARREN_URL, else the service of this machine, "
@@ -64,13 +87,24 @@ Url = Annotated[
     ),
 ]
 SandboxId = Annotated[
-    str, typer.Argument(metavar="SANDBOX", show_default=False, help="Its id, or as much of it as is needed to tell it.")
+    str,
+    typer.Argument(
+        metavar="SANDBOX",
+        show_default=False,
+        autocompletion=list_sandboxes,
+        help="Its id, or as much of it as is needed to tell it.",
+    ),
 ]
 SandboxIds = Annotated[
     list[str],
-    typer.Argument(metavar="SANDBOX...", show_default=False, help="Their ids, or as much as is needed to tell them."),
+    typer.Argument(
+        metavar="SANDBOX...",
+        show_default=False,
+        autocompletion=list_sandboxes,
+        help="Their ids, or as much as is needed to tell them.",
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; also what a pipe gets.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +133,15 @@ class Choice:
             "env": dict(self.env),
             "gpus": None if self.gpus is None else self.gpus.plain(),
         }
+
+
+def check_machine(choice: Choice) -> None:
+    """Raise InvalidRequest for more memory than this machine has: sandboxes that fill it would end each other."""
+    from warren.domain.errors import InvalidRequest
+
+    asked, here = choice.limits.get("memory_bytes", 0), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if asked > here:
+        raise InvalidRequest(f"--memory {render_size(asked)} is more than the {render_size(here)} of this machine")
 
 
 def build_choice(

@@ -1,12 +1,14 @@
-"""Writes docs/reference/cli.md from the commands themselves; run it with `python -m warren.cli.reference`."""
+"""Writes docs/reference/cli.md and the page of `warren --help` from the commands: `python -m warren.cli.reference`."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-from warren.cli.help import name_argument
-from warren.cli.main import build_commands
+from warren.cli.app import build_commands
+from warren.cli.main import HELP_PAGE
+from warren.cli.quick.arguments import ALIASES
+from warren.cli.registry import name_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,8 +17,8 @@ _HEAD = """# The command line
 
 Generated from the commands by `python -m warren.cli.reference > docs/reference/cli.md`; a test keeps it current.
 
-Tables are for people: when the output is a pipe, commands print JSON. Errors are one sentence on standard error;
-`WARREN_DEBUG=true` adds the traceback.
+Commands print tables, on a terminal and in a pipe alike; `--json` prints JSON. Errors are one sentence on standard
+error; `WARREN_DEBUG=true` adds the traceback.
 
 | exit code | |
 |---|---|
@@ -44,7 +46,10 @@ stay, so that the next sandbox is made in milliseconds; `warren stop-engine` end
 
 def render() -> str:
     """Build the page."""
-    return "\n".join([_HEAD, *_sections("warren", build_commands())]).rstrip() + "\n"
+    rows = [f"| `warren {' '.join(alias)}` | `warren {' '.join(command)}` |" for alias, command in ALIASES.items()]
+    aliases = "\n".join(rows)
+    head = f"{_HEAD}\n| alias | command |\n|---|---|\n{aliases}\n"
+    return "\n".join([head, *_sections("warren", build_commands())]).rstrip() + "\n"
 
 
 def _sections(path: str, command: Any) -> Iterator[str]:
@@ -85,5 +90,13 @@ def _examples(epilog: str) -> list[str]:
     return [line.strip() for line in epilog.splitlines() if line.startswith("  ")]
 
 
+def render_help() -> str:
+    """Build the page of `warren --help`, as click writes it for a window of 80 columns."""
+    root = build_commands()
+    return f"{root.get_help(root.make_context('warren', [], resilient_parsing=True, terminal_width=80))}\n"
+
+
 if __name__ == "__main__":
+    with open(HELP_PAGE, "w", encoding="utf-8") as page:
+        page.write(render_help())
     sys.stdout.write(render())

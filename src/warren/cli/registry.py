@@ -8,8 +8,34 @@ from typing import Any, NamedTuple
 
 import typer
 import typer.main
+from typer.core import TyperCommand
 
-from warren.cli.help import Helpful
+
+class Helpful(TyperCommand):
+    """A command whose help names arguments as we do; typer would add brackets and Python's types."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Write what follows the command's name."""
+        return ["[OPTIONS]", *(name_argument(each) for each in _params(self, ctx, "argument"))]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write what each argument and each option is for."""
+        arguments = [(name_argument(each), each.help or "") for each in _params(self, ctx, "argument")]
+        records = [each.get_help_record(ctx) for each in _params(self, ctx, "option")]
+        for title, rows in (("Arguments", arguments), ("Options", [row for row in records if row is not None])):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def name_argument(parameter: Any) -> str:
+    """Write an argument as a line of usage does."""
+    name: str = parameter.metavar or parameter.name.upper()
+    return name if parameter.required or name.startswith("[") else f"[{name}]"
+
+
+def _params(command: Any, ctx: Any, kind: str) -> list[Any]:
+    return [each for each in command.get_params(ctx) if each.param_type_name == kind]
 
 
 class Command(NamedTuple):
@@ -21,8 +47,6 @@ class Command(NamedTuple):
     """In the list of commands."""
     examples: str = ""
     """The name of its examples; a group's are at its commands."""
-    options: str = ""
-    """The name of how it is read, where that is not as others are."""
 
 
 COMMANDS = {
@@ -46,8 +70,7 @@ COMMANDS = {
     "bench": Command("bench", "bench", "Time sandboxes beside a cold Python.", "EXAMPLES"),
     "stop-engine": Command("doctor", "stop_engine", "End what is kept warm.", "STOP_EXAMPLES"),
     "completion": Command("completion", "completion", "Print what completes commands.", "EXAMPLES"),
-    "version": Command("version", "version", "Print the version.", "EXAMPLES"),
-    "_complete": Command("completion", "complete", "", "COMPLETE_EXAMPLES", "RAW"),
+    "version": Command("status", "version", "Print the version.", "VERSION_EXAMPLES"),
 }
 
 
@@ -84,8 +107,6 @@ def _build(name: str, command: Command) -> Any:
             cls=Helpful,
             short_help=command.help,
             epilog=getattr(module, command.examples),
-            hidden=name.startswith("_"),
-            context_settings=getattr(module, command.options) if command.options else None,
         )(found)
     built: Any = typer.main.get_command(group)
     return built.commands[name]

@@ -6,10 +6,15 @@ import datetime as dt
 import re
 import time
 
-import typer
-
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def _refuse(sentence: str) -> Exception:
+    """Build what typer shows beside the option that was wrong. Imported late: sizes are written without typer too."""
+    import typer
+
+    return typer.BadParameter(sentence)
 
 
 def parse_size(text: str) -> int:
@@ -19,20 +24,34 @@ def parse_size(text: str) -> int:
     try:
         return settings.parse_size(text)
     except ValueError as exc:
-        raise typer.BadParameter(f"{text!r} is not a size: {exc}.") from exc
+        raise _refuse(f"{text!r} is not a size: {exc}.") from exc
+
+
+def parse_cpus(text: str) -> float:
+    """Turn `0.5` or `2` into a number of processors."""
+    try:
+        return float(text)
+    except ValueError:
+        raise _refuse(f"{text!r} is not a number of processors: write one such as 0.5 or 2.") from None
+
+
+def read_duration(text: str) -> float:
+    """Turn `30s`, `5m`, `250ms` or `30d` into seconds. Raises ValueError."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or (factor := _SECONDS.get(match[2].lower())) is None:
+        raise ValueError(f"{text!r} is not a duration: write a number with ms, s, m, h or d, such as 30s or 5m.")
+    seconds = float(match[1]) * factor
+    if seconds <= 0:
+        raise ValueError("a duration must be longer than nothing.")
+    return seconds
 
 
 def parse_duration(text: str) -> float:
-    """Turn `30s`, `5m`, `250ms` or `30d` into seconds."""
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None or (factor := _SECONDS.get(match[2].lower())) is None:
-        raise typer.BadParameter(
-            f"{text!r} is not a duration: write a number with ms, s, m, h or d, such as 30s or 5m."
-        )
-    seconds = float(match[1]) * factor
-    if seconds <= 0:
-        raise typer.BadParameter("a duration must be longer than nothing.")
-    return seconds
+    """Turn a duration into seconds, as typer wants its parsers."""
+    try:
+        return read_duration(text)
+    except ValueError as exc:
+        raise _refuse(str(exc)) from exc
 
 
 def parse_time(text: str) -> float:
@@ -42,18 +61,16 @@ def parse_time(text: str) -> float:
     except (ValueError, OverflowError):
         pass
     try:
-        return time.time() - parse_duration(text)
-    except typer.BadParameter as exc:
-        raise typer.BadParameter(
-            f"{text!r} is not a time: write 2026-11-01, 2026-11-01T12:30, or 7d for so long ago."
-        ) from exc
+        return time.time() - read_duration(text)
+    except ValueError as exc:
+        raise _refuse(f"{text!r} is not a time: write 2026-11-01, 2026-11-01T12:30, or 7d for so long ago.") from exc
 
 
 def parse_pair(text: str) -> tuple[str, str]:
     """Split `NAME=value`."""
     name, equals, value = text.partition("=")
     if not equals or not name or "\0" in text:
-        raise typer.BadParameter(f"{text!r} is not NAME=value.")
+        raise _refuse(f"{text!r} is not NAME=value.")
     return name, value
 
 
@@ -62,7 +79,7 @@ def parse_copy(text: str) -> tuple[str, str]:
     source, _, target = text.partition(":")
     target = target or source.rstrip("/").rpartition("/")[2]
     if not source or target in {"", ".", ".."}:
-        raise typer.BadParameter(f"{text!r} names no file: write SRC or SRC:DEST.")
+        raise _refuse(f"{text!r} names no file: write SRC or SRC:DEST.")
     return source, target
 
 

@@ -1,4 +1,4 @@
-"""Building and removing images while the service runs: one build at a time, which goes on whoever leaves."""
+"""Image builds of a running service: one at a time, independent of the request that started it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 from anyio import from_thread, to_thread
 
 from warren.core.images.catalog import BuildStep, Stop
-from warren.core.policy.access import check_may
+from warren.core.policy.policy import check_may
 from warren.domain.errors import Conflict, Error
 from warren.domain.records import SandboxQuery, Scope
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from warren.core.audit.log import Audit
     from warren.core.images.cache import ImageCache
     from warren.core.images.catalog import Catalog, ImageSpec, ImageStatus
-    from warren.core.sandboxes.pool import Pool
+    from warren.core.sandboxes.pool import SandboxPool
     from warren.domain.records import Caller
     from warren.engines.base import Engine
     from warren.stores.base import Store
@@ -37,7 +37,7 @@ _QUIET_S = 20.0
 
 @dataclasses.dataclass
 class Build:
-    """One build of an image by this service, and how far it is."""
+    """One build of an image by this service, and its progress."""
 
     image: str
     started_at: float
@@ -49,22 +49,22 @@ class Build:
 
     @property
     def step(self) -> BuildStep:
-        """How far it is."""
+        """The latest step."""
         return self.steps[-1] if self.steps else BuildStep("waiting")
 
     def note(self, step: BuildStep) -> None:
-        """Take down the next step."""
+        """Append a step."""
         if self.step != step and len(self.steps) < _MOST_STEPS:
             self.steps.append(step)
             self.announce()
 
     def announce(self) -> None:
-        """Wake everybody who follows it."""
+        """Wake all followers."""
         self.changed.set()
         self.changed = anyio.Event()
 
     async def follow(self) -> AsyncGenerator[BuildStep, None]:
-        """Yield every step from the first, to the end. Raises what the build ended with."""
+        """Yield every step from the first to the end. Raises the failure of the build."""
         seen = 0
         while True:
             while seen < len(self.steps):
@@ -78,10 +78,10 @@ class Build:
 
 
 class ImageBuilds:
-    """Builds images in the background; `async with` it. Leaving ends a build, with nothing of it left."""
+    """Builds images in the background; `async with` it. Leaving stops a build and removes what it made."""
 
     def __init__(
-        self, *, catalog: Catalog, images: ImageCache, store: Store, pool: Pool, engine: Engine, audit: Audit
+        self, *, catalog: Catalog, images: ImageCache, store: Store, pool: SandboxPool, engine: Engine, audit: Audit
     ) -> None:
         self._catalog = catalog
         self._images = images
@@ -106,7 +106,7 @@ class ImageBuilds:
         await self._tasks.__aexit__(kind, error, trace)
 
     def last(self, name: str) -> Build | None:
-        """Return the build of an image that runs, or ran last, in this service."""
+        """Return the running or last build of an image in this service."""
         return self._last.get(name)
 
     async def status(self, name: str) -> tuple[ImageSpec, ImageStatus]:
@@ -115,12 +115,12 @@ class ImageBuilds:
         while True:
             turn = self._images.turn
             status = await to_thread.run_sync(self._catalog.status, spec.name)
-            # WHY: of a build that ended meanwhile it would be said that it neither is there nor runs.
+            # WHY: a build that ended meanwhile would appear neither built nor running.
             if turn == self._images.turn:
                 return spec, status
 
     async def start(self, caller: Caller, name: str) -> Build | None:
-        """Begin to build an image, or join who builds it; None when it is built. Raises NotFound and Conflict."""
+        """Start to build an image, or join a running build; None when it is built. Raises NotFound and Conflict."""
         check_may(caller, Scope.ADMIN)
         spec, status = await self.status(name)
         if self._running is not None:
@@ -137,9 +137,9 @@ class ImageBuilds:
         return build
 
     async def remove(self, caller: Caller, name: str, *, stale_only: bool = False) -> int:
-        """Delete the builds of an image, or only the stale ones, and return the bytes freed; its spec stays.
+        """Delete all builds of an image, or only stale ones, and return the bytes freed. The spec stays.
 
-        Raises NotFound, and Conflict while it is built or sandboxes need it.
+        Raises NotFound, and Conflict while it is being built or sandboxes use it.
         """
         check_may(caller, Scope.ADMIN)
         spec, status = await self.status(name)
@@ -161,18 +161,18 @@ class ImageBuilds:
                 noted["freed_bytes"] = freed = await to_thread.run_sync(remove)
                 retire = getattr(self._engine, "retire", None)
                 if freed and retire is not None:
-                    # What an engine keeps warm has the files open that are gone now.
+                    # Processes that the engine keeps warm hold files open that are gone now.
                     await retire()
         return freed
 
     def _check_stays(self, name: str) -> None:
-        """Raise Conflict for an image that is about to go: what is built now would go with it."""
+        """Raise Conflict for an image that is being removed: a build would be removed with it."""
         if name in self._images.removing:
             raise Conflict(f"image {name} is being removed: wait until that is done")
 
     @contextlib.asynccontextmanager
     async def _closed_to_new(self, name: str, *, is_all: bool) -> AsyncIterator[None]:
-        """Let nobody make a sandbox from an image, and have everybody who began to finish."""
+        """Refuse new sandboxes from an image, and wait until those being created are done."""
         if not is_all:
             yield
             return
@@ -215,5 +215,5 @@ class ImageBuilds:
 
 
 def _pass_on(build: Build, step: BuildStep) -> None:
-    """Note a step from the thread in which a build runs."""
+    """Append a step from the thread of a build."""
     from_thread.run_sync(build.note, step)

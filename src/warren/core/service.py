@@ -1,4 +1,4 @@
-"""The service: everything we do, put together once. What is outside calls its parts; they know no HTTP."""
+"""The service: all use cases over one engine and one store, built once. Nothing in here knows HTTP."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from warren.core.packages.setup import PackageDoor, PackageSetup
 from warren.core.policy.slides import RenderPolicy
 from warren.core.ports.ports import Ports
 from warren.core.sandboxes.connections import AgentConnections
-from warren.core.sandboxes.pool import Pool
+from warren.core.sandboxes.pool import SandboxPool
 from warren.core.sandboxes.reaper import Reaper
 from warren.core.sandboxes.recovery import recover
 from warren.core.sandboxes.sandboxes import Sandboxes
@@ -68,7 +68,7 @@ class Service:
     """One service over one engine and one store. `async with` opens, recovers and serves; leaving ends no sandbox."""
 
     is_draining = False
-    """True once the service is about to end: it answers what it has, and takes nothing new."""
+    """True once the service is stopping: it finishes what it has, and refuses everything new."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Service:
         self.keys = Keys(store, self.audit)
         self.tokens = tokens
         self.admission = Admission(store, policy, self.observer)
-        self.pool = Pool(engine, self.connections, self.images, policy)
+        self.pool = SandboxPool(engine, self.connections, self.images, policy)
         self.sandboxes = Sandboxes(
             engine=engine,
             store=store,
@@ -120,14 +120,14 @@ class Service:
         self._open = contextlib.AsyncExitStack()
 
     def beside(self, kind: type[T]) -> T:
-        """Return the one object of a kind that a dialect has beside this service: in memory, and gone with it."""
+        """Return the one object of a class that a dialect keeps with this service: in memory, and gone with it."""
         if kind not in self._beside:
             self._beside[kind] = kind()
         found: T = self._beside[kind]
         return found
 
     def _build_executions(self, journal_path: str) -> None:
-        """Build what runs in sandboxes, and the way out of them, whose refusals are hints in results."""
+        """Build executions and egress, whose refusals are hints in results."""
         policies = EgressPolicies(self.sandboxes.transitions.live_sandboxes, self.policy)
         self.egress = EgressControl(self.sandboxes, self.store, self.audit, policies)
         self.egress_proxy = EgressProxy(
@@ -147,9 +147,9 @@ class Service:
         )
 
     def _build_keeping(self, folder: str, catalog: Catalog) -> None:
-        """Build what the service itself keeps, apart from sandboxes."""
+        """Build what the service keeps apart from sandboxes: stored files, skills and images."""
         self._beside: dict[type, Any] = {}
-        # Not flushed: they are there for an hour, and what a power failure takes is noticed.
+        # Not flushed: they live for an hour, and a loss by power failure is noticed.
         files = Blobs(os.path.join(folder, "files"), is_flushed=False)
         self.stored_files = StoredFiles(self.store, files, self.audit, self.policy)
         self.skills = Skills(self.store, Blobs(os.path.join(folder, "skills")), self.audit, self.policy)
@@ -163,7 +163,7 @@ class Service:
         )
 
     def _build_uses(self, signing: SigningKeys) -> None:
-        """Build what is done with sandboxes, once there are any."""
+        """Build the uses of sandboxes: one-shots, kernels, terminals, files, callbacks, ports and shared links."""
         self.oneshots = OneShots(self.sandboxes, self.executions)
         self.jobs = Jobs(self.sandboxes, self.executions, self.oneshots, self.stored_files)
         self.kernels = Kernels(self.sandboxes, self.audit)
@@ -183,11 +183,11 @@ class Service:
         self.packages = Packages(self.sandboxes, self.executions, policies, self.engine, setup.timeout_s)
 
     def _build_renders(self, policy: RenderPolicy, program: str | None) -> None:
-        self.render_places = BrowserPool(self.engine, self.connections, self.images, policy, program)
-        self.renders = Renders(self.render_places, self.store, self.stored_files, self.audit, policy)
+        self.browsers = BrowserPool(self.engine, self.connections, self.images, policy, program)
+        self.renders = Renders(self.browsers, self.store, self.stored_files, self.audit, policy, observer=self.observer)
 
     async def __aenter__(self) -> Self:
-        """Open everything. Raises EngineUnavailable and StoreError: one sentence that says what to do."""
+        """Open everything. Raises EngineUnavailable and StoreError, each with one sentence that names the remedy."""
         async with contextlib.AsyncExitStack() as opening:
             opening.push_async_callback(self.tracer.close)
             await self.store.open()
@@ -203,7 +203,7 @@ class Service:
             self.sandboxes.transitions.before_end = self.executions.end_all
             await opening.enter_async_context(self.oneshots)
             await opening.enter_async_context(self.image_builds)
-            opening.push_async_callback(self.render_places.drain)
+            opening.push_async_callback(self.browsers.drain)
             await opening.enter_async_context(self.renders)
             await opening.enter_async_context(self.package_index)
             await self.callbacks.load()
@@ -222,7 +222,7 @@ class Service:
                     self.skills.run,
                     self.egress.run,
                     self.egress_proxy.run,
-                    self.render_places.run,
+                    self.browsers.run,
                     self.renders.run,
                 )
             )
@@ -232,18 +232,18 @@ class Service:
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Flush what is written behind and let go. Sandboxes, and what runs in the background, live on."""
+        """Flush pending writes and close. Sandboxes, and executions in the background, live on."""
         self.drain()
-        # Not in one shield: what is open are task groups, and scopes end in the order in which they began.
+        # Not in one shield: task groups are open, and their scopes must end in reverse order.
         await self._open.aclose()
 
     def drain(self) -> None:
-        """Say that the end is near: from now on health checks answer so, and nothing new is begun."""
+        """Begin to stop: health checks say so from now on, and everything new is refused."""
         self.is_draining = True
         self.admission.close()
 
     def at_end(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Have something ended before all else is: what was begun while the service was open already."""
+        """Register a callback that runs before everything else is closed."""
         self._open.push_async_callback(end)
 
     async def _load_egress(self) -> None:
@@ -264,7 +264,7 @@ async def _shielded(close: Callable[[], Awaitable[None]]) -> None:
 
 @contextlib.asynccontextmanager
 async def _running(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run these beside the body, and end them with it."""
+    """Run loops beside the body, and cancel them after it."""
     async with anyio.create_task_group() as tasks:
         for loop in loops:
             tasks.start_soon(loop)

@@ -1,4 +1,4 @@
-"""GPUs as plain values: what a caller asks for, which devices there are, and which of them a sandbox gets.
+"""GPUs as plain values: requests, devices, and the choice of devices for a sandbox.
 
 A device has the name that CDI gives it (`nvidia.com/gpu=0`). Engines that place sandboxes themselves list their devices
 (`engines.base.HasGpus`), and `choose` picks among them; an engine behind a scheduler takes the request as it is.
@@ -34,7 +34,7 @@ class GpuRequest:
 
     @classmethod
     def parse(cls, value: object) -> GpuRequest:
-        """Read what a caller wrote: a word, a number, also as text, names in a list or with commas.
+        """Parse a request: a word, a number, also as text, names in a list or with commas.
 
         Raises InvalidRequest.
         """
@@ -51,7 +51,7 @@ class GpuRequest:
 
     @property
     def is_optional(self) -> bool:
-        """Whether none will do."""
+        """Whether no device at all will do."""
         return self.wanted in {0, AUTO}
 
     def __bool__(self) -> bool:
@@ -95,10 +95,10 @@ class Gpu:
     id: str
     """Its full name: `nvidia.com/gpu=0`."""
     aliases: tuple[str, ...] = ()
-    """What else it is called: its number, its UUID."""
+    """Its other names: its number, its UUID."""
     model: str = ""
     usable: bool = True
-    """Whether it could be opened, and a sandbox be given it, when that was last tried."""
+    """Whether the last attempt to open it for a sandbox succeeded."""
     why: str = ""
     """Why it is not usable: one sentence."""
     sandboxes: int = 0

@@ -1,10 +1,10 @@
-"""The life of a sandbox, as one table. Everything that decides what may follow what is in this file.
+"""The life of a sandbox, as one table. This file alone decides which status may follow which.
 
 creating ─▶ running ─▶ stopping ─▶ stopped ─▶ starting ─▶ running …
     └──────────┴───────────┴──────────┴───────────┴─────▶ destroying ─▶ gone (its record is removed)
 
-The words that end in -ing are written down before the engine is asked, so that whoever finds one after a crash knows
-what was under way, and finishes it.
+A status that ends in -ing is stored before the engine acts, so that recovery after a crash knows which step was under
+way, and finishes it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AFTER_CRASH: dict[Status, Status] = {
     Status.STARTING: Status.STOPPED,
     Status.DESTROYING: Status.DESTROYING,
 }
-"""What a restarted service makes of each: nobody waits for a half-made sandbox any more, a half-started one stops."""
+"""Where a restarted service takes each: no caller waits for a half-made sandbox, and a half-started one stops."""
 
 ACTIVE = frozenset({Status.CREATING, Status.RUNNING, Status.STOPPING, Status.STARTING})
 """Holds memory and processors, and so counts against the quota of active sandboxes."""

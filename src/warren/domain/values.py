@@ -1,4 +1,4 @@
-"""The nouns: frozen values shared by every layer. No I/O and no framework in here."""
+"""The nouns: frozen values shared by every layer. No I/O and no framework."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Cause(enum.StrEnum):
     DISK = "disk"
     OUTPUT = "output"
     KILLED = "killed"
-    """A signal nobody above asked for: a segfault, `os._exit`, `kill -9`."""
+    """A signal of none of the causes above: a segfault, `os._exit`, `kill -9`."""
     LOST = "lost"
-    """The sandbox went away underneath; nothing more is known."""
+    """The sandbox was lost; nothing more is known."""
 
 
 class State(enum.StrEnum):
@@ -63,7 +63,7 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one sandbox may use. The operating system enforces them."""
+    """Resource limits of one sandbox. The operating system enforces them."""
 
     memory_bytes: int = 512 * MIB
     cpus: float = 1.0
@@ -103,7 +103,7 @@ _LIMIT_RANGES: tuple[tuple[str, float, float], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A built image: what a sandbox is made from. `core.images` makes these; engines only read them."""
+    """A built image. `core.images` makes these; engines only read them."""
 
     name: str
     digest: str
@@ -122,7 +122,7 @@ class Image:
     """Modules imported once, before any sandbox is forked."""
     env: Mapping[str, str] = field(default_factory=dict)
     gpus: GpuRequest = NO_GPUS
-    """What its sandboxes have when the caller does not say."""
+    """Of its sandboxes, unless the caller says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +134,11 @@ class SandboxSpec:
     limits: Limits = field(default_factory=Limits)
     storage: Storage = Storage.EPHEMERAL
     common_env: Mapping[str, str] = field(default_factory=dict)
-    """Of its environment, what all sandboxes of this image have: no secret, and known before there is any."""
+    """The environment that all sandboxes of this image share: no secret, and known before any exists."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """What is its own; it wins."""
+    """Its own environment, which wins over `common_env`."""
     single_use: bool = False
-    """Whether one execution is all that will be asked of it: then nothing is kept ready for another."""
+    """Whether it serves one execution only: then nothing is kept ready for another."""
     gpus: GpuRequest = NO_GPUS
     """Which GPUs it has. Devices by name where `core` chose them; else the engine, or its scheduler, chooses."""
 
@@ -158,7 +158,7 @@ class Handle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a sandbox uses now, as the operating system counts it. None where this host cannot count it."""
+    """Current resource use of a sandbox, counted by the operating system. None where this host cannot count it."""
 
     memory_bytes: int | None
     memory_peak_bytes: int | None
@@ -188,42 +188,61 @@ class Echo(enum.StrEnum):
 
 
 class Keep(enum.StrEnum):
-    """Which part is kept of an output that is longer than what is kept of it."""
+    """Which part of a long output is kept."""
 
     ENDS = "ends"
-    """The first half and the last half, with a line between them that says how much is missing."""
+    """Its head and its tail, with a line between them that says how much is missing."""
     HEAD = "head"
-    """The beginning, unmarked: whoever asks for this says in their own words what is missing."""
+    """The beginning, unmarked: for a dialect with its own words for what is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecRequest:
-    """One run of code or a command; docs/reference/wire.md has each field's meaning."""
+class ExecSpec:
+    """What to run, and how. `guest.wire.run_request` has the same fields and defaults as the agent reads them."""
 
-    id: str
     kind: ExecKind = ExecKind.CELL
     code: str = ""
     kernel: str = "main"
     argv: tuple[str, ...] = ()
     timeout_s: float | None = None
     grace_s: float = 1.0
+    """Between an interrupt and the kill."""
     idle_timeout_s: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    """May hold secrets: never recorded."""
     cwd: str | None = None
     echo: Echo = Echo.DISPLAY
     file: str = ""
+    """Of a script: the name of its source in the workspace while it runs, unless a file has that name already."""
     label: str = ""
+    """Of a script: its name in tracebacks."""
     figures: str = ""
+    """Of a script: the folder of /tmp where `plt.show()` saves figures; empty: nowhere."""
     scratch: tuple[str, ...] = ()
+    """Folders of /tmp that exist, and are empty, when it begins. Not for cells."""
     collect: str = ""
-    stream: bool = True
-    paced: bool = False
+    """A folder of /tmp whose files the result lists. Not for cells."""
     output_bytes: int = MIB
     output_keep: Keep = Keep.ENDS
     output_max_bytes: int = 256 * MIB
     kill_leftovers: bool = False
     scan_changes: bool = True
     checkpoint: bool = True
+    """Whether the kernel copies itself afterwards, so that the next cell cannot lose its variables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecRequest(ExecSpec):
+    """One execution, as an agent is asked for it."""
+
+    id: str
+    stream: bool = True
+    paced: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the agent answers once, with everything: a caller that follows no events needs no more."""
+        return not self.stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +268,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """Something a cell showed: one value in one or more MIME types (binary ones base64)."""
+    """A display of a cell: one value in one or more MIME types (binary ones base64)."""
 
     data: Mapping[str, str]
     metadata: Mapping[str, object] = field(default_factory=dict)
@@ -259,7 +278,7 @@ class Display:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something an execution did: `kind` is stdout, stderr, display or result."""
+    """An event of an execution: `kind` is stdout, stderr, display or result."""
 
     seq: int
     kind: str
@@ -271,7 +290,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecResult:
-    """How an execution ended, with everything known about why."""
+    """The result of an execution, with everything known about its cause."""
 
     id: str
     exit_code: int | None
@@ -282,7 +301,7 @@ class ExecResult:
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     stdout_chars: int = 0
-    """What was written, in characters."""
+    """Written in all, in characters."""
     stderr_chars: int = 0
     truncated: bool = False
     displays: tuple[Display, ...] = ()
@@ -295,7 +314,7 @@ class ExecResult:
     files_changed: tuple[FileChange, ...] = ()
     files_changed_complete: bool = True
     collected: tuple[Entry, ...] = ()
-    """What is in the folder that was to be collected: by its path there. Not kept in records."""
+    """Files of the collected folder, by their path there. Not kept in records."""
     collected_complete: bool = True
     duration_ms: float = 0.0
     cpu_ms: float = 0.0
@@ -304,7 +323,7 @@ class ExecResult:
 
     @property
     def ok(self) -> bool:
-        """Whether it ran to its end and said that all is well."""
+        """Whether it ran to its end with exit code 0."""
         return self.cause is Cause.EXITED and self.exit_code == 0
 
 

@@ -1,1 +1,1 @@
-"""Where sandboxes come from: one module or package an engine."""
+"""Engines: they make, reach and remove sandboxes. One package for each."""

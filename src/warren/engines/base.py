@@ -1,4 +1,4 @@
-"""The engine seam: where sandboxes come from. An engine makes a place and moves bytes; the guest does the work."""
+"""The engine seam: an engine makes sandboxes and moves bytes; the guest does the work."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ class Engine(Protocol):
 
     @property
     def has_own_network(self) -> bool:
-        """Whether sandboxes have no network but a loopback of their own, so that their way out can be held to rules.
+        """Whether sandboxes have no network but their own loopback, so that egress rules can be enforced.
 
         Known once the engine is open.
         """
 
     async def open(self) -> None:
-        """Get ready and adopt what an earlier process left.
+        """Start, and adopt the sandboxes of an earlier process.
 
-        Raises EngineUnavailable, which names the missing layer and the fix.
+        Raises EngineUnavailable, which names the missing layer and the remedy.
         """
 
     async def close(self) -> None:
-        """Let go of everything. Sandboxes live on."""
+        """Release everything. Sandboxes live on."""
 
     async def create(self, spec: SandboxSpec) -> Handle:
         """Make a running sandbox whose agent answers.
 
-        Raises Conflict when the id exists or there are not the GPUs that it asks for, StartFailed (with nothing left
-        behind) when it cannot be made, EngineUnavailable when a layer of isolation cannot be applied, Unsupported when
-        it asks for GPUs of an engine that has none to give.
+        Raises Conflict when the id exists or the requested GPUs are missing, StartFailed (with nothing left behind)
+        when it cannot be made, EngineUnavailable when a layer of isolation cannot be applied, Unsupported when it
+        requests GPUs from an engine without any.
         """
 
     async def connect(self, handle: Handle) -> Channel:
@@ -83,21 +83,21 @@ class Engine(Protocol):
         """Run a stopped persistent sandbox again, with its workspace. Raises Conflict when it is running."""
 
     async def destroy(self, handle: Handle) -> None:
-        """Remove it, workspace and all. Idempotent: what is not there counts as removed."""
+        """Remove it, workspace and all. Idempotent: a missing sandbox counts as removed."""
 
     async def usage(self, handle: Handle) -> Usage:
         """Measure it from outside."""
 
     def handles(self) -> AsyncIterator[Handle]:
-        """List all sandboxes of ours, running, stopped and half-made ones, also an earlier process's."""
+        """List all sandboxes of this engine, running, stopped and half-made, including those of an earlier process."""
 
 
 @runtime_checkable
 class HasGpus(Protocol):
-    """What an engine can do besides that knows which GPUs there are."""
+    """An engine that knows the GPUs of its host."""
 
     async def gpus(self) -> tuple[Gpu, ...]:
-        """List the GPUs that sandboxes can be given, also those that cannot be used, and why."""
+        """List the GPUs for sandboxes, including unusable ones with the reason."""
 
 
 def load_engine(name: str) -> type[Engine]:

@@ -1,4 +1,4 @@
-"""What /proc says of this host's processes: identity for every engine, ancestry and cost for one without cgroups."""
+"""Processes of this host from /proc: identity for every engine, ancestry and cost for one without cgroups."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
-_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _ENDED = frozenset("ZX")
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """One line of /proc/PID/stat. A pid comes again; a pid with its start time does not."""
 
     pid: int
@@ -25,29 +23,29 @@ class Process:
 
 
 def read(pid: int) -> Process | None:
-    """Look at one process; None when it has ended (a zombie has)."""
+    """Read one process; None when it has ended (a zombie has)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             text = stat.read()
     except OSError:
         return None
-    # The name, in parentheses, may hold anything, also spaces and parentheses.
+    # The name, in parentheses, may hold spaces and parentheses.
     fields = text[text.rindex(b")") + 2 :].decode().split()
     if fields[0] in _ENDED:
         return None
-    ticks = sum(int(field) for field in fields[11:15])
-    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]), ticks * _TICK_US)
+    cpu_us = sum(int(field) for field in fields[11:15]) * 1_000_000 // os.sysconf("SC_CLK_TCK")
+    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]), cpu_us)
 
 
 def pid_of(pidfd: int) -> int:
-    """Return the number of the process that a descriptor stands for; -1 when it has ended, or is none."""
+    """Return the pid of a pidfd; -1 when the process has ended, or it is no pidfd."""
     with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
         numbers = [int(line.split()[1]) for line in file if line.startswith("Pid:")]
     return numbers[0] if numbers else -1
 
 
 def start_time(pid: int) -> int:
-    """Return when a process began, in ticks since the host did; 0 when it has ended."""
+    """Return the start time of a process in ticks since boot; 0 when it has ended."""
     process = read(pid)
     return process.start if process is not None else 0
 
@@ -66,7 +64,7 @@ def find(mark: bytes, first: tuple[int, int] = (0, 0)) -> list[Process]:
     ours = {p.pid for p in everything if (p.pid, p.start) == first or _is_marked(p.pid, mark)}
     sessions = {p.session for p in everything if p.pid in ours and p.session == p.pid}
     if all(p.pid != first[0] for p in everything):
-        # Its session outlives it, and no pid is given out again while a session has that number.
+        # Its session outlives it, and no pid is reused while a session has that number.
         sessions |= {first[0]} - {0}
     grown = True
     while grown:
@@ -91,7 +89,7 @@ def kill_all(mark: bytes, first: tuple[int, int] = (0, 0), deadline_s: float = 5
 
 
 def private_bytes(pid: int) -> int:
-    """Sum the memory that is this process's alone to answer for: anonymous and shared-memory pages."""
+    """Return the private memory of a process: anonymous and shared-memory pages."""
     total = 0
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
         for line in status:

@@ -1,4 +1,4 @@
-"""What an engine writes down for the process that comes after it: small JSON files, and the last words of a log."""
+"""State files: small JSON files that outlive a process of an engine, and the last lines of its log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TAIL = 4096
 
 
 def load(path: str) -> dict[str, Any]:
-    """Read a note; empty when there is none, or none that was finished."""
+    """Read a state file; empty when it is missing or incomplete."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
@@ -22,15 +22,15 @@ def load(path: str) -> dict[str, Any]:
 
 
 def save(path: str, value: dict[str, Any]) -> None:
-    """Replace a note whole: a reader sees the old one or the new one."""
+    """Replace a state file atomically."""
     with open(f"{path}.new", "w", encoding="utf-8") as file:
-        # Not by `dump`, which goes through the value piece by piece in Python.
+        # Not by `dump`, which encodes piece by piece in Python.
         file.write(json.dumps(value))
     os.replace(f"{path}.new", path)
 
 
 def last_words(log_path: str, since: int = 0) -> str:
-    """Return the last line of a log, of what is behind the byte `since`: it names what ended its writer."""
+    """Return the last line of a log after the byte `since`: it names the error that ended its writer."""
     lines: list[str] = []
     with contextlib.suppress(OSError), open(log_path, "rb") as log:
         log.seek(max(since, os.fstat(log.fileno()).st_size - _TAIL))
@@ -39,7 +39,7 @@ def last_words(log_path: str, since: int = 0) -> str:
 
 
 def trim(log: int) -> int:
-    """Keep only the end of a log that has grown long, and return its size; whoever else appends to it goes on.
+    """Cut a long log to its end, and return its size; other processes may append meanwhile.
 
     The descriptor is open for reading and appending.
     """

@@ -1,4 +1,4 @@
-"""A Channel over a unix socket: how the engines of this host reach their agents."""
+"""A Channel over a unix socket, by which the engines of this host reach their agents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warren.engines.unix_sockets import short_path
 
 RECEIVE_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 20
-"""Asked of the kernel for each direction; it gives as much as `net.core.wmem_max` allows."""
+"""Requested for each direction; `net.core.wmem_max` bounds it."""
 CONNECT_RETRY_S = 0.002
 CONNECT_DEADLINE_S = 5.0
 _FAIR_SHARE = 4 << 20
@@ -83,7 +83,7 @@ class UnixChannel:
         if self._closed:
             return
         self._closed = True
-        # A descriptor that is closed under a waiting task never wakes it; shutdown does, and the last user closes.
+        # Closing a descriptor never wakes a task that waits on it; shutdown does, and the last user closes.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         if not self._in_use:
@@ -115,7 +115,7 @@ async def connect(path: str) -> UnixChannel:
                     sock.connect(short)
                 return UnixChannel(sock)
             except BlockingIOError:
-                # The listener's queue is full. Unlike TCP this is not "in progress": nothing tells when to try again.
+                # The listener's queue is full. Unlike TCP this is not "in progress": no event follows.
                 if asyncio.get_running_loop().time() > deadline:
                     raise SandboxLost(f"the agent takes no connection for {CONNECT_DEADLINE_S:g} seconds") from None
                 await asyncio.sleep(CONNECT_RETRY_S)

@@ -1,4 +1,4 @@
-"""Sockets at paths: how the processes of this host find each other."""
+"""Unix sockets at paths, by which the processes of this host find each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def connect_socket(path: str) -> socket.socket:
 
 
 def listen(path: str) -> socket.socket:
-    """Make a listening socket at `path`, replacing what a dead one left there."""
+    """Make a listening socket at `path`, replacing that of a dead process."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

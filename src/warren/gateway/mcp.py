@@ -1,6 +1,6 @@
-"""MCP on the service's own port: `/mcp`, and `/sse` with `/messages/`. Who asks, how often and how much, is checked.
+"""MCP on the service's own port: `/mcp`, and `/sse` with `/messages/`, under the same keys, rates and limits.
 
-What speaks the protocol is loaded when the first client comes, beside everything else that goes on.
+The library for the protocol is imported in a thread when the first client comes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warren.gateway.api.bodies import check_depth, count_large, read_body
 from warren.gateway.api.dispatch import ANY, Dispatcher
 from warren.gateway.api.operations import Answer, Operation
 from warren.gateway.api.websockets import Connections, check_origin
-from warren.gateway.middleware.key_in_path import PREFIX
+from warren.gateway.middleware.rewrites import KEYS
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -38,41 +38,41 @@ class Mcp:
     """Answers the addresses of MCP; passes all others on."""
 
     def __init__(
-        self, service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp, *, room: BodyMemory
+        self, service: Service, settings: Settings, auth: Auth, otherwise: ASGIApp, *, body_memory: BodyMemory
     ) -> None:
         self._service = service
         self._settings = settings
-        self._room = room
+        self._body_memory = body_memory
         self._lock = anyio.Lock()
         self._streams = Connections(what="streams of events")
         self._transports: Any = None
         operations = build_operations(self, with_sse=settings.mcp.sse) if settings.mcp.enabled else ()
-        self._routes = Dispatcher(operations, service, settings, auth, otherwise, room=room, prefix="")
+        self._routes = Dispatcher(operations, service, settings, auth, otherwise, body_memory=body_memory, prefix="")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass on."""
         await self._routes(scope, receive, send)
 
     async def streamable(self, call: Call) -> ASGIApp:
-        """Serve the transport of today."""
+        """Serve streamable HTTP."""
         return self._build(call, "serve")
 
     async def sse(self, call: Call) -> ASGIApp:
-        """Serve the transport of before."""
+        """Serve the older transport, server-sent events."""
         return self._build(call, "serve_sse")
 
     async def message(self, call: Call) -> ASGIApp:
-        """Take a message for it."""
+        """Take a message for a stream of events."""
         return self._build(call, "take_message")
 
     def _build(self, call: Call, name: str) -> ASGIApp:
-        # WHY: a page of elsewhere that a browser has open here can send requests, though it may not read the answers.
+        # WHY: a foreign page in a local browser can send requests, although it cannot read the answers.
         check_origin(call.scope["headers"], self._settings.serve.cors_origins)
-        # WHY: spaces around a value are none of it, and the server keeps some; the protocol compares values.
+        # WHY: the server keeps spaces around values, and the protocol compares values.
         call.scope["headers"] = [(name, value.strip(b" \t")) for name, value in call.scope["headers"]]
         if call.scope["state"].get("has_key_in_path"):
-            # So that a client that is told where to send its messages can send them.
-            call.scope["root_path"] = f"{PREFIX}{read_secret(call.scope['headers'])}"
+            # The address for messages that the client gets then has its key.
+            call.scope["root_path"] = f"{KEYS}{read_secret(call.scope['headers'])}"
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             serve_it = getattr(await self._open(), name)
@@ -84,15 +84,15 @@ class Mcp:
         return serve
 
     def _held(self, caller: Caller, scope: Scope) -> contextlib.AbstractContextManager[None]:
-        """Count what a request holds: a body its memory, a stream itself, for as long as it lasts."""
+        """Count a body's memory, or an open stream, while the request lasts."""
         owner = caller.principal.owner
         if scope["method"] == "GET":
             return self._streams.one(owner)
         size = count_large(scope, self._settings.serve.body_bytes)
-        return self._room.hold(owner, size) if size else contextlib.nullcontext()
+        return self._body_memory.hold(owner, size) if size else contextlib.nullcontext()
 
     async def _open(self) -> Any:
-        """Load what speaks the protocol, in a thread: it takes a second, in which others are served."""
+        """Import the library in a thread: it takes a second, in which other requests are served."""
         async with self._lock:
             if self._transports is None:
                 module = await to_thread.run_sync(import_module, "warren.mcp_server.http")
@@ -103,7 +103,7 @@ class Mcp:
 
 
 async def _read_whole(scope: Scope, receive: Receive, limit: int) -> Receive:
-    """Read the body and check it before anything parses it; return what hands it out again."""
+    """Read and check the body before the library parses it; return a `receive` that replays it."""
     body = await read_body(scope, receive, limit)
     check_depth(body)
     is_given = False
@@ -119,7 +119,7 @@ async def _read_whole(scope: Scope, receive: Receive, limit: int) -> Receive:
 
 
 def build_operations(mcp: Mcp, *, with_sse: bool) -> tuple[Operation, ...]:
-    """Build what there is; tools that run something ask for more than the right to read by themselves."""
+    """Build the operations. All need the scope `read`; tools that run something check for `run` themselves."""
     answers = (Answer(description="As the protocol has it."),)
     streamable = Operation(
         method=ANY,
@@ -151,6 +151,6 @@ def build_operations(mcp: Mcp, *, with_sse: bool) -> tuple[Operation, ...]:
         is_passed_on=True,
         answers=answers,
     )
-    # WHY: other servers of MCP have a slash at the end, so people write one, and not every client follows a redirect.
+    # WHY: other MCP servers have a slash at the end, so people type one, and not every client follows a redirect.
     slashed = (replace(streamable, path="/mcp/"), replace(stream, path="/sse/"))
     return (streamable, stream, message, *slashed) if with_sse else (streamable, slashed[0])

@@ -1,1 +1,1 @@
-"""What runs inside a sandbox. Standard library only, and nothing else of Warren: it is copied there as it is."""
+"""The guest: all code that runs inside a sandbox. Standard library only; it is copied there as it is."""

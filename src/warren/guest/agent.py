@@ -1,10 +1,10 @@
 """The agent: process 1 of a sandbox. One loop, no threads; it owns everything that runs inside.
 
-Rules for whoever changes this file:
+Rules for changes to this file:
 1. Nothing that a gateway or a program sends may end this process or make it wait.
-2. The nursery is forked before the first byte is read, when somebody has connected: a sandbox that nobody uses does
-   without it. Where the process is made ahead of the sandbox that it will be, it is forked then.
-3. Signals are caught by a function that does nothing, never ignored: what is ignored stays ignored in every program
+2. The forkserver is forked before the first byte is read, on the first connection: an unused sandbox has none. A
+   process that is made ahead of its sandbox forks it at once.
+3. Signals are caught by a function that does nothing, never ignored: an ignored signal stays ignored in every program
    that is started from here.
 """
 
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from warren.guest.executions.run import Run
     from warren.guest.net.tunnel import Listener
     from warren.guest.terminals.terminal import Terminal
-    from warren.guest.wire.boot import Boot
+    from warren.guest.wire.frames import Boot
 
 MAX_CONNECTIONS = 64
 MAX_REPORTS = 100
-"""Tracebacks of our own mistakes that are written before we fall silent."""
+"""Tracebacks of our own bugs that are written; later ones are dropped."""
 _CAUGHT = tuple(
     int(number)
     for number in (
@@ -78,52 +78,52 @@ _CAUGHT = tuple(
 
 
 class Agent:
-    """Everything there is in one sandbox, and the connections of the gateways that ask for it."""
+    """All state of one sandbox, and the connections of its gateways."""
 
     def __init__(self, boot: Boot, running: tuple[socket.socket, int] | None) -> None:
         self.boot = boot
         self.loop = Loop()
         self.env = dict(boot.env)
-        """The environment of what is started from now on."""
+        """The environment of processes started from now on."""
         self.limits = dict(boot.limits)
         self.workspace_fd = os.open(boot.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self.null_fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self.facts = Facts(boot.facts, boot.workspace)
         self.changes = Changes(boot.workspace)
         self.undo = Undo()
-        self.ledger = ExecutionTable()
+        self.executions = ExecutionTable()
         self.runs: dict[str, Run] = {}
-        """What runs each execution that has not finished."""
+        """The run of each execution that has not finished."""
         self.leftovers = Leftovers(self.loop)
         self.kernels = Kernels(self)
         self.terminals: dict[str, Terminal] = {}
         self.listeners: dict[str, Listener] = {}
-        self.nursery = ForkserverClient(self.loop, lambda: forkserver.start(boot.workspace), running)
+        self.forkserver = ForkserverClient(self.loop, lambda: forkserver.start(boot.workspace), running)
         self._connections: list[Connection] = []
         self._reports = 0
         self._listener = socket.socket(fileno=boot.listener_fd)
         self._listener.setblocking(False)
         self.loop.watch(boot.listener_fd, READ, self._accept)
 
-    def be(self, boot: Boot) -> None:
-        """Take on the name, the environment and the limits of a sandbox; everything else is as it was made with."""
+    def adopt(self, boot: Boot) -> None:
+        """Take the id, the environment and the limits of a sandbox; everything else stays as it was made."""
         self.boot = boot
         self.env = dict(boot.env)
         self.limits = dict(boot.limits)
 
     def finished(self, execution: Execution) -> None:
-        """Note that an execution has its result."""
+        """Move an execution that has its result to the finished ones."""
         self.runs.pop(execution.id, None)
-        self.ledger.finish(execution)
+        self.executions.finish(execution)
 
     def end_later(self, execution_id: str) -> None:
-        """Look again for processes of an execution that was ended: one in the middle of an exec shows no mark."""
+        """Search again for processes of an execution that was ended: one in the middle of an exec shows no mark."""
         if self.boot.contained:
             for delay_s in (0.1, 1.0):
                 self.loop.call_later(delay_s, lambda: processes.end(None, execution_id, contained=True))
 
     def run_forever(self) -> NoReturn:
-        """Serve. A mistake of ours in one callback is written down, and costs that callback only."""
+        """Serve. An exception in one callback is logged, and costs that callback only."""
         while True:
             try:
                 self.loop.run_once()
@@ -137,10 +137,10 @@ class Agent:
             return
         if len(self._connections) >= MAX_CONNECTIONS:
             self._connections[0].close()
-        self.connect(sock).send(_greeting(self.boot, self.ledger.summary(), self.kernels.describe()))
+        self.connect(sock).send(_greeting(self.boot, self.executions.summary(), self.kernels.describe()))
 
     def connect(self, sock: socket.socket) -> Connection:
-        """Serve a gateway on a connection of its own."""
+        """Serve one gateway connection."""
         connection = Connection(self.loop, sock, self._serve)
         self._connections.append(connection)
         connection.on_close = lambda: self._connections.remove(connection)
@@ -172,19 +172,19 @@ def main(boot: Boot) -> NoReturn:
     """Become the agent of the sandbox that this process was made for; its imports are loaded."""
     _get_ready(boot.workspace)
     first = _await_connection(boot)
-    # Before all that is not needed for it: what was written before the fork, and is written again, is there twice.
-    agent = Agent(boot, _start_nursery(boot))
+    # First: a page that is written before the fork, and again after it, exists twice.
+    agent = Agent(boot, _start_forkserver(boot))
     agent.connect(first)
     agent.run_forever()
 
 
-def main_ahead(unnamed: Boot, wait_for_name: Callable[[], Boot]) -> NoReturn:
-    """Become the agent of a sandbox that there is none of yet: all that needs no name is done before it has one."""
-    _get_ready(unnamed.workspace)
-    agent = Agent(unnamed, None)
-    # Last: what was written before the fork, and is not written again, is there once for all processes.
-    agent.nursery.start()
-    agent.be(wait_for_name())
+def main_ahead(unassigned: Boot, wait_for_sandbox: Callable[[], Boot]) -> NoReturn:
+    """Become the agent of a future sandbox: all that depends on no sandbox is done before it is assigned to one."""
+    _get_ready(unassigned.workspace)
+    agent = Agent(unassigned, None)
+    # Last: a page that is written before the fork, and not after it, exists once for all processes.
+    agent.forkserver.start()
+    agent.adopt(wait_for_sandbox())
     agent.connect(_await_connection(agent.boot))
     agent.run_forever()
 
@@ -193,27 +193,27 @@ def _get_ready(workspace: str) -> None:
     kernel_main.prepare()
     for number in _CAUGHT:
         _signal.signal(number, _do_nothing)
-    # WHY: user code has the same uid, and must not read our memory or take our descriptors.
+    # WHY: user code has the same uid, and must not read this memory or take these descriptors.
     forking.set_dumpable(False)
     os.chdir(workspace)
-    # What was imported before the fork never becomes garbage: a collection here must not copy its pages.
+    # Objects imported before the fork never become garbage: a collection here must not copy their pages.
     gc.freeze()
 
 
 def _await_connection(boot: Boot) -> socket.socket:
-    """Wait for the first gateway and greet it: while it takes that in, we set ourselves up."""
+    """Wait for the first gateway and greet it: the agent sets itself up while the gateway reads the greeting."""
     listening = select.poll()
     listening.register(boot.listener_fd, select.POLLIN)
     listener = _socket.socket(fileno=os.dup(boot.listener_fd))
     while True:
         listening.poll()
         try:
-            # Not by `accept`, which makes members of enumerations of what the socket is: 30 pages.
+            # Not by `accept`, which makes enumeration members of family and type: 30 pages.
             accepted, _address = listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - no public way
             sock = socket.socket(fileno=accepted)
             sock.sendall(b"".join(encode(_greeting(boot, [], []))))
         except OSError:
-            continue  # It is gone already.
+            continue  # The gateway is gone already.
         listener.close()
         return sock
 
@@ -223,11 +223,11 @@ def _greeting(boot: Boot, executions: list[dict[str, Any]], kernels: list[dict[s
     return {"t": "hello", **about, "executions": executions, "kernels": kernels}
 
 
-def _start_nursery(boot: Boot) -> tuple[socket.socket, int] | None:
+def _start_forkserver(boot: Boot) -> tuple[socket.socket, int] | None:
     try:
         return forkserver.start(boot.workspace, is_last=boot.single_use)
     except OSError:
-        return None  # There is no room for a process now; the first request tries again.
+        return None  # No process can be made now; the first request tries again.
 
 
 def _do_nothing(_signal: int, _frame: object) -> None:

@@ -1,4 +1,4 @@
-"""The operations of the wire, by name: executions here, the others from the modules that do them."""
+"""The operations of the wire, by name: those of executions here, the others from their own modules."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def _run(agent: Agent, stream: Stream, params: dict[str, Any], payload: bytes) -> None:
     execution = Execution(parse_run(params, payload))
-    agent.ledger.add(execution)
+    agent.executions.add(execution)
     if execution.request.stdin:
         execution.stdin = Stdin(agent.loop, stream)
     if execution.request.whole:
@@ -42,22 +42,22 @@ def _run(agent: Agent, stream: Stream, params: dict[str, Any], payload: bytes) -
             run = ProcessRun(agent, execution)
             run.start()
     except BaseException:
-        agent.ledger.forget(execution)
+        agent.executions.forget(execution)
         raise
     if not execution.finished:
         agent.runs[execution.id] = run
 
 
 def _attach(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    execution = agent.ledger.get(get_name(params, "exec"))
+    execution = agent.executions.get(get_name(params, "exec"))
     execution.attach(stream, get_number(params, "after", 0), follow=get_flag(params, "follow", default=True))
 
 
 def _ack(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    execution = agent.ledger.get(get_name(params, "exec"))
+    execution = agent.executions.get(get_name(params, "exec"))
     if not execution.finished:
         raise Refused("conflict", f"execution {execution.id} is still running")
-    agent.ledger.forget(execution)
+    agent.executions.forget(execution)
     stream.reply()
 
 
@@ -76,8 +76,8 @@ def _kill(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes)
 
 
 def _find_run(agent: Agent, params: dict[str, Any]) -> Run | None:
-    """Find what runs an execution; None when it has finished already, which is what was wanted."""
-    execution = agent.ledger.get(get_name(params, "exec"))
+    """Return the run of an execution; None when it has finished already: there is nothing to stop."""
+    execution = agent.executions.get(get_name(params, "exec"))
     return agent.runs.get(execution.id)
 
 

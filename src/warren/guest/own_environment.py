@@ -1,7 +1,9 @@
-"""The sandbox's own Python environment: a folder of its workspace that stands on the image, which nobody can write.
+"""The sandbox's own Python environment: a folder of its workspace on top of the image, which is read-only.
 
-`/opt/image/bin/own-python` is what pip and uv are told to install with (PIP_PYTHON, UV_PYTHON). It becomes the
-interpreter of that environment, made when it is first asked for; or of one that the program chose itself.
+pip and uv install with `/opt/image/bin/own-python` (PIP_PYTHON, UV_PYTHON). It execs the interpreter of that
+environment, which it makes at the first call, or of one that the program chose itself.
+
+This module keeps its name and place: images that were built earlier call it as `warren.guest.own_environment`.
 """
 
 from __future__ import annotations
@@ -16,24 +18,24 @@ from typing import NoReturn
 
 _SHOWN = frozenset({"METADATA", "WHEEL", "entry_points.txt", "namespace_packages.txt", "top_level.txt"})
 _MARK = "warren-image.pth"
-"""Names the image's packages, and the build that had them; written last, so what has it is complete."""
+"""Names the image's packages and its build; written last, so an environment that has it is complete."""
 
 
 def main() -> NoReturn:
-    """Become the interpreter; the arguments are its arguments."""
+    """Exec the interpreter with the same arguments."""
     image = os.path.dirname(os.path.dirname(os.path.abspath(sys.executable)))
     python = find_chosen(image, os.environ, _read_parent()) or make(image, find_folder(os.environ))
     os.execv(python, [python, *sys.argv[1:]])  # noqa: S606  # our own interpreter, no shell
 
 
 def find_folder(env: Mapping[str, str]) -> str:
-    """Return the folder of the environment: that in which programs are told to look for modules."""
+    """Return the folder of the environment, from the search path of programs."""
     packages = env.get("WARREN_PACKAGES") or "/workspace/.packages/lib/pythonX/site-packages"
     return os.path.dirname(os.path.dirname(os.path.dirname(packages)))
 
 
 def find_chosen(image: str, env: Mapping[str, str], parent: str) -> str | None:
-    """Return the interpreter of an environment that the program made and uses itself; None when there is none."""
+    """Return the interpreter of an environment that the program made itself and uses; None without one."""
     own = os.path.join(find_folder(env), "")
     candidates = [env.get("VIRTUAL_ENV", "")]
     if os.path.basename(parent) == "uv":
@@ -50,7 +52,7 @@ def find_chosen(image: str, env: Mapping[str, str], parent: str) -> str | None:
 
 
 def make(image: str, folder: str) -> str:
-    """Make the environment unless it is there, for the Python of this image; returns its interpreter."""
+    """Make the environment for the Python of this image, if it is missing; returns its interpreter."""
     library = os.path.join("lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
     python = os.path.join(folder, "bin", "python")
     target = os.readlink(os.path.join(image, "bin", "python"))
@@ -66,22 +68,22 @@ def make(image: str, folder: str) -> str:
         return python
     os.makedirs(os.path.join(folder, library), exist_ok=True)
     os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
-    with _alone(folder):
-        # Whoever was before us may have made it, and be about to replace what we would put there again.
+    with _locked(folder):
+        # Another process may have made it meanwhile, and its installer may already replace parts of it.
         if is_made():
             return python
         _put(os.path.join(folder, "pyvenv.cfg"), _read(os.path.join(image, "pyvenv.cfg")))
         for name, leads_to in (("python", target), ("python3", "python")):
             _link(leads_to, os.path.join(folder, "bin", name))
         _forget_gone(os.path.join(folder, library))
-        _show_all(packages, os.path.join(folder, library), os.path.join(folder, ".making"))
+        _show_packages(packages, os.path.join(folder, library), os.path.join(folder, ".making"))
         _put(mark, said)
     return python
 
 
 @contextlib.contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    """Keep other processes from making the same, until this one is done or dead."""
+def _locked(folder: str) -> Iterator[None]:
+    """Lock out other processes that make the same, until this one is done or dead."""
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(place, fcntl.LOCK_EX)
@@ -91,19 +93,19 @@ def _alone(folder: str) -> Iterator[None]:
 
 
 def _forget_gone(library: str) -> None:
-    """Take away what an earlier build of the image had, and this one has not."""
+    """Remove packages that an earlier build of the image had, and this one has not."""
     for name in os.listdir(library):
         metadata = os.path.join(library, name, "METADATA")
         if name.endswith(".dist-info") and os.path.islink(metadata) and not os.path.exists(metadata):
             shutil.rmtree(os.path.join(library, name), ignore_errors=True)
 
 
-def _show_all(packages: str, library: str, making: str) -> None:
-    """Show every package of the image; each is made aside, so that one that is there is whole, also after a kill."""
+def _show_packages(packages: str, library: str, making: str) -> None:
+    """Show every package of the image; each is made aside and renamed, so that it is complete also after a kill."""
     shutil.rmtree(making, ignore_errors=True)
     os.mkdir(making)
     for name in os.listdir(packages):
-        # Whoever makes it a second time, for another build of the image, leaves what is installed alone.
+        # A second run, for another build of the image, leaves installed packages alone.
         if name.endswith(".dist-info") and not os.path.lexists(os.path.join(library, name)):
             _show(os.path.join(packages, name), os.path.join(making, name))
             os.rename(os.path.join(making, name), os.path.join(library, name))
@@ -111,9 +113,9 @@ def _show_all(packages: str, library: str, making: str) -> None:
 
 
 def _show(source: str, target: str) -> None:
-    """Let installers know a package of the image for installed here, so that they neither fetch nor shadow it.
+    """Make installers see a package of the image as installed here, so that they neither fetch nor shadow it.
 
-    What is replaced by another version is taken away as they take away any: by the names in RECORD, which are links.
+    To replace it by another version they remove it as any other: by the names in RECORD, which are links.
     """
     name = os.path.basename(target)
     files = sorted(_SHOWN.intersection(os.listdir(source)))
@@ -127,7 +129,7 @@ def _show(source: str, target: str) -> None:
 
 def _link(leads_to: str, path: str) -> None:
     temporary = f"{path}.new"
-    # What one that was killed left.
+    # Left by a process that was killed.
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
     os.symlink(leads_to, temporary)

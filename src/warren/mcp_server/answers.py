@@ -1,4 +1,4 @@
-"""What tools answer: text for the model, the same as data, and pictures. Of long outputs both ends are kept."""
+"""Answers of tools: text for the model, the same as data, and pictures. Long outputs keep both ends."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 MAX_IMAGES = 8
 MAX_IMAGE_BYTES = 4 << 20
-"""Of all pictures of an answer, as base64: what clients take."""
+"""For all pictures of an answer, as base64: a limit of clients."""
 MAX_CHANGES = 50
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class Failed(Exception):
-    """A tool could not do what was asked; the message says what to do next."""
+    """A tool failed; the message says what to do next."""
 
 
 def answer(
@@ -38,12 +38,12 @@ def answer(
 
 
 def refuse(text: str) -> CallToolResult:
-    """Build the answer of a tool that could not do what was asked."""
+    """Build the answer of a tool that failed."""
     return CallToolResult(content=[TextContent(text=printable(text))], is_error=True)
 
 
 def explain(error: Error) -> str:
-    """Say what went wrong, and what to do next."""
+    """Write an error, and what to do next."""
     text = str(error).rstrip(".")
     if isinstance(error, QuotaExceeded | Overloaded) and error.retry_after_s:
         return f"{text}. Try again in {error.retry_after_s:.0f} seconds."
@@ -53,7 +53,7 @@ def explain(error: Error) -> str:
 
 
 def clip(text: str, most: int) -> str:
-    """Keep both ends of a long text, and say how much is missing between them."""
+    """Keep both ends of a long text, and state how much is missing between them."""
     if len(text) <= most:
         return text
     head, tail = most // 3, most - most // 3
@@ -65,7 +65,7 @@ def clip(text: str, most: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Make text fit for JSON: half a character is replaced."""
+    """Make text fit for JSON: lone surrogates are replaced."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -79,12 +79,12 @@ def scrub(value: Any) -> Any:
 
 
 def decode(output: bytes) -> str:
-    """Read what a program wrote."""
+    """Decode the output of a program."""
     return output.decode("utf-8", "replace")
 
 
 def list_changes(changes: Iterable[FileChange]) -> list[dict[str, Any]]:
-    """Write files that were made, changed or deleted; not what programs keep for themselves."""
+    """List created, changed and deleted files, without caches of programs."""
     shown = [each for each in changes if not _is_private(each.path)]
     return [{"path": each.path, "action": each.action, "size": each.size} for each in shown[:MAX_CHANGES]]
 
@@ -94,11 +94,11 @@ def _is_private(path: str) -> bool:
 
 
 def why(result: ExecResult, timeout_s: float) -> str:
-    """Say in one line how an execution ended, when it did not end well."""
+    """Write in one line how an execution failed."""
     is_broken_off = result.cause not in {Cause.EXITED, Cause.ERROR}
     kept = "Variables are kept." if is_broken_off and result.state is State.KEPT else ""
     if result.hint:
-        # It names the cause, and what became of variables unless they are kept.
+        # The hint names the cause, and the fate of variables unless they are kept.
         return f"{result.hint} {kept}".rstrip()
     sentence = _CAUSES.get(result.cause, "").format(timeout=f"{timeout_s:g}")
     if not sentence and result.exit_code:
@@ -125,7 +125,7 @@ _STATES = {
 
 
 def pictures(result: ExecResult) -> list[ImageContent]:
-    """Return what a cell drew, as far as a client takes it."""
+    """Return the pictures of a cell, within the limits of clients."""
     found: list[ImageContent] = []
     room = MAX_IMAGE_BYTES
     for display in result.displays:

@@ -1,6 +1,6 @@
-"""The transports over HTTP: streamable, of the current revision and of older ones, and server-sent events before that.
+"""MCP transports over HTTP: streamable HTTP, of the current and older revisions, and the older server-sent events.
 
-Opened with the first request, and ended with the service. Who asks, and that they may, is known before anything here.
+Opened by the first request, and closed with the service. Callers are authenticated before they come here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from sse_starlette.sse import AppStatus
 
 from warren.domain.errors import Error, NotFound, Overloaded, QuotaExceeded, StoreError
+from warren.mcp_server.answer_memory import PENDING, AnswerMemory, in_pieces
 from warren.mcp_server.server import Answers
-from warren.mcp_server.unread import UNREAD, Unread, in_pieces
 from warren.mcp_server.use import CALLER, session_key
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class Transports:
-    """MCP for whoever comes by HTTP."""
+    """The MCP transports of a service."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
@@ -56,15 +56,15 @@ class Transports:
             session_idle_timeout=settings.mcp.session_idle_s,
         )
         self._sse = SseServerTransport(MESSAGES, max_request_body_size=most)
-        self._unread = Unread()
-        # WHY: it would cut streams of events, and answers that are one, as soon as the server is told to stop. Those
-        # that do not end by themselves are ended by `_watch`.
+        self._memory = AnswerMemory()
+        # WHY: it would cut every stream of events, answers included, as soon as the server begins to stop. `_watch`
+        # ends those that do not end by themselves.
         AppStatus.enable_automatic_graceful_drain = False
 
     async def open(self) -> None:
         """Be ready for requests, until the service ends."""
         ready = anyio.Event()
-        # A task of its own: sessions outlive the request that is the first.
+        # A task of its own: sessions outlive the first request.
         task = asyncio.get_running_loop().create_task(self._run(ready))
 
         async def end() -> None:
@@ -88,32 +88,32 @@ class Transports:
             await self._while_allowed(self._manager.handle_request, scope, receive, send)
         else:
             self._check_sessions(scope)
-            with self._unread.one(caller.principal.owner) as scope["state"][UNREAD]:
+            with self._memory.one(caller.principal.owner) as scope["state"][PENDING]:
                 await self._manager.handle_request(scope, receive, in_pieces(send))
 
     def _check_sessions(self, scope: Scope) -> None:
-        """Raise QuotaExceeded for a client that would open one session more than one principal may have."""
-        # Of a header that is there twice the library takes the first.
+        """Raise QuotaExceeded for a new session over the principal's limit."""
+        # The library takes the first of repeated headers.
         said = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}
         if b"mcp-session-id" in said or said.get(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
             return
         mine = authorization_context(scope["user"])
-        # The library counts them all together: somebody who never ends theirs would leave others none.
+        # The library limits all sessions together: one principal could use up the others'.
         own = sum(each == mine for each in self._manager._session_owners.values())  # noqa: SLF001 - as above
         if own >= self._settings.mcp.own_sessions:
             raise QuotaExceeded(f"you have {own} sessions of MCP open already: end one", retry_after_s=_AGAIN_S)
 
     async def serve_sse(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        """Keep a stream open, on which everything is answered that comes as a message."""
+        """Keep a stream open, which carries the answers to all messages."""
         _introduce(caller, scope)
         await self._while_allowed(self._converse, scope, receive, in_pieces(send))
 
     async def take_message(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take a message of somebody who has such a stream."""
+        """Take a message of a client that has such a stream."""
         _introduce(caller, scope)
         if self._service.is_draining:
             raise Overloaded("the service is stopping: try again when it is back", retry_after_s=_AGAIN_S)
-        # It has been answered by then: a stream that ended meanwhile takes nothing any more.
+        # The POST is answered by then; the stream may have ended meanwhile.
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._sse.handle_post_message(scope, receive, send)
 
@@ -121,11 +121,11 @@ class Transports:
         owner = scope["state"][CALLER].principal.owner
         with anyio.CancelScope() as stream:
             async with self._sse.connect_sse(scope, receive, send) as (reader, writer):
-                counted = _Counted(writer, self._unread, owner, stream)
+                counted = _Counted(writer, self._memory, owner, stream)
                 await self._server.run(reader, counted, self._server.create_initialization_options())
 
     async def _end_session(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
-        """End a session, and its sandbox with it, which nobody could find again, before the client is told."""
+        """End a session and its sandbox, which has no other name, before the client gets the answer."""
         answer: list[Message] = []
 
         async def keep(message: Message) -> None:
@@ -141,7 +141,7 @@ class Transports:
             await send(message)
 
     async def _while_allowed(self, app: Any, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve what lasts until its client leaves, may no longer ask, or the service is about to end."""
+        """Serve a stream until its client leaves, its credentials become invalid, or the service stops."""
         stream = _Stream(send)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch, scope["state"].get("ask_again"), stream, tasks.cancel_scope)
@@ -159,7 +159,7 @@ class Transports:
                         await ask_again()
                 except Error:
                     break
-        # It would never end by itself; but what has come, is under way, or is being sent, is answered on it.
+        # The stream would never end by itself; but it still carries the answers to calls that are under way.
         stream.moved_at = anyio.current_time()
         while self._service.is_draining and (self._answers.under_way or not stream.is_quiet):  # noqa: ASYNC110 - as rarely as services end
             await anyio.sleep(_LOOK_S)
@@ -167,7 +167,7 @@ class Transports:
 
 
 class _Stream:
-    """What is sent on a stream: whether something is on its way."""
+    """The sending side of a stream: whether something is being sent."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -175,7 +175,7 @@ class _Stream:
         self.moved_at = anyio.current_time()
 
     async def send(self, message: Message) -> None:
-        """Send, and wait until there is room for more."""
+        """Send, and wait for a slow client."""
         self._sending += 1
         try:
             await self._send(message)
@@ -185,27 +185,27 @@ class _Stream:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing was sent for a moment, in which any answer that was ready would have begun."""
+        """Whether nothing was sent for `_LOOK_S`, in which a finished answer would have begun."""
         return not self._sending and anyio.current_time() - self.moved_at >= _LOOK_S
 
 
 class _Counted:
-    """What is written to a stream of events, counted while it waits to be read. One with too much of it is ended.
+    """Counts messages to a stream of events until they are read. A stream over its limit is ended.
 
-    WHY ended: whoever waits here holds a whole answer, also if it were to send something shorter.
+    WHY ended: waiting here would hold the whole answer in memory, which is what the limit is for.
     """
 
-    def __init__(self, writer: Any, unread: Unread, owner: Owner, stream: anyio.CancelScope) -> None:
+    def __init__(self, writer: Any, memory: AnswerMemory, owner: Owner, stream: anyio.CancelScope) -> None:
         self._writer = writer
-        self._unread = unread
+        self._memory = memory
         self._owner = owner
         self._stream = stream
 
     async def send(self, item: SessionMessage) -> None:
         """Write a message."""
-        with self._unread.one(self._owner) as answer:
+        with self._memory.one(self._owner) as answer:
             if isinstance(item.message, JSONRPCResponse) and not answer.fits(item.message.result):
-                _log.warning("mcp.unread", extra={"tenant": self._owner.tenant, "subject": self._owner.subject})
+                _log.warning("mcp.answers_unread", extra={"tenant": self._owner.tenant, "subject": self._owner.subject})
                 self._stream.cancel()
             await self._writer.send(item)
 
@@ -221,7 +221,7 @@ class _Counted:
 
 
 def _introduce(caller: Caller, scope: Scope) -> None:
-    """Say who asks: to the tools, and to the library, which lets nobody into another's session."""
+    """Set the caller: for the tools, and for the library, which keeps sessions of principals apart."""
     scope["state"][CALLER] = caller
     owner = caller.principal.owner
     token = AccessToken(token="-", client_id=owner.tenant, subject=owner.subject, scopes=[])  # noqa: S106 - no secret

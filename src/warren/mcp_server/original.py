@@ -1,4 +1,4 @@
-"""The three tools of onit-sandbox, with its arguments, defaults and results; where it was wrong, these do right.
+"""The three tools of onit-sandbox, with its arguments, defaults and results, and without its defects.
 
 Each answers one text, which is JSON, and the same text as `result`. Keys that the original did not have are there only
 where it kept something from its clients: the beginning of a long output, files that were changed, what a command had
@@ -113,16 +113,16 @@ def _say(value: Mapping[str, Any]) -> CallToolResult:
 
 
 async def install_packages(use: Use, asked: install_packagesArguments) -> CallToolResult:
-    """Install packages, each word a name: nothing of it is ever seen by a shell."""
+    """Install packages; each word is a name, and none of it reaches a shell."""
     words = (asked.packages or "").split()
     names = tuple(word for word in words if not word.startswith("-"))
     options = {word for word in words if word.startswith("-")} - {"-U", "--upgrade", "--user", "-q", "--quiet"}
     if not words:
         return _say({"status": "error", "error": "No packages specified"})
-    told: dict[str, Any] = {"packages": asked.packages, "installed": []}
+    answer: dict[str, Any] = {"packages": asked.packages, "installed": []}
     if options or not names:
         why = f"Options of pip are not taken: leave out {', '.join(sorted(options) or words)}."
-        return _say(told | {"status": "error", "output": why})
+        return _say(answer | {"status": "error", "output": why})
     upgrade = asked.upgrade or bool({"-U", "--upgrade"} & set(words))
     new = NewInstall(ecosystem=asked.ecosystem, names=names, upgrade=upgrade, timeout_s=INSTALL_S)
 
@@ -131,13 +131,13 @@ async def install_packages(use: Use, asked: install_packagesArguments) -> CallTo
         output = "\n".join(part.rstrip("\n") for part in (done.output, done.hint or "") if part)
         installed = [name for name, _ in done.packages]
         status = "ok" if done.ok else "error"
-        return _say(told | {"installed": installed, "status": status, "output": output[-INSTALL_CHARS:]})
+        return _say(answer | {"installed": installed, "status": status, "output": output[-INSTALL_CHARS:]})
 
     try:
         return await use.within(asked.session_id, work)
     except Error as error:
         is_closed = isinstance(error, Forbidden) and use.egress.mode is EgressMode.NONE
-        return _say(told | {"status": "error", "output": _CLOSED if is_closed else explain(error)})
+        return _say(answer | {"status": "error", "output": _CLOSED if is_closed else explain(error)})
 
 
 async def run_code(use: Use, asked: run_codeArguments) -> CallToolResult:
@@ -179,28 +179,28 @@ def render_run(command: str, result: ExecResult, timeout_s: int, *, was_refused:
     created = sorted(
         each["path"] for each in changes if each["action"] == "created" and each["path"].count("/") < _DEPTH
     )
-    told: dict[str, Any] = {"command": command}
+    answer: dict[str, Any] = {"command": command}
     if result.cause is Cause.TIMEOUT:
-        told |= {"stdout": "", "stderr": f"Command timed out after {timeout_s} seconds", "returncode": -1}
-        told |= {"status": "timeout", "files_created": created}
+        answer |= {"stdout": "", "stderr": f"Command timed out after {timeout_s} seconds", "returncode": -1}
+        answer |= {"status": "timeout", "files_created": created}
         partial = {"partial_stdout": stdout[-OUTPUT_CHARS:], "partial_stderr": stderr[-OUTPUT_CHARS:]}
-        told |= {name: text for name, text in partial.items() if text}
+        answer |= {name: text for name, text in partial.items() if text}
     else:
         code = -1 if result.exit_code is None else result.exit_code
-        told |= {"stdout": stdout[-OUTPUT_CHARS:], "stderr": stderr[-OUTPUT_CHARS:]}
-        told |= {"returncode": 128 - code if result.exit_code is not None and code < 0 else code}
-        told |= {"status": "ok" if result.ok else "error", "files_created": created}
+        answer |= {"stdout": stdout[-OUTPUT_CHARS:], "stderr": stderr[-OUTPUT_CHARS:]}
+        answer |= {"returncode": 128 - code if result.exit_code is not None and code < 0 else code}
+        answer |= {"status": "ok" if result.ok else "error", "files_created": created}
         heads = {"stdout_head": stdout, "stderr_head": stderr}
-        told |= {name: text[:_HEAD_CHARS] for name, text in heads.items() if len(text) > OUTPUT_CHARS}
+        answer |= {name: text[:_HEAD_CHARS] for name, text in heads.items() if len(text) > OUTPUT_CHARS}
     others = sorted(each["path"] for each in changes if each["path"] not in created)
-    told |= {"files_changed": others} if others else {}
+    answer |= {"files_changed": others} if others else {}
     # Of a command that ended by itself the return code is enough, unless its connections were refused.
     is_hinted = was_refused or result.cause is not Cause.EXITED
-    return told | {"hint": clip(result.hint, _HEAD_CHARS)} if is_hinted and result.hint else told
+    return answer | {"hint": clip(result.hint, _HEAD_CHARS)} if is_hinted and result.hint else answer
 
 
 async def sandbox_status(use: Use, asked: sandbox_statusArguments) -> CallToolResult:
-    """Say how the sandbox is; one that is not there, or is stopped, stays so."""
+    """Describe the sandbox, without creating or starting it."""
     try:
         return _say(await _look(use, asked.session_id))
     except Error as error:
@@ -208,7 +208,7 @@ async def sandbox_status(use: Use, asked: sandbox_statusArguments) -> CallToolRe
 
 
 async def _look(use: Use, session_id: str | None) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "status": "not_created",
         "python_version": None,
         "installed_packages": [],
@@ -219,13 +219,13 @@ async def _look(use: Use, session_id: str | None) -> dict[str, Any]:
     try:
         sandbox = await use.service.sandboxes.find(use.caller, use.key(session_id))
     except NotFound:
-        return told
+        return answer
     if sandbox.status is not Status.RUNNING:
-        return told | {"status": "stopped"}
+        return answer | {"status": "stopped"}
     usage = await use.service.sandboxes.usage(use.caller, sandbox.id)
-    told |= {"status": "running", "uptime_seconds": int(time.time() - sandbox.changed_at)}
-    told |= {"disk_usage_mb": round((usage.disk_bytes or 0) / MIB, 1)}
-    return told | await _probe(use, sandbox)
+    answer |= {"status": "running", "uptime_seconds": int(time.time() - sandbox.changed_at)}
+    answer |= {"disk_usage_mb": round((usage.disk_bytes or 0) / MIB, 1)}
+    return answer | await _probe(use, sandbox)
 
 
 async def _probe(use: Use, sandbox: Sandbox) -> dict[str, Any]:
@@ -237,12 +237,12 @@ async def _probe(use: Use, sandbox: Sandbox) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, RecursionError):
         # What runs inside may answer anything.
         return {}
-    told = {"python_version": version, "installed_packages": packages, "gpu_available": gpus}
-    return told if gpus else told | {"gpu_reason": await _explain_gpus(use, sandbox)}
+    answer = {"python_version": version, "installed_packages": packages, "gpu_available": gpus}
+    return answer if gpus else answer | {"gpu_reason": await _explain_gpus(use, sandbox)}
 
 
 async def _explain_gpus(use: Use, sandbox: Sandbox) -> str:
-    """Say why programs of a sandbox run on processors alone."""
+    """Explain why programs of a sandbox have no GPU."""
     if sandbox.gpus:
         return f"The devices of {', '.join(sandbox.gpus)} cannot be opened in the sandbox."
     devices = await list_gpus(use.service.engine)

@@ -1,4 +1,4 @@
-"""Prompts, of which there are none: clients that ask all the same are told so, and not that nobody understands them."""
+"""Prompts: an empty list, for clients that ask although none are announced."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 async def list_prompts(_context: Context, _params: PaginatedRequestParams | None) -> ListPromptsResult:
-    """List none."""
+    """Return an empty list."""
     return ListPromptsResult(prompts=[])
 
 
 async def get_prompt(_context: Context, params: GetPromptRequestParams) -> NoReturn:
-    """Find none. Raises MCPError."""
+    """Raise MCPError: there are none."""
     raise MCPError(INVALID_PARAMS, f"There is no prompt {params.name[:100]!r}, nor any other: use the tools.")

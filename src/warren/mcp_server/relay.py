@@ -1,4 +1,4 @@
-"""The server over standard input and output: it speaks with one client, and a service does the work."""
+"""The stdio server: it serves one client, and passes the work to a service."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 
 class Relay:
-    """Answers what it knows itself, so that a client can begin at once, and asks the service for the rest."""
+    """Answers lists of tools itself, so that a client starts at once, and asks the service for the rest."""
 
     def __init__(self, upstream: Upstream, settings: Settings | None) -> None:
         self._upstream = upstream
         self._settings = settings
-        """Of a service of this machine; what a service elsewhere offers, only it knows."""
+        """Settings of the local service; None for a remote one, which lists its own tools."""
 
     async def serve(self, reader: int, writer: int) -> None:
-        """Speak with the client until it leaves."""
+        """Serve the client until it leaves."""
         server = self._build()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._upstream.run)
@@ -94,7 +94,7 @@ class Relay:
     async def list_templates(
         self, _context: Context, _params: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
-        """Say how addresses of files are built."""
+        """Return the URI templates of files."""
         return list_templates()
 
     async def read_resource(self, _context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:

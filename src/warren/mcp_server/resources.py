@@ -35,7 +35,7 @@ _URI = re.compile(r"warren://(sbx_[a-z0-9]{8,40})/(.+)", re.DOTALL)
 
 
 async def list_resources(use: Use) -> ListResourcesResult:
-    """List the files of the caller's usual sandbox; none where it is not there, or sleeps."""
+    """List the files of the caller's default sandbox; none where it does not exist or is stopped."""
     try:
         sandbox = await use.service.sandboxes.find(use.caller, use.key(None))
         if sandbox.status is not Status.RUNNING:
@@ -59,7 +59,7 @@ async def list_resources(use: Use) -> ListResourcesResult:
 
 
 def list_templates() -> ListResourceTemplatesResult:
-    """Say how the address of a file is built."""
+    """Return the URI template of files."""
     template = ResourceTemplate(
         name="file",
         title="A file of a sandbox",
@@ -99,7 +99,7 @@ def _read_text(data: bytes) -> str | None:
 
 
 def build_uri(sandbox_id: str, path: str) -> str:
-    """Build the address of a file."""
+    """Build the URI of a file."""
     return f"{SCHEME}{sandbox_id}/{quote(path, errors='surrogateescape')}"
 
 

@@ -1,4 +1,4 @@
-"""The MCP server: every method of the protocol that is ours to answer, over a service."""
+"""The MCP server: the methods of the protocol, over a service."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from warren import __version__
 from warren.domain.errors import Error, suggest
 from warren.mcp_server import original, prompts, resources, tools_files, tools_run, tools_sandbox
+from warren.mcp_server.answer_memory import PENDING, WHY
 from warren.mcp_server.answers import Failed, explain, refuse
-from warren.mcp_server.unread import UNREAD, WHY
 from warren.mcp_server.use import Use
 
 if TYPE_CHECKING:
@@ -54,20 +54,20 @@ _SHOWN = 3
 
 
 def choose_tools(settings: Settings) -> dict[str, Tool]:
-    """Return the tools that the operator wants offered."""
+    """Return the tools that the operator enabled."""
     chosen = settings.mcp.tools
     return {name: tool for name, tool in TOOLS.items() if not chosen or name in chosen}
 
 
 class Answers:
-    """Answers requests, each as its caller, who is in the request's state: see `use.CALLER`."""
+    """Answers requests, each as its caller, which is in the request's state (`use.CALLER`)."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
         self._service = service
         self._settings = settings
         self._tools = choose_tools(settings)
         self.under_way = 0
-        """What was asked for and is not done yet."""
+        """Calls under way."""
         self._listed = [tool.render() for tool in self._tools.values()]
         self._schemas = {tool.name: tool.input_schema for tool in self._listed}
 
@@ -87,7 +87,7 @@ class Answers:
             on_get_prompt=prompts.get_prompt,
             on_read_resource=self.read_resource,
         )
-        # Ours traces requests already, where the operator wants that.
+        # The gateway traces requests already.
         server.middleware.clear()
         return server
 
@@ -96,7 +96,7 @@ class Answers:
         return ListToolsResult(tools=self._listed)
 
     async def call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
-        """Use a tool. What goes wrong is an answer, too: the model reads it, and does better."""
+        """Use a tool. A failure is an answer too: the model reads it and corrects itself."""
         tool = self._tools.get(params.name)
         if tool is None:
             return refuse(f"Unknown tool: {params.name[:100]}{suggest(params.name, self._tools)}")
@@ -112,9 +112,9 @@ class Answers:
             return refuse(str(failed))
         except Error as error:
             return refuse(explain(error))
-        except Exception as exc:  # noqa: BLE001 - nothing of our inside belongs into an answer
+        except Exception as exc:  # noqa: BLE001 - an answer never has internals of the service
             _log.error("mcp.failed", extra={"tool": tool.name, "error": type(exc).__name__}, exc_info=exc)
-            return refuse("Something went wrong inside the service: try again, and tell its operator if it stays so.")
+            return refuse("The service failed: try again, and report it to its operator if it fails again.")
 
     async def list_resources(self, context: Context, _params: PaginatedRequestParams | None) -> ListResourcesResult:
         """List files."""
@@ -145,9 +145,9 @@ class Answers:
 
 
 def _fits(context: Context, answer: Any) -> bool:
-    """Whether there is room for an answer until it is read; streams of events count for themselves."""
+    """Whether the answer fits into memory until it is read; streams of events count their own."""
     assert context.request is not None
-    counted = context.request.scope["state"].get(UNREAD)
+    counted = context.request.scope["state"].get(PENDING)
     return counted is None or bool(counted.fits(answer))
 
 

@@ -1,7 +1,7 @@
-"""MCP over standard input and output: a message a line, and on standard output nothing but that.
+"""MCP over standard input and output: one message a line, and nothing else on standard output.
 
-Not the library's own: that reads in a thread which cannot be ended while the client is silent, so that a command which
-is told to stop would stay.
+Not the library's own: it reads in a thread that cannot be ended while the client is silent, so that a command could
+not stop.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 MAX_LINE_BYTES = 16 << 20
 _PIECE = 65_536
 _SAFE_WRITE = 4096
-"""A pipe that says it can be written to takes this much without making us wait."""
+"""A pipe that is ready takes this many bytes without blocking."""
 
 
 @contextlib.contextmanager
 def claimed_descriptors() -> Iterator[tuple[int, int]]:
-    """Have standard input and output for ourselves: whatever else reads finds nothing, and what it prints is an error.
+    """Take over standard input and output: other readers get end of file, other prints go to standard error.
 
-    Not put back at the end: nothing but the protocol belongs on them.
+    They are not restored: nothing but the protocol belongs on them.
     """
     reader, writer = (os.dup(number) for number in (0, 1))
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -49,7 +49,7 @@ def claimed_descriptors() -> Iterator[tuple[int, int]]:
 
 @contextlib.asynccontextmanager
 async def stdio_streams(reader: int, writer: int) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Give streams of messages over two descriptors, for the length of a block."""
+    """Open streams of messages over two descriptors."""
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_client, from_server = anyio.create_memory_object_stream[SessionMessage](0)
 
@@ -81,8 +81,8 @@ def _parse(line: bytes) -> SessionMessage | Exception:
 
 
 async def _lines(descriptor: int) -> AsyncIterator[bytes]:
-    """Yield lines; of one that is too long nothing is kept, and it is no message."""
-    # WHY: the kernel gives no sign for files, which are always ready.
+    """Yield lines; one that is too long is dropped."""
+    # WHY: epoll refuses regular files, which are always ready.
     is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
     pending = bytearray()
     is_too_long = False
@@ -108,7 +108,7 @@ async def _lines(descriptor: int) -> AsyncIterator[bytes]:
 
 
 async def _write(descriptor: int, data: bytes) -> bool:
-    """Write all of it, without ever holding up the rest; False once nobody reads any more."""
+    """Write everything without blocking the loop; False once the reader is gone."""
     is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
     view = memoryview(data)
     while view:

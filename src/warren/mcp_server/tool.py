@@ -1,4 +1,4 @@
-"""What a tool is: its name, what it takes and answers, and what it does."""
+"""A tool as a value: name, arguments, answer, handler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Arguments(BaseModel):
-    """What a tool takes. An argument that is not known is refused: a model that misspells one must hear of it."""
+    """The arguments of a tool. Unknown ones are refused, so that a model notices a misspelled one."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,7 +30,7 @@ SessionId = Annotated[
         description="Name of another sandbox to use, made when it is first named. Leave it out for the usual one.",
     ),
 ]
-"""What every tool takes that works in a sandbox."""
+"""The argument of every tool that works in a sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +46,14 @@ class Tool:
     reads_only: bool = False
     destroys: bool = False
     repeats: bool = False
-    """Whether calling it twice is as good as once."""
+    """Whether a second call changes nothing more."""
     goes_out: bool = False
     """Whether it reaches something outside of the sandbox."""
     is_original: bool = False
-    """Whether it is as onit-sandbox had it, errors and all."""
+    """Whether it is onit-sandbox's, with its shape of errors."""
 
     def render(self) -> Listed:
-        """Write it for a list."""
+        """Build its entry of the list of tools."""
         return Listed(
             name=self.name,
             title=self.title,
@@ -71,7 +71,7 @@ class Tool:
 
 
 def build_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Write a model as JSON Schema, with everything in its place: some clients resolve no references."""
+    """Write a model as JSON Schema, without references: some clients resolve none."""
     schema = model.model_json_schema()
     known = schema.pop("$defs", {})
     return dict(_inline(schema, known))
@@ -84,7 +84,7 @@ def _inline(value: Any, known: dict[str, Any]) -> Any:
         return value
     if "$ref" in value:
         return _inline(known[value["$ref"].rpartition("/")[2]], known)
-    # A docstring is for whoever reads the code.
+    # A docstring is for readers of the code, not for models.
     return {
         name: _inline(each, known)
         for name, each in value.items()

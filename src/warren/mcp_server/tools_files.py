@@ -1,4 +1,4 @@
-"""Files of the workspace: read, write, edit and list them."""
+"""Tools for files of the workspace: read, write, edit, list."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def _show_lines(use: Use, asked: ReadFile, data: bytes, facts: dict[str, Any]) -
     text = "".join(chosen)
     if first >= len(lines) > 0:
         raise Failed(f"{asked.path} has only {len(lines)} lines: ask for a line up to that.")
-    told = f"[lines {asked.line} to {first + len(chosen)} of {len(lines)}; read on with line={first + len(chosen) + 1}]"
-    shown = text or "(the file is empty)" if is_all else f"{text.rstrip()}\n{told}"
+    part = f"[lines {asked.line} to {first + len(chosen)} of {len(lines)}; read on with line={first + len(chosen) + 1}]"
+    shown = text or "(the file is empty)" if is_all else f"{text.rstrip()}\n{part}"
     return answer(shown, _read(facts | {"text": text, "first_line": asked.line, "lines": len(lines), "is_all": is_all}))
 
 

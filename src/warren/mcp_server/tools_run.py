@@ -1,4 +1,4 @@
-"""Running things: Python that remembers, and a shell, at once or in the background."""
+"""Tools that run code: Python that keeps variables, and bash, in the foreground or background."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def build_command(command: str, timeout_s: float | None, output_bytes: int) -> N
         raise InvalidRequest("The command holds a NUL character, which no shell takes: leave it out.")
     if len(command) <= _LONG_COMMAND:
         return NewExecution(kind=ExecKind.SHELL, code=command, timeout_s=timeout_s, output_bytes=output_bytes)
-    # WHY: one argument of a program is at most 128 KiB; what comes on standard input is not.
+    # WHY: an argument of a program has at most 128 KiB; standard input has no limit.
     return NewExecution(
         kind=ExecKind.ARGV,
         argv=("bash", "-c", 'eval "$(cat)"'),
@@ -130,7 +130,7 @@ async def _start(use: Use, place: CurrentSandbox, asked: RunBash) -> CallToolRes
 
 
 async def check_command(use: Use, asked: CheckCommand) -> CallToolResult:
-    """Look at a command in the background, or end it."""
+    """Check a background command, or end it."""
     sandbox = await use.find(asked.session_id)
     executions = use.service.executions
     try:
@@ -152,7 +152,7 @@ async def check_command(use: Use, asked: CheckCommand) -> CallToolResult:
 
 
 class _Seen:
-    """What was seen of an execution so far."""
+    """The output of an execution so far."""
 
     def __init__(self, after: int, most: int) -> None:
         self.last = after
@@ -185,7 +185,7 @@ async def _watch(use: Use, sandbox_id: str, asked: CheckCommand) -> _Seen:
 
 
 def show(use: Use, result: ExecResult, timeout_s: float, note: str = "", command_id: str = "") -> CallToolResult:
-    """Show the model how an execution ended."""
+    """Build the answer of a finished execution."""
     most = use.settings.mcp.output_chars
     stdout, stderr = clip(decode(result.stdout), most), clip(decode(result.stderr), most)
     value = next((each.data.get("text/plain") for each in result.displays if each.is_result), None)
@@ -218,7 +218,7 @@ def show(use: Use, result: ExecResult, timeout_s: float, note: str = "", command
 
 
 def _is_text(display: Display) -> bool:
-    """Whether what was shown is told in words: a picture is shown as one."""
+    """Whether a display is written as text: pictures follow as images."""
     return "text/plain" in display.data and not any(kind.startswith("image/") for kind in display.data)
 
 

@@ -1,4 +1,4 @@
-"""Beginning anew: the variables only, or everything."""
+"""The tool that resets a sandbox: its variables only, or everything."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ResetSandbox(Arguments):
 
 
 class Reset(BaseModel):
-    """What is gone."""
+    """What was reset."""
 
     gone: list[str]
 
@@ -54,7 +54,7 @@ TOOLS = (
     Tool(
         name="reset_sandbox",
         title="Reset the sandbox",
-        description="Begin anew: forget the variables of run_python, or with what='everything' delete the sandbox.",
+        description="Start over: forget the variables of run_python, or with what='everything' delete the sandbox.",
         arguments=ResetSandbox,
         answer=Reset,
         run=reset_sandbox,

@@ -1,4 +1,4 @@
-"""The service behind a server over standard output: asked by MCP's current revision, one request for each call."""
+"""The service behind the stdio server: MCP's current revision over HTTP, one request a call."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _DELETE_S = 10.0
 _ONCE = Retries(most=0)
 _PROBLEM = "application/problem+json"
 _STATUSES = (400, 404)
-"""With which answers come that say in the protocol what was wrong."""
+"""Statuses of answers that carry an error of the protocol."""
 
 
 class Upstream:
-    """Where the calls go. `run` has to run beside them: it finds the service, and again when that has ended."""
+    """The service that calls go to. `run` runs beside them: it finds the service, and a new one when that ends."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Upstream:
     ) -> None:
         self._reach = reach
         self._is_orphan = is_orphan
-        """Tells the sandboxes of others like us that were killed, by their keys; None where those are not ours."""
+        """Recognises, by their keys, sandboxes of killed commands like this; None where we may not delete them."""
         self._api_key = api_key
         self._session = session
         self._is_kept = is_kept
@@ -73,19 +73,19 @@ class Upstream:
         self._is_ending = False
 
     async def run(self) -> None:
-        """Have a service, one after another, until `end`. Not cancelled from outside: things are put away in order."""
+        """Connect to one service after another until `end`. Not cancelled from outside: it cleans up in order."""
         with anyio.CancelScope(shield=True) as self._scope:
             while not self._is_ending:
                 self._wanted = anyio.Event()
                 try:
                     async with self._reach() as url:
                         await self._serve(AsyncConnection(url, self._api_key, timeout=_TIMEOUT_S, retries=_ONCE))
-                except Exception as exc:  # noqa: BLE001 - whoever calls next is told, and has it found anew
+                except Exception as exc:  # noqa: BLE001 - the next call gets it, and starts a new search
                     self._say(None, exc)
                     await self._wanted.wait()
 
     def end(self) -> None:
-        """Have `run` end: at once while it looks for a service, else when all is put away."""
+        """End `run`: at once while it looks for a service, else after its cleanup."""
         self._is_ending = True
         if self._connection is None:
             self._scope.cancel()
@@ -124,7 +124,7 @@ class Upstream:
                 if self._connection is connection:
                     self._connection = None
                     self._wanted.set()
-                # Only what never arrived is sent again: the rest may have been done.
+                # Only a request that never arrived is sent again: another may have been done.
                 if is_last or not isinstance(error.__cause__, httpx.ConnectError):
                     raise
         raise AssertionError
@@ -164,13 +164,13 @@ class Upstream:
         return Request(method="POST", path="/mcp", json=body, headers=headers, accepts=_STATUSES, read_timeout_s=None)
 
     async def _forget(self, connection: AsyncConnection) -> None:
-        """Delete the sandbox, unless it is to be kept, or the service is gone: then whoever comes next does so."""
+        """Delete the sandbox, unless it is kept; where the service is gone, the next command does (`_sweep`)."""
         if self._is_kept or not self._is_used or not self._is_ending:
             return
         await _delete(connection, {"session_key": session_key(self._session)}, lambda _: True)
 
     async def _sweep(self, connection: AsyncConnection) -> None:
-        """Delete the sandboxes of others like us that were killed before they could do so."""
+        """Delete the sandboxes of commands like this that were killed before they could."""
         if self._is_orphan is not None:
             await _delete(connection, {"metadata": "dialect=mcp", "limit": 200}, self._is_orphan)
 
@@ -184,7 +184,7 @@ async def _delete(connection: AsyncConnection, query: dict[str, Any], is_meant: 
 
 
 async def _read_events(answer: httpx.Response, progress: Progress | None) -> dict[str, Any]:
-    """Read a stream to its answer, and pass on how far it is."""
+    """Read a stream to its answer, and pass on progress."""
     async for message in _messages(answer):
         if "id" in message:
             return _unwrap(message)
@@ -215,6 +215,6 @@ def _unwrap(message: dict[str, Any]) -> dict[str, Any]:
     if error is not None:
         raise MCPError(int(error.get("code", INTERNAL_ERROR)), str(error.get("message", "")), error.get("data"))
     result: dict[str, Any] = message.get("result") or {}
-    # Said by whoever answers, not by whom it asked.
+    # `_meta` is of the server that answers: this one sets its own.
     result.pop("_meta", None)
     return result

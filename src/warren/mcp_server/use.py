@@ -1,4 +1,4 @@
-"""One use of a tool: who calls, which sandbox it is for, and how far it is."""
+"""One use of a tool: its caller, its sandbox, its progress."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 SESSION_HEADER = "warren-session"
-"""Names the sandbox of all calls that name none."""
+"""Names the sandbox of calls without `session_id`."""
 EPHEMERAL_HEADER = "warren-ephemeral"
-"""Says that this sandbox is to leave nothing behind."""
+"""`true`: that sandbox is ephemeral."""
 CALLER = "mcp_caller"
-"""Where in the state of a request its caller is."""
+"""The key of the caller in a request's state."""
 EVERYBODYS = "default"
-"""The sandbox of a principal that names none."""
+"""The sandbox of a principal that names no other."""
 _PREFIX = "mcp/"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TICK_S = 1.0
@@ -51,7 +51,7 @@ _RESUMED = (
 
 
 def session_key(name: str) -> str:
-    """Build the key of a sandbox from the name a client gave it: different names never meet, whatever is in them."""
+    """Build the session key of a sandbox from a client's name for it; different names give different keys."""
     if _PLAIN.fullmatch(name):
         return _PREFIX + name
     return f"{_PREFIX}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
@@ -59,15 +59,15 @@ def session_key(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CurrentSandbox:
-    """The sandbox of a call, and whether it was there before."""
+    """The sandbox of a call, and a note about it."""
 
     id: str
     note: str = ""
-    """What the model should know of it."""
+    """For the model."""
 
 
 class Use:
-    """What a tool has to work with. Everything is done as the caller, through the use cases that all ways in share."""
+    """The context of a tool. It acts as the caller, through the same use cases as every other API."""
 
     def __init__(self, service: Service, settings: Settings, context: ServerRequestContext[Any, Any]) -> None:
         assert context.request is not None
@@ -79,7 +79,7 @@ class Use:
         self._last_line = ""
 
     def key(self, session_id: str | None) -> str:
-        """Say which sandbox is meant: the one that is named, else the client's, else the session's or principal's."""
+        """Return the session key: of the named sandbox, else the client's, else the session's or principal's."""
         return session_key(session_id or self._default())
 
     def _default(self) -> str:
@@ -87,7 +87,7 @@ class Use:
         return self._headers.get(SESSION_HEADER) or (f"session-{session}" if session else EVERYBODYS)
 
     def _is_kept(self, session_id: str | None) -> bool:
-        """Whether files outlive idleness: not in a sandbox that is one session's."""
+        """Whether files survive an idle stop: not in the sandbox of one MCP session."""
         if session_id:
             return True
         if self._headers.get(SESSION_HEADER):
@@ -95,14 +95,14 @@ class Use:
         return not self._default().startswith("session-")
 
     async def find(self, session_id: str | None) -> Sandbox:
-        """Return the sandbox, and make none. Raises NotFound."""
+        """Return the sandbox, without creating one. Raises NotFound."""
         try:
             return await self.service.sandboxes.find(self.caller, self.key(session_id))
         except NotFound:
             raise NotFound("There is no sandbox yet: run_python, run_bash and write_file make one.") from None
 
     async def place(self, session_id: str | None) -> CurrentSandbox:
-        """Return the sandbox, made if there is none."""
+        """Return the sandbox; create it if there is none."""
         try:
             found = await self.service.sandboxes.find(self.caller, self.key(session_id))
         except NotFound:
@@ -124,12 +124,12 @@ class Use:
 
     @property
     def egress(self) -> Egress:
-        """What a sandbox may reach: as the operator chose, within what the tenant may."""
+        """The egress of new sandboxes: the operator's choice, within the tenant's limit."""
         chosen = Egress(mode=EgressMode(self.settings.mcp.egress))
         return self.service.policy.lower_egress(self.caller.principal.tenant, chosen)
 
     async def within(self, session_id: str | None, work: Callable[[CurrentSandbox], Awaitable[T]]) -> T:
-        """Do something in the sandbox. One that went away meanwhile, because it was idle, is made again once."""
+        """Do something in the sandbox. One that was deleted meanwhile, because it was idle, is created again once."""
         place = await self.place(session_id)
         try:
             return await work(place)
@@ -142,12 +142,12 @@ class Use:
 
     @property
     def wants_progress(self) -> bool:
-        """Whether the client asked to be told how far this is."""
+        """Whether the client asked for progress."""
         meta: Any = self._context.meta or {}
         return "progress_token" in meta or "progressToken" in meta
 
     async def run(self, sandbox_id: str, new: NewExecution) -> ExecResult:
-        """Run something to its end. A call that is cancelled ends it."""
+        """Run something to its end. A cancelled call ends it."""
         executions = self.service.executions
         if not self.wants_progress:
             execution = await executions.run(self.caller, sandbox_id, new)
@@ -159,7 +159,7 @@ class Use:
         return execution.result
 
     def count_refused(self, sandbox_id: str) -> int:
-        """Return how many connections of a sandbox were refused, or could not be had, so far."""
+        """Return how many connections of a sandbox were refused or failed so far."""
         policies = self.service.egress.policies
         return policies.refused(sandbox_id)[0] + policies.failed(sandbox_id)[0]
 
@@ -174,7 +174,7 @@ class Use:
 
     @contextlib.asynccontextmanager
     async def ticking(self) -> AsyncIterator[None]:
-        """Tell the client how far it is, for the length of a block that raises nothing of a task group's."""
+        """Report progress to the client during a block; exceptions leave it without a task group's wrapper."""
         ticking = asyncio.get_running_loop().create_task(self._tick())
         try:
             yield
@@ -195,14 +195,14 @@ class Use:
                         self.hear(event.data)
 
     def hear(self, output: bytes) -> None:
-        """Keep the last line that was written, to show it."""
+        """Keep the last line of output, for progress."""
         lines = output[-4 * _LINE_CHARS :].decode("utf-8", "replace").split("\n")
         self._last_line = next((line.strip() for line in reversed(lines) if line.strip()), self._last_line)[
             :_LINE_CHARS
         ]
 
     async def _tick(self) -> None:
-        """Tell the client again and again that this goes on, with the last line that was written."""
+        """Report progress every second, with the last line of output."""
         begun = anyio.current_time()
         while True:
             await anyio.sleep(_TICK_S)

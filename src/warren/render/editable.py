@@ -1,4 +1,4 @@
-"""PowerPoint with real text and shapes: a slide that cannot be made so becomes its picture, and says why."""
+"""Editable PowerPoint: real text and shapes. A slide that fails becomes its picture, with the reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_REASON = 300
 
 
 class EditableDeck:
-    """Slides are captured while they are shown, built behind that, and written at the end."""
+    """Captures each slide while it is shown, builds its scene in a thread, and writes all at the end."""
 
     def __init__(self, session: Session, title: str, lang: str) -> None:
         self._capture = Capture(session)
@@ -34,7 +34,7 @@ class EditableDeck:
         """Why a slide, from 0, is a picture."""
 
     async def capture(self, shown: Shown) -> RawSlide | None:
-        """Take in a slide that is in the window; None when that fails."""
+        """Capture the slide that is in the window; None on failure."""
         try:
             return await self._capture.slide(shown.node, shown.index)
         except BrowserGone:
@@ -65,7 +65,7 @@ class EditableDeck:
         """Return the PowerPoint file."""
         try:
             return self._write(self._scenes)
-        except Exception:  # noqa: BLE001 - as above; now it is found out which slides it is
+        except Exception:  # noqa: BLE001 - as above; the next loop finds the slides that fail
             written = [self._checked(index) for index in range(len(self._scenes))]
             return self._write(written)
 

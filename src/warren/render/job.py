@@ -91,7 +91,7 @@ class Job:
 
 
 def _read_folder(top: str) -> dict[str, bytes]:
-    """Read the files of a folder, and of those in it, by their names from there."""
+    """Read all files below a folder, by their relative names."""
     found = {}
     for folder, _, names in os.walk(top):
         for name in names:
@@ -119,8 +119,8 @@ async def serve_one(path: str | None) -> bool:
 
 
 async def warm_up(browser: Browser) -> None:
-    """Let the browser find its fonts and take a picture, which takes it longest the first time; import the rest."""
-    import warren.render.editable  # noqa: F401 - so that no job waits for it
+    """Load fonts and take a first screenshot, the slowest steps of a browser; import the remaining modules."""
+    import warren.render.editable  # noqa: F401 - imported before the first job
 
     words = "<body style='font:40px Inter,sans-serif'><b>Warren</b> <i>漢字</i> 😀 <code>{}</code>"
     await browser.page.call("Page.setDocumentContent", {"frameId": browser.page.frame_id, "html": words})
@@ -128,7 +128,7 @@ async def warm_up(browser: Browser) -> None:
 
 
 async def render(browser: Browser, path: str) -> bool:
-    """Render the job of a file, and write its result. Nothing that a deck does makes this raise."""
+    """Render the job of a file and write its result. Never raises, whatever a deck does."""
     rendered, error = Rendered(), None
     job = Job(result=os.path.join(os.path.dirname(path), "result.json"))
     try:
@@ -154,14 +154,14 @@ async def render(browser: Browser, path: str) -> bool:
         error = ("page_crashed", str(gone))
     except (CallRefused, ScriptFailed, OSError) as refused:
         error = ("failed", f"rendering failed: {refused}")
-    except Exception as unforeseen:  # noqa: BLE001 - whoever waits needs a result, whatever a deck has found
+    except Exception as unforeseen:  # noqa: BLE001 - the caller needs a result, whatever a deck does
         error = ("failed", f"rendering failed: {type(unforeseen).__name__}: {unforeseen}"[:500])
     finish(job.result, rendered, error)
     return error is None
 
 
 def finish(path: str, rendered: Rendered, error: tuple[str, str] | None) -> None:
-    """Write the result file whole, and say that it is there."""
+    """Write the result file atomically, then report it."""
     result: dict[str, Any] = {"ok": error is None, **dataclasses.asdict(rendered)}
     if error is not None:
         result["error"] = {"code": error[0], "message": error[1]}
@@ -172,18 +172,18 @@ def finish(path: str, rendered: Rendered, error: tuple[str, str] | None) -> None
 
 
 def tell(stage: str, done: int, total: int) -> None:
-    """Say how far it is."""
+    """Report progress."""
     say(type="progress", stage=stage, done=done, of=total)
 
 
 def say(**message: Any) -> None:
-    """Write one line for whoever started us."""
+    """Write one line to standard output for the parent process."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
 def render_by_hand(arguments: argparse.Namespace) -> bool:
-    """Render files as people name them, and show the result."""
+    """Render the files of the command line and print the result."""
     import zipfile
 
     out = os.path.abspath(arguments.out)

@@ -1,4 +1,4 @@
-"""The ZIP that a render gives: pictures as they are taken, the PowerPoint file at the end, all stored as it is."""
+"""The ZIP of a render: pictures as they are taken, then the PowerPoint file, all uncompressed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Output:
         self.size = 0
 
     def add(self, name: str, content: bytes) -> None:
-        """Add a file. Raises RenderFailed when it is too much."""
+        """Add a file. Raises RenderFailed above the size limit."""
         self.size += len(content)
         if self.size > self._max_bytes:
             raise RenderFailed(
@@ -29,5 +29,5 @@ class Output:
         self._archive.writestr(member, content)
 
     def close(self) -> None:
-        """Write the list of files; without it the ZIP is none."""
+        """Write the central directory, without which the ZIP is not valid."""
         self._archive.close()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to make of a deck."""
+    """The requested output of a deck."""
 
     zip_path: str
     name: str = "presentation"
@@ -40,7 +40,7 @@ class Wanted:
 
 @dataclass(slots=True, kw_only=True)
 class Rendered:
-    """What came of it."""
+    """The outcome of a render."""
 
     slides: int = 0
     width: int = 0
@@ -48,13 +48,13 @@ class Rendered:
     fallbacks: list[dict[str, Any]] = field(default_factory=list)
     """Slides of an editable deck that became pictures after all: `slide` from 1, and `reason`."""
     missing: list[dict[str, Any]] = field(default_factory=list)
-    """What the deck asked for and did not get: `url` and `count`."""
+    """Requests of the deck that failed: `url` and `count`."""
     script_errors: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 class Rendering:
-    """Makes one deck. `tell(stage, done, total)` is called as it goes on."""
+    """Renders one deck. Calls `tell(stage, done, total)` with its progress."""
 
     def __init__(self, browser: Browser, wanted: Wanted, tell: Callable[[str, int, int], None]) -> None:
         self._browser = browser
@@ -96,7 +96,7 @@ class Rendering:
                 self.result.width, self.result.height = round(shot.width), round(shot.height)
             if behind is not None:
                 await behind
-            # The next slide is shown and taken while a thread writes this one.
+            # A thread writes this slide while the next one is shown and captured.
             behind = asyncio.create_task(asyncio.to_thread(_keep, output, deck, shot, slide, raw))
             self._tell("slides", index + 1, len(found))
         assert behind is not None
@@ -111,7 +111,7 @@ class Rendering:
         title, lang = await page.session.evaluate("[document.title, document.documentElement.lang]")
         if not self._wanted.editable:
             return PictureDeck(str(title))
-        # WHY here: the half of the renders that need none of it start without it.
+        # WHY here: half of the renders do not need this import and start faster without it.
         from warren.render.editable import EditableDeck
 
         return EditableDeck(page.session, str(title), str(lang))

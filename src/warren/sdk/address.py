@@ -71,7 +71,7 @@ def _check(url: str) -> str:
 def encode(part: str) -> str:
     """Write one part of a path: an id or a name."""
     quoted = quote(part.encode("utf-8", "surrogateescape"), safe="-_~.")
-    # Whoever handles addresses on the way takes . and .. away, with the part before.
+    # Proxies on the way resolve . and .. with the part before.
     return quoted.replace(".", "%2E") if part in {".", ".."} else quoted
 
 

@@ -1,4 +1,4 @@
-"""What is uploaded, from wherever it comes: read piece by piece, and where possible again from its beginning."""
+"""Uploads from any source: read in pieces, and where possible again from the beginning."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import IO, TypeAlias, cast
 
 PIECE = 1 << 20
-"""Bytes that are read and sent at a time: few enough to hold, enough to be fast."""
+"""Bytes of one piece: small enough for memory, large enough for speed."""
 
 Progress: TypeAlias = Callable[[int, int | None], object]
-"""Called with the bytes done and the bytes in all, None where nobody knows."""
+"""Called with the bytes done and the bytes in all, None where that is unknown."""
 Uploadable: TypeAlias = bytes | str | os.PathLike[str] | IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]
 """Bytes, text, a file by its path (as `pathlib.Path`), an open file, or pieces. Only `AsyncClient` takes async ones."""
 Pieces: TypeAlias = Iterator[bytes] | AsyncIterable[bytes]
@@ -28,7 +28,7 @@ class Content:
 
     @classmethod
     def of(cls, source: Uploadable) -> Content:
-        """Take what somebody wants to upload. Raises OSError, TypeError."""
+        """Build a body from any kind of content. Raises OSError, TypeError."""
         if isinstance(source, str):
             source = source.encode()
         if isinstance(source, bytes | bytearray | memoryview):
@@ -71,7 +71,7 @@ def build_form(files: Mapping[str, Uploadable]) -> tuple[Content, str]:
 
 
 def _of_file(file: IO[bytes]) -> Content:
-    """Read an open file from where it stands; a text file is an error of whoever opened it."""
+    """Read an open file from its position. Raises TypeError for a file that is open as text."""
     try:
         start = file.tell()
         size = file.seek(0, os.SEEK_END) - start

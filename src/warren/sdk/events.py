@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 QUIET_S = 45.0
-"""A stream says every 15 seconds that it lives: one that is silent for three times as long is broken."""
+"""A stream has a heartbeat every 15 seconds: one that is silent for three times as long is broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """More of what a program writes."""
+    """Output of a program."""
 
     stream: str
     """stdout or stderr."""
@@ -39,7 +39,7 @@ class Output:
     data: bytes
     """The same, exactly."""
     skipped: int = 0
-    """Bytes that were dropped before it because nobody read them."""
+    """Bytes that were dropped before it because they were not read in time."""
 
 
 Event: TypeAlias = Started | Output | Display | Result
@@ -95,7 +95,7 @@ class EventParser:
 
 
 class EventReader:
-    """Makes events of one execution of what several connections bring, one after the other."""
+    """Builds the events of one execution from several connections, one after the other."""
 
     def __init__(self) -> None:
         make = codecs.getincrementaldecoder("utf-8")
@@ -105,11 +105,11 @@ class EventReader:
         self.execution_id: str | None = None
         self.result: Result | None = None
         self.is_caught_up = False
-        """Whether all has come that had happened, for whoever wants no more than that."""
+        """Whether all events so far have come, for streams with `follow=False`."""
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the stream has ended."""
         return self.is_caught_up or self.result is not None
 
     def read(self, raw: RawEvent) -> Event | None:

@@ -1,9 +1,10 @@
-"""What a client raises: the service's own errors by their code, and what keeps it from reaching the service."""
+"""Errors of the client: the service's own by their code, and failures to reach the service."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import httpx
 
@@ -41,12 +42,10 @@ _BY_STATUS: dict[int, type[Error]] = {
     429: QuotaExceeded,
     503: Overloaded,
 }
-"""For codes that this version does not know, and for proxies that answer in the service's place."""
+"""For codes that this version does not know, and for answers of proxies."""
 _LONGEST_WAIT_S = 86_400.0
-_WITHOUT_SENTENCE = {
-    404: "there is no such file, or no such sandbox",
-    409: "it is not a file, or the sandbox cannot be asked now",
-}
+_ERROR_HEADER = "warren-error"
+"""The code and the sentence of a problem: the answer to a HEAD has no body."""
 
 
 class ServiceUnreachable(Error):
@@ -58,14 +57,14 @@ class ServiceUnreachable(Error):
 
 
 class NotUnderstood(Error):
-    """What answers is not a Warren service, or one of another version."""
+    """The answer is not one of Warren, or of another version of it."""
 
     code = "not_understood"
     status = 502
 
 
 class ExecutionFailed(Exception):
-    """What `Result.check` raises: the program failed, and `result` has all of it."""
+    """Raised by `Result.check`: the program failed, and `result` has everything about it."""
 
     def __init__(self, result: Result) -> None:
         from warren.sdk.show import show_plain
@@ -76,7 +75,7 @@ class ExecutionFailed(Exception):
 
 def build_error(status: int, headers: Mapping[str, str], body: bytes, *, has_key: bool = True) -> Error:
     """Build the error that an answer means."""
-    problem = _read_problem(body)
+    problem = _read_problem(body) or _read_header(headers.get(_ERROR_HEADER, ""))
     code = problem.get("code")
     cls = by_code(code) if isinstance(code, str) else None
     if cls is None:
@@ -98,7 +97,7 @@ def build_stream_error(problem: Mapping[str, Any]) -> Error:
 
 
 def explain_unread(what: str) -> NotUnderstood:
-    """Say that an answer is not what this version knows."""
+    """Build the error for an answer that this version cannot read."""
     return NotUnderstood(f"this client cannot read what the service answers ({what}): use the client of its version")
 
 
@@ -110,7 +109,7 @@ def parse_wait(text: str | None) -> float | None:
 
 
 def explain(error: httpx.TransportError, address: Address, *, was_sending: bool = False) -> ServiceUnreachable:
-    """Say in one sentence why there is no answer, and what to do."""
+    """Explain in one sentence why there is no answer, and what to do."""
     why = str(error) or type(error).__name__
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return ServiceUnreachable(f"no service answers at {address} ({why}): {_find_remedy(why)}")
@@ -128,21 +127,21 @@ def explain(error: httpx.TransportError, address: Address, *, was_sending: bool 
 
 
 def _find_remedy(why: str) -> str:
-    # Of what is wrong with TLS nothing but the text is passed on by httpx.
+    # httpx passes on only the text of a TLS error.
     if "CERTIFICATE_VERIFY_FAILED" in why:
-        return "if you trust whoever signed its certificate, name theirs in SSL_CERT_FILE"
+        return "if you trust the issuer of its certificate, name the issuer's in SSL_CERT_FILE"
     if "WRONG_VERSION_NUMBER" in why:
         return "what listens there has no TLS, so write http:// instead of https://"
     return "start one with `warren serve`, or set WARREN_URL"
 
 
 def explain_moved(location: str, address: Address) -> NotUnderstood:
-    """Say that something before the service sends clients elsewhere, which they do not follow with their keys."""
+    """Build the error for a redirect: clients do not follow one with their keys."""
     return NotUnderstood(f"{address} sends this client on to {location[:200]!r}: if you trust that, give it as url=")
 
 
 def explain_refused(error: Exception, address: Address, *, has_key: bool) -> Error:
-    """Say why a WebSocket was not opened: what the service answered, or that it did not."""
+    """Build the error of a WebSocket that was not opened: the service's answer, or that there was none."""
     response = getattr(error, "response", None)
     if response is None:
         return explain(httpx.ConnectError(str(error)), address)
@@ -151,7 +150,7 @@ def explain_refused(error: Exception, address: Address, *, has_key: bool) -> Err
 
 
 def explain_closed(closed: ConnectionClosed) -> Error:
-    """Say why a WebSocket was closed: with 4000 + the status of a problem, and its sentence as the reason."""
+    """Build the error of a closed WebSocket: its code is 4000 + a problem's status, its reason the sentence."""
     code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd is not None else (1006, "")
     if not 4400 <= code < 4600:
         return ServiceUnreachable(f"the connection was closed ({reason or code}): open it again")
@@ -159,7 +158,7 @@ def explain_closed(closed: ConnectionClosed) -> Error:
 
 
 def read_frame(message: bytes | str) -> Mapping[str, Any]:
-    """Read what the service says in a text frame; what is no JSON says nothing."""
+    """Read a text frame; one that is not JSON is empty."""
     try:
         said = json.loads(message) if isinstance(message, str) else None
     except ValueError:
@@ -175,12 +174,16 @@ def _read_problem(body: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) and isinstance(found.get("detail"), str) else {}
 
 
+def _read_header(text: str) -> Mapping[str, Any]:
+    code, _, sentence = text.partition(": ")
+    return {"code": code, "detail": unquote(sentence)} if sentence else {}
+
+
 def _say(status: int, problem: Mapping[str, Any], *, has_key: bool, is_ours: bool) -> str:
     if status == 401 and not has_key:
         return f"the service asks for a key: set {KEY} or give api_key=; `warren keys create` makes one"
     if problem:
         return str(problem["detail"])
     if is_ours:
-        # The answer to a HEAD has no body, and thus no sentence.
-        return _WITHOUT_SENTENCE.get(status, f"the service refused it with {status}")
+        return f"the service refused it with {status}"
     return f"the answer was {status}, and not one of Warren's: see whether a proxy stands before the service"

@@ -72,8 +72,8 @@ def unpack(packed: IO[bytes], to: str | os.PathLike[str]) -> int:
 def _clear_way(member: tarfile.TarInfo, to: str) -> None:
     """Refuse a member that is written through a link, or is a link out of the folder, whatever links lead where.
 
-    WHY besides the filter: that of Python before 3.11.13 asks where a path leads, and believes what it hears when the
-    path is too long to follow (CVE-2025-4517). Here only names are looked at.
+    WHY besides the filter: in Python before 3.11.13 it resolves paths, and trusts the result when the path is too long
+    to resolve (CVE-2025-4517). This looks at names only.
     """
     above = _walk(member.name, to, whole=member.isdir())
     if member.islnk():

@@ -1,4 +1,4 @@
-"""What a run and a sandbox can be asked for, by keyword; what is left out is as the service has it."""
+"""Keyword options of runs and sandboxes; the service has the defaults."""
 
 from __future__ import annotations
 

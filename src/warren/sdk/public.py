@@ -1,4 +1,4 @@
-"""Everything that `import warren` offers, once it is used: the one list of public names."""
+"""The public names of `import warren`, imported at first use."""
 
 from warren.domain.errors import (
     BuildFailed,

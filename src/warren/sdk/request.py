@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from warren.sdk.content import Content
 
 IDEMPOTENT = {"GET", "HEAD", "PUT", "DELETE", "PATCH"}
-"""PATCH too: ours sets values, and never adds to them."""
+"""PATCH too: ours sets values, it never adds to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def once(headers: Mapping[str, str] | None = None, key: str | None = None) -> di
 
 
 def build_query(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Write values as the service reads them; lists are repeated, and what is None is left out."""
+    """Write a query; lists become repeated parameters, None is left out."""
     found: list[tuple[str, str]] = []
     for name, value in values.items():
         items = value if isinstance(value, list | tuple | frozenset | set) else [value]

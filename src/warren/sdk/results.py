@@ -1,4 +1,4 @@
-"""How an execution ended, as a value that can show itself."""
+"""Results of executions, as values that can show themselves."""
 
 from __future__ import annotations
 
@@ -221,8 +221,8 @@ class Result:
 
     def __repr__(self) -> str:
         # Not every field: at a prompt that is pages, and megabytes where there is an image.
-        told = {name: getattr(self, name) for name in ("exit_code", "value", "stdout", "stderr", "images")}
-        parts = [self.cause or self.status, *(f"{name}={_BRIEF.repr(each)}" for name, each in told.items() if each)]
+        shown = {name: getattr(self, name) for name in ("exit_code", "value", "stdout", "stderr", "images")}
+        parts = [self.cause or self.status, *(f"{name}={_BRIEF.repr(each)}" for name, each in shown.items() if each)]
         return f"{type(self).__name__}({', '.join(parts)})"
 
 

@@ -1,4 +1,4 @@
-"""When to ask again, and after how long. No I/O."""
+"""Retries: whether, and after how long. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _FIRST_S = 0.2
 _REFUSALS = {QuotaExceeded.code, Overloaded.code}
-"""Said before anything was done, so that also what must not be done twice can be asked for again."""
+"""Codes of refusals before anything was done: also requests that are not idempotent are retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Retries:
         wait = error.retry_after_s
         if wait is not None and wait > self.longest_s:
             return None
-        # Many that were refused together must not come back together.
+        # Jitter: clients that were refused together must not come back together.
         return self.back_off(tried) if wait is None else wait + random.random() * _FIRST_S  # noqa: S311 - no secret
 
     def back_off(self, tried: int) -> float:

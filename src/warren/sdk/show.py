@@ -1,8 +1,8 @@
 """Results as HTML, for notebooks.
 
 Rule 1: what came out of a sandbox is hostile, and a notebook's page can run code as its user. Text is escaped.
-Rule 2: HTML that a program made goes into a frame that may run no script, reach no page and fetch nothing, from where
-only whoever looks can fetch; images into `<img>`.
+Rule 2: HTML that a program made goes into a frame that may run no script, reach no page and fetch nothing from where
+only the viewer can; images go into `<img>`.
 Rule 3: what a terminal would obey is taken out of text: IPython shows values there without being asked to print them.
 """
 

@@ -1,4 +1,4 @@
-"""What a service answers about the way out of sandboxes, as frozen values."""
+"""Answers about egress, as frozen values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A secret that a sandbox may use and never has; nobody is shown its value."""
+    """A secret that a sandbox may use and never has, without its value."""
 
     name: str
     """Also of the variable inside that holds the placeholder."""

@@ -1,4 +1,4 @@
-"""What a service answers about files, as frozen values."""
+"""Answers about files, as frozen values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FileInfo:
     size: int
     content_type: str
     etag: str
-    """Names this state of the file: give it as `if_match=` to write only if nobody else did."""
+    """Names this state of the file: give it as `if_match=` to write only if it has not changed."""
     modified_at: datetime | None
 
 

@@ -1,4 +1,4 @@
-"""What a service answers about images, as frozen values."""
+"""Answers about images, as frozen values."""
 
 from __future__ import annotations
 

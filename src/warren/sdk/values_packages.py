@@ -1,4 +1,4 @@
-"""What a service answers about packages, as frozen values."""
+"""Answers about packages, as frozen values."""
 
 from __future__ import annotations
 

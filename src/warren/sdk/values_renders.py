@@ -1,4 +1,4 @@
-"""What a service answers about renders of slides, as frozen values."""
+"""Answers about renders of slides, as frozen values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RenderInfo:
     missing: tuple[MissingFile, ...] = field(default=(), metadata=build_all(MissingFile))
     """The first 20: a render has no network, and only the assets that came with it."""
     script_errors: tuple[str, ...] = field(default=(), metadata=TUPLE)
-    """What scripts of the page threw and nobody caught: the first 10."""
+    """The first 10 uncaught exceptions of the page's scripts."""
     reason: str | None
     """Why it failed, in a word."""
     error: str | None
@@ -74,7 +74,7 @@ class RenderStep:
     """load, slides or write."""
     done: int
     total: int
-    """0 where nobody knows."""
+    """0 where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a service answers about sandboxes and what is in them, as frozen values."""
+"""Answers about sandboxes, kernels, terminals and links, as frozen values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SandboxInfo:
     changed_at: datetime = field(metadata=TIME)
     expires_at: datetime | None = field(metadata=TIME)
     reason: str | None
-    """Why it is as it is, when nobody asked for it."""
+    """Why it has its status, when no request caused it."""
     command_count: int
 
 
@@ -90,7 +90,7 @@ class TerminalInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLink:
-    """An address that whoever has it may use until it expires: treat it as a key."""
+    """An address that needs no key until it expires: treat it as a key."""
 
     id: str
     """Names it in the audit record; it opens nothing."""

@@ -1,4 +1,4 @@
-"""What a service answers about itself, as frozen values."""
+"""Answers about the service itself, as frozen values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a service answers about skills, as frozen values."""
+"""Answers about skills, as frozen values."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The one settings object, and the only reader of the environment.
+"""Settings: one object, and the only reader of the environment.
 
 A value comes from a flag of the command, else from `WARREN_…` in the environment, else from `warren.toml` in the
-working folder, else from `groups`. Built once at start-up and passed down; nothing reads it at import. Plain pydantic
-and not pydantic-settings: that costs every command 100 ms, and lets a misspelt variable pass in silence.
+working folder, else from the defaults in `groups`. The object is built once at start-up and passed down; nothing reads
+it at import. Plain pydantic, because pydantic-settings costs every command 100 ms, and accepts misspelt variables.
 
-To add a setting, add a field to its group in `groups`; a table under a group is a field whose type is a group, and
-`dict[str, SomeGroup]` is a table of tables whose names the operator chooses. A secret is a field of type `SecretStr`,
-or `SecretStr | None`: it is masked wherever it is shown, and can come from a file named by `WARREN_…_FILE`.
+To add a setting, add a field to its group in `groups`. A table under a group is a field whose type is a group;
+`dict[str, SomeGroup]` is a table of tables whose names the operator chooses. A secret is a field of type `SecretStr` or
+`SecretStr | None`: it is masked wherever it is shown, and may come from a file named by `WARREN_…_FILE`.
 """
 
 from warren.settings.entries import Entry, mask, variable_of

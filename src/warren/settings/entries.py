@@ -1,4 +1,4 @@
-"""Each setting by its name: what the models say of it, and how it may be shown."""
+"""Entries: each setting by its name, its field, and how its value is shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PREFIX = "WARREN_"
 FREE = "NAME"
-"""Stands, in the name of an entry, for a name that the operator chooses."""
+"""In the name of an entry, the placeholder for a name that the operator chooses."""
 
 _MASK = "********"
 _USERINFO = re.compile(r"(?<=://)[^/?#@\s]+@")
@@ -31,14 +31,14 @@ class Entry:
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value may be shown to nobody."""
+        """Whether its value is never shown."""
         kinds = (self.field.annotation, *get_args(self.field.annotation))
-        # What is checked by more than its type is an argument of `Annotated`.
+        # A field with validators has its type as an argument of `Annotated`.
         return any(SecretStr in {kind, getattr(kind, "__origin__", None)} for kind in kinds)
 
     @property
     def variable(self) -> str | None:
-        """Its variable in the environment, which cannot name what the operator chose a name for."""
+        """Its environment variable; None under a name that the operator chooses."""
         return None if self.is_free else variable_of(self.name)
 
 
@@ -48,7 +48,7 @@ def variable_of(name: str) -> str:
 
 
 def walk(model: type[BaseModel], prefix: str = "", *, is_free: bool = False) -> Iterator[Entry]:
-    """Yield each setting of a model and of the groups in it, in the order of the source."""
+    """Yield each setting of a model and its groups, in the order of the source."""
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -60,7 +60,7 @@ def walk(model: type[BaseModel], prefix: str = "", *, is_free: bool = False) -> 
 
 
 def leaves(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the full name and the value of each setting there is, also under names that the operator chose."""
+    """Yield full name and value of each setting, including those under names that the operator chose."""
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         for key, each in value.items() if isinstance(value, dict) else [("", value)]:
@@ -72,7 +72,7 @@ def leaves(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def mask(value: Any) -> Any:
-    """Return what may be shown of a value: nothing of a secret, and of an address not the password in it."""
+    """Return a value for display: secrets masked, and passwords in URLs."""
     if isinstance(value, SecretStr):
         return _MASK
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The settings of the way out: what sandboxes may reach, and how much may pass."""
+"""Settings of egress: what sandboxes may reach, and its limits."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ def _check_proxy(value: SecretStr) -> SecretStr:
 
 
 class EgressSettings(Group):
-    """What leaves sandboxes, and what comes back to them."""
+    """Egress of sandboxes."""
 
     default: Literal["none", "packages", "open"] = Field(
         default="none",
-        description="What a sandbox may reach when its caller does not say: `none`, `packages` or `open`.",
+        description="Egress of a sandbox unless its caller sets it: `none`, `packages` or `open`.",
     )
     connections: int = Field(
-        default=64, ge=1, le=256, description="Connections of one sandbox to the outside at once; further ones wait."
+        default=64, ge=1, le=256, description="Egress connections of one sandbox at once; further ones wait."
     )
-    everybody: int = Field(default=1024, ge=1, description="Connections of all sandboxes to the outside at once.")
+    everybody: int = Field(default=1024, ge=1, description="Egress connections of all sandboxes at once.")
     per_minute: int = Field(
-        default=1200, ge=0, description="New connections of one sandbox in a minute; 0 is no limit."
+        default=1200, ge=0, description="New egress connections per minute of one sandbox; 0 is no limit."
     )
     bytes_per_hour: Size = Field(
-        default=100 * GIB, ge=0, description="Bytes of one sandbox in an hour, both ways; 0 is no limit."
+        default=100 * GIB, ge=0, description="Egress bytes per hour of one sandbox, both directions; 0 is no limit."
     )
     idle_s: float = Field(
         default=600, ge=1, le=86_400, description="Seconds without a byte after which a connection is closed."
     )
     answer_s: float = Field(
-        default=300, ge=1, le=86_400, description="Seconds that a server outside may take to begin an answer."
+        default=300, ge=1, le=86_400, description="Timeout for the first byte of a response, in seconds."
     )
     upstream_proxy: Annotated[SecretStr, AfterValidator(_check_proxy)] | None = Field(
         default=None,
-        description="Proxy of yours that all connections of sandboxes go through, by `CONNECT`, where there is no "
-        "other way out: `http://user:password@proxy.example.com:3128`. It looks names up; see the page on egress for "
-        "what that means. Unless `packages.proxy` is set, packages come through it too.",
+        description="Upstream proxy of all egress, by `CONNECT`: `http://user:password@proxy.example.com:3128`. It "
+        "resolves names; the page on egress explains the consequences. Unless `packages.proxy` is set, packages come "
+        "through it too.",
     )
     ca_file: str = Field(
         default="",
-        description="Certificates, in PEM, that are believed where the service speaks TLS for a sandbox, besides those "
-        "that this host believes.",
+        description="Certificates in PEM that are trusted where the service speaks TLS for a sandbox, besides those "
+        "this host trusts.",
     )

@@ -1,7 +1,8 @@
-"""The settings of packages: where they come from, and how much of them is kept."""
+"""Settings of packages: their sources, and the size of the cache."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -9,6 +10,8 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from warren.domain.values import GIB
 from warren.settings.kinds import Group, Names, Size
+
+_SCOPE = re.compile(r"@[a-z0-9~][a-z0-9._~-]*")
 
 
 def _check_index(url: str) -> str:
@@ -26,8 +29,17 @@ def _check_indexes(urls: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(_check_index, urls))
 
 
+def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
+    for each in scopes:
+        scope, _, url = each.partition("=")
+        if not _SCOPE.fullmatch(scope) or not _check_index(url).startswith(("https://", "http://")):
+            raise ValueError("write a scope and its registry, such as @corp=https://npm.example.com/")
+    return scopes
+
+
 Index = Annotated[str, AfterValidator(_check_index)]
 Indexes = Annotated[Names, AfterValidator(_check_indexes)]
+Scopes = Annotated[Names, AfterValidator(_check_scopes)]
 
 
 class PackageSettings(Group):
@@ -35,43 +47,42 @@ class PackageSettings(Group):
 
     python_index: Index = Field(
         default="",
-        description="Index of Python packages, such as `https://packages.example.com/simple/`. Unless this or one of "
-        "the next two is set, it is as pip and uv are configured on this host.",
+        description="Index of Python packages, such as `https://packages.example.com/simple/`. Where neither this nor "
+        "`python_extra_indexes` nor `python_find_links` is set: the index of `PIP_INDEX_URL`, or else PyPI.",
     )
     python_extra_indexes: Indexes = Field(
-        default=(), description="Further indexes, asked in this order; see `index_strategy`."
+        default=(), description="Further indexes, in their order; see `index_strategy`."
     )
-    index_strategy: Literal["auto", "first", "merge"] = Field(
-        default="auto",
-        description="What counts when several indexes have a Python project. `first`: the first that has it, alone, so "
-        "that nobody can put a higher version of a private project into another index. `merge`: the best version of "
-        "any, as pip does it. `auto`: `first` for indexes that are set here and where uv is configured on this host "
-        "(unless its `index-strategy` is `unsafe-best-match`), `merge` where only pip is.",
+    index_strategy: Literal["first", "merge"] = Field(
+        default="first",
+        description="Which index counts when several have a Python project. `first`: the first that has it, alone, so "
+        "that a higher version of a private project in another index is never installed. `merge`: the best version of "
+        "all indexes, as pip does it.",
     )
     python_find_links: Indexes = Field(default=(), description="Folders, or pages, of Python packages.")
     python_credentials: SecretStr | None = Field(default=None, description="`user:password` for `python_index`.")
-    npm_registry: Index = Field(
-        default="", description="The npm registry; unless set, it is as npm is configured on this host."
-    )
+    npm_registry: Index = Field(default="", description="The npm registry; unless set, the public one.")
     npm_token: SecretStr | None = Field(default=None, description="Token for `npm_registry`.")
+    npm_scopes: Scopes = Field(
+        default=(),
+        description="Registries of npm scopes, such as `@corp=https://npm.example.com/`: packages of that scope come "
+        "from there only.",
+    )
     hosts: Names = Field(
         default=(),
-        description="Hosts to which an index may lead although their addresses are not public, such as where it has "
-        "its files.",
+        description="Hosts without a public address that an index may link to, such as those of its files.",
     )
     ca_file: str = Field(
-        default="", description="Certificates, in PEM, that an index is believed by, besides those this host believes."
+        default="", description="Certificates in PEM that are trusted for indexes, besides those this host trusts."
     )
     proxy: Index = Field(
-        default="", description="Proxy on the way to the indexes; unless set, that of pip or `HTTPS_PROXY`, if any."
+        default="", description="Proxy for requests to indexes; unless set, `egress.upstream_proxy`, if any."
     )
     cache_bytes: Size = Field(
-        default=10 * GIB, ge=0, description="Files of packages that are kept; what was not used for longest goes."
+        default=10 * GIB, ge=0, description="Size of the package cache; the least recently used files are removed."
     )
     file_bytes: Size = Field(default=4 * GIB, ge=1, description="Largest file of a package.")
-    page_s: float = Field(
-        default=300, ge=0, le=86_400, description="Seconds after which an index is asked again what it has."
-    )
+    page_s: float = Field(default=300, ge=0, le=86_400, description="Seconds that a page of an index is cached.")
     timeout_s: float = Field(
-        default=300, gt=0, le=86_400, description="Seconds an installation may take when the caller does not say."
+        default=300, gt=0, le=86_400, description="Seconds of an installation, unless the caller sets a timeout."
     )

@@ -1,4 +1,4 @@
-"""The kinds of values that settings have, as people write them."""
+"""Types of settings, as people write their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB}
 
 
 def parse_size(text: str) -> int:
-    """Turn `512M` or `2GiB` into bytes; K, M and G are powers of 1024. Raises ValueError."""
+    """Parse `512M` or `2GiB` as bytes; K, M and G are powers of 1024. Raises ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError("write a number of bytes, or one with K, M or G, such as 512M")
@@ -74,7 +74,7 @@ Hosts = Annotated[str, AfterValidator(_check_hosts)]
 Networks = Annotated[Names, AfterValidator(_check_networks)]
 Gpus = Annotated[str, BeforeValidator(_check_gpus)]
 Seconds = Annotated[float | None, BeforeValidator(_no_limit)]
-"""A time, or `none` for no end: neither an empty variable nor TOML can say that."""
+"""Seconds, or `none` for no limit, which neither an empty variable nor TOML can express."""
 
 
 class Group(BaseModel):

@@ -1,4 +1,4 @@
-"""The settings object: what is in no group, and how it is read."""
+"""The settings object: settings outside of groups, and loading."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from warren.domain.errors import ConfigError, InvalidRequest
+from warren.sdk.environment import default_data_dir
 from warren.settings.entries import FREE, Entry, leaves, mask, walk
 from warren.settings.groups import (
     CapacitySettings,
@@ -43,68 +44,55 @@ from warren.settings.sources import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from warren.settings.package_tools import Tools
-
-
-def _default_data_dir() -> str:
-    system = "/var/lib/warren"
-    parent = system if os.path.isdir(system) else os.path.dirname(system)
-    if os.geteuid() == 0 and os.access(parent, os.W_OK):
-        return system
-    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return os.path.join(home, "warren")
-
 
 class Settings(Group):
     """Everything an operator can choose."""
 
     data_dir: str = Field(
-        default_factory=_default_data_dir,
-        description="Where images, workspaces and sockets are. `/var/lib/warren` for root, "
+        default_factory=default_data_dir,
+        description="Folder of images, workspaces and sockets. `/var/lib/warren` for root, "
         "`~/.local/share/warren` for others.",
     )
     env: Literal["development", "production"] = Field(
-        default="development", description="With `production` the service refuses to start with what is risky there."
+        default="development", description="With `production`, the service refuses to start with risky settings."
     )
     allow_risks: Names = Field(
-        default=(), description="Guardrails to do without, by the names that the refusal to start gives them."
+        default=(), description="Names of guardrails to ignore, as the refusal to start gives them."
     )
-    store: str = Field(default="sqlite", description="What remembers sandboxes, keys and the audit record: `sqlite`.")
-    engine: str = Field(
-        default="local", description="What makes sandboxes: `local`, or `bare`, which isolates nothing."
-    )
-    allow_bare: bool = Field(default=False, description="Let the bare engine run code with no isolation at all.")
+    store: str = Field(default="sqlite", description="Store of sandboxes, keys and the audit record: `sqlite`.")
+    engine: str = Field(default="local", description="Engine of sandboxes: `local`, or `bare`, which isolates nothing.")
+    allow_bare: bool = Field(default=False, description="Allow the bare engine to run code without any isolation.")
     optional_layers: Names = Field(
         default=(),
         description="Layers of isolation to do without where this host cannot apply them; `warren doctor` names them.",
     )
-    image: str = Field(default="data", description="The image a sandbox is made from when the caller names none.")
+    image: str = Field(default="data", description="Image of a sandbox unless the caller names one.")
     image_dirs: Names = Field(
         default=(), description="Folders of image specs, searched before those that come with Warren."
     )
     timeout_s: Seconds = Field(
-        default=None, gt=0, le=86_400, description="Seconds one execution may take when the caller does not say."
+        default=None, gt=0, le=86_400, description="Default timeout of an execution, in seconds."
     )
-    debug: bool = Field(default=False, description="Keep more in the logs, and show tracebacks.")
-    limits: LimitSettings = Field(default=LimitSettings(), description="What a sandbox may use.")
-    serve: ServeSettings = Field(default=ServeSettings(), description="How the service meets its clients.")
-    life: LifeSettings = Field(default=LifeSettings(), description="How long sandboxes live.")
-    pool: PoolSettings = Field(default=PoolSettings(), description="Sandboxes that wait for their owner.")
-    quota: QuotaSettings = Field(default=QuotaSettings(), description="What one principal may have.")
-    tenant: TenantSettings = Field(default=TenantSettings(), description="What one tenant may have.")
+    debug: bool = Field(default=False, description="Log more, and show tracebacks.")
+    limits: LimitSettings = Field(default=LimitSettings(), description="Limits of a sandbox.")
+    serve: ServeSettings = Field(default=ServeSettings(), description="HTTP server.")
+    life: LifeSettings = Field(default=LifeSettings(), description="Lifetimes of sandboxes.")
+    pool: PoolSettings = Field(default=PoolSettings(), description="Warm sandboxes.")
+    quota: QuotaSettings = Field(default=QuotaSettings(), description="Quotas of one principal.")
+    tenant: TenantSettings = Field(default=TenantSettings(), description="Quotas of one tenant.")
     tenants: dict[str, TenantSettings] = Field(
-        default={}, description="The same for one of that name; what is not said is as in `tenant`."
+        default={}, description="The same for the tenant of that name; `tenant` has the defaults."
     )
-    capacity: CapacitySettings = Field(default=CapacitySettings(), description="What everybody may have.")
+    capacity: CapacitySettings = Field(default=CapacitySettings(), description="Limits of all principals together.")
     gpus: GpuSettings = Field(default=GpuSettings(), description="GPUs of this host.")
-    egress: EgressSettings = Field(default=EgressSettings(), description="What sandboxes may reach.")
-    records: RecordSettings = Field(default=RecordSettings(), description="How much is written down.")
-    jwt: JwtSettings = Field(default=JwtSettings(), description="Sign-in with JSON Web Tokens.")
+    egress: EgressSettings = Field(default=EgressSettings(), description="Egress of sandboxes.")
+    records: RecordSettings = Field(default=RecordSettings(), description="Records of executions and the audit record.")
+    jwt: JwtSettings = Field(default=JwtSettings(), description="Authentication with JSON Web Tokens.")
     dialects: DialectsSettings = Field(default=DialectsSettings(), description="The APIs of other products.")
-    mcp: McpSettings = Field(default=McpSettings(), description="Tools for models, by MCP.")
+    mcp: McpSettings = Field(default=McpSettings(), description="MCP server: tools for models.")
     packages: PackageSettings = Field(default=PackageSettings(), description="Packages that sandboxes install.")
     render: RenderSettings = Field(default=RenderSettings(), description="HTML decks to PowerPoint.")
-    log: LogSettings = Field(default=LogSettings(), description="What the service says on standard error.")
+    log: LogSettings = Field(default=LogSettings(), description="Log on standard error.")
     tracing: TracingSettings = Field(default=TracingSettings(), description="Traces of requests.")
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
@@ -114,7 +102,7 @@ class Settings(Group):
     def load(
         cls, environ: Mapping[str, str] | None = None, folder: str = ".", flags: Mapping[str, object] | None = None
     ) -> Settings:
-        """Read the environment and `warren.toml`; `flags` have a setting's name (`serve.port`) and win where not None.
+        """Load the environment and `warren.toml`; `flags` have a setting's name (`serve.port`) and win unless None.
 
         Raises ConfigError: one sentence that names the setting.
         """
@@ -128,7 +116,7 @@ class Settings(Group):
             settings = cls.model_validate(given.values)
             settings.limits.build()
         except ValidationError as exc:
-            # WHY: not as its cause: that would keep what was given, which may be a secret.
+            # WHY: not as its cause: that would keep the input, which may be a secret.
             raise ConfigError(_sentence(exc, known, given, path)) from None
         except InvalidRequest as exc:
             raise ConfigError(f"limits: {exc}") from exc
@@ -137,27 +125,25 @@ class Settings(Group):
         return settings
 
     def origin_of(self, name: str) -> Origin:
-        """Say where the value of a setting came from."""
+        """Return the source of a setting's value."""
         return self._origins.get(name, Origin(Source.DEFAULT))
 
-    def read_tools(self) -> Tools:
-        """Read how pip, uv and npm are configured on this host: for what the settings of packages leave open."""
-        from warren.settings.package_tools import read_tools
-
-        return read_tools(os.environ if self._environ is None else self._environ)
+    def read_pip_index(self) -> str:
+        """Return `PIP_INDEX_URL`: the Python index where the settings of packages name none."""
+        return (os.environ if self._environ is None else self._environ).get("PIP_INDEX_URL", "")
 
     def values(self) -> Iterator[tuple[str, Any]]:
-        """Yield the name and the value of each setting, also of those in tables whose names the operator chose."""
+        """Yield name and value of each setting, including those in tables whose names the operator chose."""
         return leaves(self)
 
 
 def entries() -> Iterator[Entry]:
-    """Yield each setting there can be."""
+    """Yield every possible setting."""
     return walk(Settings)
 
 
 def names() -> Iterator[str]:
-    """Return the name of each setting that has a variable, as in `warren.toml`: `engine`, `limits.cpus`."""
+    """Return the name of each setting with a variable, as in `warren.toml`: `engine`, `limits.cpus`."""
     return (entry.name for entry in entries() if not entry.is_free)
 
 

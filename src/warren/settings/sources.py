@@ -1,4 +1,4 @@
-"""Where values come from: flags, the environment, `warren.toml`, and files that hold one secret each."""
+"""Sources of values: flags, the environment, `warren.toml`, and files that hold one secret each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 FILE = "warren.toml"
 
 _OURS_INSIDE = frozenset({"WARREN_SANDBOX", "WARREN_EXECUTION", "WARREN_PACKAGES"})
-"""Set for programs in sandboxes, where a Warren may run too; they set nothing."""
+"""Variables of programs in sandboxes, where a Warren may run too; they are not settings."""
 _CLIENTS = frozenset({"WARREN_URL", "WARREN_API_KEY"})
-"""Where a service is, and the key to it: of its clients, who may run commands of ours from the same shell."""
+"""Variables of clients, which may be set in the same shell."""
 _REFERENCE = "docs/reference/settings.md has all there are"
 _SECRET_BYTES = 64 * KIB
 _TABLE = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]")
@@ -28,7 +28,7 @@ _KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
 
 
 class Source(StrEnum):
-    """The kind of place that a value came from."""
+    """The kind of source of a value."""
 
     FLAG = "flag"
     ENVIRONMENT = "environment"
@@ -38,7 +38,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from: the variable or the file, and the file that held the secret, if one did."""
+    """The source of a value: the variable or file, and the file of the secret, if it is in one."""
 
     source: Source
     where: str = ""
@@ -47,14 +47,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the sources say together: tables of values as in TOML, and the origin of each by its name."""
+    """The values of all sources: tables as in TOML, and the origin of each by its name."""
 
     values: dict[str, Any]
     origins: dict[str, Origin]
 
 
 def gather(entries: list[Entry], environ: Mapping[str, str], path: str, flags: Mapping[str, object]) -> Given:
-    """Ask each source for each setting. Raises ConfigError for what is no setting, or is given twice."""
+    """Collect each setting from all sources. Raises ConfigError for an unknown setting, or one that is given twice."""
     values = _read_file(path)
     origins = {name: Origin(Source.FILE, path) for name in _names(values)}
     given = Given(values, origins)
@@ -68,16 +68,16 @@ def gather(entries: list[Entry], environ: Mapping[str, str], path: str, flags: M
 
 
 def refuse_from_file(given: Given, name: str, path: str) -> None:
-    """Raise ConfigError where `warren.toml` says what only whoever types or starts a command may say.
+    """Raise ConfigError where `warren.toml` has a setting that only flags and the environment may have.
 
-    WHY: the working folder may hold what came out of a sandbox, and that must not be what lets the next one out.
+    WHY: the working folder may hold files of a sandbox, which must not loosen the isolation of the next one.
     """
     if given.origins.get(name, Origin(Source.DEFAULT)).source is Source.FILE:
         raise ConfigError(f"{path}: {name} is not taken from a file: set {PREFIX}{name.upper()}, or use its flag")
 
 
 def check_variables(entries: list[Entry], environ: Mapping[str, str]) -> None:
-    """Raise ConfigError for a `WARREN_…` that is no setting: it was meant to be one."""
+    """Raise ConfigError for a `WARREN_…` variable that is no setting: it is a misspelt one."""
     known = {each.variable for each in entries} - {None}
     known |= {f"{each.variable}_FILE" for each in entries if each.is_secret}
     for variable in sorted(set(environ) - known - _OURS_INSIDE - _CLIENTS):
@@ -86,13 +86,13 @@ def check_variables(entries: list[Entry], environ: Mapping[str, str]) -> None:
 
 
 def not_a_setting(name: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """Return the sentence about a name that is no setting: the nearest that is, or where all of them are."""
+    """Return the message for an unknown setting: the nearest name, or where all are listed."""
     nearest, mark, _ = suggest(name, known, prefix=prefix).partition("?")
     return f"{name} is not a setting{nearest}?" if mark else f"{name} is not a setting: {_REFERENCE}"
 
 
 def read_secret(path: str, asked_by: str) -> str:
-    """Return the secret that a file holds, without the newline that editors put at its end. Raises ConfigError."""
+    """Return the secret of a file, without the newline that editors add. Raises ConfigError."""
     try:
         with open(path, "rb") as file:
             raw = file.read(_SECRET_BYTES + 1)
@@ -109,7 +109,7 @@ def read_secret(path: str, asked_by: str) -> str:
 
 
 def find_line(path: str, name: str) -> int | None:
-    """Return the line of `warren.toml` that gives a setting, where that is plain to see."""
+    """Return the line of `warren.toml` that has a setting, where it is unambiguous."""
     table = ""
     try:
         with open(path, encoding="utf-8") as file:
@@ -141,7 +141,7 @@ def _take(given: Given, entry: Entry, environ: Mapping[str, str], flag: object, 
 
 
 def _take_file_of(given: Given, name: str, path: str) -> None:
-    """Let `secret_file = "…"` in TOML stand for `secret`."""
+    """Accept `secret_file = "…"` in TOML for `secret`."""
     key = f"{name}_file"
     if given.origins.pop(key, None) is None:
         return
@@ -169,7 +169,7 @@ def _put(values: dict[str, Any], name: str, value: object, path: str) -> None:
 
 
 def must_be_table(path: str, name: str) -> str:
-    """Return the sentence about a name that is a table and was given a value."""
+    """Return the message for a table that was given a plain value."""
     return f"{path}: {name} must be a table, as in [{name}]"
 
 

@@ -1,1 +1,1 @@
-"""What survives: the store seam and the stores behind it."""
+"""Stores: the protocol of what survives the service, and its implementations."""

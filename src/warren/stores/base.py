@@ -1,4 +1,4 @@
-"""The store seam: what survives the service. Values in, values out; no policy."""
+"""Store protocol: what survives the service. Values in, values out; no policy."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ STORES = {"sqlite": "warren.stores.sqlite:SqliteStore"}
 
 
 class ResourceUseExceeded(QuotaExceeded):
-    """What may be held in sandboxes is used up."""
+    """A quota of sandboxes is used up."""
 
     def __init__(self, message: str, whose: Owner | str | None) -> None:
         super().__init__(message)
         self.whose = whose
-        """The owner or the tenant of whose quota it is; None for that of everybody."""
+        """The owner or tenant of the quota; None for that of all."""
 
 
 class Store(Protocol):
     """Keeps sandboxes, executions, keys and the audit chain.
 
-    Every method may raise StoreError, and has then done nothing. What a method has returned from survives `kill -9` of
-    this process.
+    Every method may raise StoreError, and has then done nothing. Once a method has returned, its effect survives `kill
+    -9` of this process.
     """
 
     async def open(self) -> None:
-        """Get ready: make or migrate the schema. Raises StoreError: one sentence that says what to do."""
+        """Open the store: create or migrate the schema. Raises StoreError: one sentence that names the remedy."""
 
     async def close(self) -> None:
-        """Finish what was asked for and let go. Safe to call twice."""
+        """Finish pending writes and close. Safe to call twice."""
 
     async def ping(self) -> None:
-        """Make sure that it can be written to."""
+        """Check that the store can be written to."""
 
     async def add(
         self,
@@ -67,11 +67,10 @@ class Store(Protocol):
         tenant: ResourceUse | None = None,
         everybody: ResourceUse | None = None,
     ) -> None:
-        """Keep a new sandbox.
+        """Add a sandbox.
 
-        Raises Conflict when its id is known or its owner has one of that session key already, and HoldingExceeded when
-        its owner, all owners of its tenant, or all there are, would then hold more than that. Checked and done in one
-        step.
+        Raises Conflict when its id exists or its owner has one of that session key, and ResourceUseExceeded when its
+        owner, its tenant or all together would exceed their quota. Checked and done in one step.
         """
 
     async def get(self, sandbox_id: str) -> Sandbox | None:
@@ -89,28 +88,28 @@ class Store(Protocol):
         tenant: ResourceUse | None = None,
         everybody: ResourceUse | None = None,
     ) -> bool:
-        """Replace a sandbox if its status still is `was`; say whether it was. Raises as `add`.
+        """Replace a sandbox if its status still is `was`; return whether it was. Raises as `add`.
 
         `active_at` never goes back, and `executions` is kept as it is: `record` counts them.
         """
 
     async def touch(self, sandbox_id: str, active_at: float) -> None:
-        """Note that a sandbox was used. Nothing happens where it is gone."""
+        """Note the use of a sandbox. No effect on a missing one."""
 
     async def remove(self, sandbox_id: str) -> None:
-        """Forget a sandbox and its executions. What is not there counts as removed."""
+        """Remove a sandbox and its executions. A missing one counts as removed."""
 
     async def list(self, query: SandboxQuery) -> Page[Sandbox]:
         """Return a page of sandboxes, newest first."""
 
     async def holding(self, owner: Owner | None = None, *, tenant: str | None = None) -> ResourceUse:
-        """Add up what an owner, or all of a tenant, or everybody, holds."""
+        """Sum the resources of an owner, of a tenant, or of all."""
 
     async def record(self, execution: Execution) -> None:
-        """Keep an execution: a new one, or its result. The result that came first stays.
+        """Add an execution, or its result. The first result stays.
 
-        A new one counts for its sandbox and notes that it was used. Nothing happens where the sandbox is gone. A store
-        may keep only the newest of a sandbox, and only so many bytes of an owner's, but never forgets one that runs.
+        A new execution counts for its sandbox and notes its use. No effect where the sandbox is missing. A store may
+        keep only the newest of a sandbox, and only so many bytes of an owner's, but never drops a running one.
         """
 
     async def execution(self, execution_id: str) -> Execution | None:
@@ -120,13 +119,13 @@ class Store(Protocol):
         """Return a page of a sandbox's executions, newest first."""
 
     async def running(self, sandbox_id: str | None = None) -> tuple[Execution, ...]:
-        """Return the executions that have no result, of one sandbox or of all."""
+        """Return the executions without a result, of one sandbox or of all."""
 
     async def recorded(self, owner: Owner | None) -> int:
-        """Return how many bytes the ended executions of an owner take, or everybody's: about what they take on disk."""
+        """Return the approximate size on disk of the ended executions of an owner, or of all."""
 
     async def append(self, *entries: AuditEntry) -> None:
-        """Add to the audit chain, in this order and with nothing between them."""
+        """Append to the audit chain, in this order and without entries in between."""
 
     async def audit(self, query: AuditQuery) -> Page[AuditRow]:
         """Return a page of the audit record, newest first."""
@@ -135,108 +134,108 @@ class Store(Protocol):
         """Yield the rows after a number, oldest first."""
 
     async def verify(self) -> tuple[int, str]:
-        """Check the whole chain and return its last number and hash.
+        """Verify the whole chain, and return its last number and hash.
 
         Raises Conflict, which names the first row that was edited, moved or is missing.
         """
 
     async def audit_start(self) -> tuple[int, str]:
-        """Return the number and hash of the last audit row that was cut off; 0 and FIRST_HASH when none was.
+        """Return number and hash of the last audit row that was cut off; 0 and FIRST_HASH when none was.
 
-        Raises Conflict when that is not as this store left it.
+        Raises Conflict when these were tampered with.
         """
 
     async def prune_audit(self, before: float) -> tuple[int, int, str] | None:
-        """Cut off some of the oldest audit rows, as long as they are from before a time, but never the last row.
+        """Cut off some of the oldest audit rows that are from before a time, but never the last row.
 
-        Returns the first and the last number cut off, and the hash of that last; None when nothing was left to cut. The
-        chain then begins after them, and `verify` proves that nobody else cut there.
+        Returns the first and last number cut off, and the hash of the last; None when there was nothing to cut. The
+        chain then begins after them, and `verify` proves that the store itself cut there.
         """
 
     async def keep_callbacks(self, callbacks: Callbacks) -> None:
-        """Keep what a sandbox's programs may call, in the place of what was kept. It goes with the sandbox.
+        """Set the tool callbacks of a sandbox, in place of earlier ones. They are removed with the sandbox.
 
-        Nothing happens where the sandbox is gone.
+        No effect where the sandbox is missing.
         """
 
     async def callbacks(self) -> tuple[Callbacks, ...]:
-        """Return what is kept of that, of all sandboxes."""
+        """Return the tool callbacks of all sandboxes."""
 
     async def keep_grant(self, grant: Grant) -> None:
-        """Keep what a sandbox may reach for a while, in the place of what was kept under its id.
+        """Set a grant, in place of one with its id.
 
-        It goes with the sandbox, and nothing happens where that is gone.
+        It is removed with its sandbox. No effect where that is missing.
         """
 
     async def remove_grant(self, grant_id: str) -> bool:
-        """Forget a grant; say whether there was one."""
+        """Remove a grant; return whether there was one."""
 
     async def grants(self) -> tuple[Grant, ...]:
-        """Return the grants of all sandboxes, oldest first; also those whose time is over."""
+        """Return the grants of all sandboxes, oldest first, expired ones included."""
 
     async def keep_secret(self, secret: Brokered) -> None:
-        """Keep a secret for a sandbox, in the place of its secret of that name.
+        """Set a secret of a sandbox, in place of one with its name.
 
-        It goes with the sandbox, and nothing happens where that is gone.
+        It is removed with its sandbox. No effect where that is missing.
         """
 
     async def remove_secret(self, sandbox_id: str, name: str) -> bool:
-        """Forget a secret of a sandbox; say whether there was one."""
+        """Remove a secret of a sandbox; return whether there was one."""
 
     async def secrets(self) -> tuple[Brokered, ...]:
         """Return the secrets of all sandboxes, oldest first."""
 
     async def add_key(self, key: ApiKey) -> None:
-        """Keep a key. Raises Conflict when a key of that name is in force."""
+        """Add a key. Raises Conflict when a key of that name is in force."""
 
     async def key(self, hash: str) -> ApiKey | None:  # noqa: A002 - the field's name
-        """Return the key with that hash, also an expired or revoked one."""
+        """Return the key with that hash, in force or not."""
 
     async def keys(self) -> tuple[ApiKey, ...]:
         """Return all keys, oldest first."""
 
     async def revoke_key(self, key_id: str, at: float) -> bool:
-        """Revoke a key; say whether one of that id was in force."""
+        """Revoke a key; return whether one of that id was in force."""
 
     async def remember(self, owner: Owner, key: str, fingerprint: str, target: str, *, ttl_s: float) -> str:
-        """Tie an idempotency key to what it will make, and return what it was tied to first.
+        """Bind an idempotency key to the id that its request will create, and return the id that it was first bound to.
 
         Raises Conflict when it came with another fingerprint.
         """
 
     async def forget(self, owner: Owner, key: str, target: str) -> None:
-        """Untie an idempotency key from what it should have made, and was not made.
+        """Unbind an idempotency key from an id that was not created.
 
-        Nothing happens where it is tied to something else by now.
+        No effect where it is bound to another id by now.
         """
 
     async def add_file(self, file: StoredFile, *, own_bytes: int = 0, all_bytes: int = 0) -> None:
-        """Keep a stored file, whose content is on disk already.
+        """Add a stored file, whose content is on disk already.
 
-        Raises Conflict when its id is known, and QuotaExceeded when its owner's, or everybody's, would then weigh more
-        than that; 0 is no limit. Checked and done in one step.
+        Raises Conflict when its id exists, and QuotaExceeded when the files of its owner, or of all, would exceed the
+        limit; 0 is no limit. Checked and done in one step.
         """
 
     async def file(self, file_id: str) -> StoredFile | None:
-        """Return a stored file, also one whose time is over."""
+        """Return a stored file, expired or not."""
 
     async def files(self, owner: Owner | None) -> tuple[StoredFile, ...]:
-        """Return the stored files of an owner, or everybody's, oldest first; also those whose time is over."""
+        """Return the stored files of an owner, or of all, oldest first, expired ones included."""
 
     async def remove_file(self, file_id: str) -> bool:
-        """Forget a stored file; say whether there was one."""
+        """Remove a stored file; return whether there was one."""
 
     async def remove_files(self, *, expired_at: float, limit: int) -> tuple[StoredFile, ...]:
-        """Forget at most so many of the stored files whose time is over then, and return them."""
+        """Remove up to `limit` stored files that are expired then, and return them."""
 
     async def file_bytes(self, owner: Owner | None) -> int:
-        """Return what the stored files of an owner weigh, or everybody's."""
+        """Return the bytes of the stored files of an owner, or of all."""
 
     async def add_skill(self, skill: Skill, *, most: int = 0, most_bytes: int = 0) -> None:
-        """Keep a skill, whose package is on disk already.
+        """Add a skill, whose package is on disk already.
 
-        Raises Conflict when its id is known or its owner has one of that name, and QuotaExceeded when its owner has so
-        many already, or would have more bytes of them; 0 is no limit. Checked and done in one step.
+        Raises Conflict when its id exists or its owner has one of that name, and QuotaExceeded when its owner has that
+        many, or would exceed the bytes; 0 is no limit. Checked and done in one step.
         """
 
     async def skill(self, skill_id: str) -> Skill | None:
@@ -249,45 +248,45 @@ class Store(Protocol):
         """Return a page of skills, by name."""
 
     async def swap_skill(self, skill: Skill, *, was: Skill, most_bytes: int = 0) -> bool:
-        """Replace a skill if its package and when it was changed still are as in `was`; say whether they were.
+        """Replace a skill if its package and time of change still are as in `was`; return whether they were.
 
-        Raises Conflict and QuotaExceeded as `add_skill`. Its id, its owner and when it was made stay; so does one that
-        becomes no larger, however much there is.
+        Raises Conflict and QuotaExceeded as `add_skill`. Id, owner and time of creation stay. A skill that does not
+        grow is never refused for its size.
         """
 
     async def remove_skill(self, skill_id: str) -> bool:
-        """Forget a skill; say whether there was one."""
+        """Remove a skill; return whether there was one."""
 
     async def skill_blobs(self) -> frozenset[str]:
-        """Return the name of every package."""
+        """Return the names of all packages."""
 
     async def add_render(self, render: Render) -> None:
-        """Keep a render that begins. Raises Conflict when its id is known."""
+        """Add a render. Raises Conflict when its id exists."""
 
     async def keep_render(self, render: Render) -> bool:
-        """Replace a render; say whether it was still there, and do nothing where it is not."""
+        """Replace a render; return whether it existed. No effect on a missing one."""
 
     async def render(self, render_id: str) -> Render | None:
-        """Return a render, also one whose time is over."""
+        """Return a render, expired or not."""
 
     async def renders(self, owner: Owner) -> tuple[Render, ...]:
-        """Return the renders of an owner, newest first; also those whose time is over."""
+        """Return the renders of an owner, newest first, expired ones included."""
 
     async def unfinished_renders(self) -> tuple[Render, ...]:
-        """Return everybody's renders that have no end yet, oldest first."""
+        """Return all unfinished renders, oldest first."""
 
     async def remove_render(self, render_id: str) -> bool:
-        """Forget a render; say whether there was one."""
+        """Remove a render; return whether there was one."""
 
     async def remove_renders(self, *, expired_at: float) -> int:
-        """Forget the renders that are done and whose time is over then; say how many those were."""
+        """Remove the finished renders that are expired then; return their number."""
 
     async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> RateDecision:
-        """Take from a bucket that holds `capacity` and fills at `per_s`. Not kept over a restart."""
+        """Take tokens from a bucket that holds `capacity` and refills at `per_s`. Not kept over a restart."""
 
 
 def load_store(name: str) -> type[Store]:
-    """Import the store class of that name; nothing else of any store is imported."""
+    """Import the store class of that name, and no other store."""
     target = STORES.get(name)
     if target is None:
         raise InvalidRequest(f"unknown store {name!r}: choose one of {', '.join(sorted(STORES))}")

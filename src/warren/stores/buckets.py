@@ -1,4 +1,4 @@
-"""Token buckets in memory: rates that need not survive a restart."""
+"""Token buckets in memory: rate limits that need not survive a restart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Bucket:
 
 
 class Buckets:
-    """Any number of buckets by name. One that is full again is forgotten: it is as good as new."""
+    """Buckets by name. A full bucket is dropped: it equals a new one."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, _Bucket] = {}
@@ -44,7 +44,7 @@ class Buckets:
 
     def _sweep(self, now: float) -> None:
         self._buckets = {name: bucket for name, bucket in self._buckets.items() if bucket.full_at >= now}
-        # WHY: while everybody is busy nothing can be forgotten, and looking at each for each newcomer would be slow.
+        # WHY: while all buckets are in use none can be dropped, and a scan for each new bucket would be slow.
         self._sweep_at = max(MOST_BUCKETS, 2 * len(self._buckets))
 
 

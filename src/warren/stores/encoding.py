@@ -1,4 +1,4 @@
-"""Values as text and bytes, exactly: what comes back is equal to what was given, whatever strings it holds."""
+"""Encoding of values as text and bytes: decoding returns an equal value, whatever strings it holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TRANSIENT = ("collected", "collected_complete")
-"""Of what is gone when the answer is given."""
+"""Fields that are empty once the response was sent."""
 _PLAIN_FIELDS = tuple(
     name
     for name in ExecResult.__slots__
@@ -22,7 +22,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def dump_text(text: str) -> str | bytes:
-    """Return text as it is, or as bytes where it holds half a surrogate pair, which no UTF-8 has room for."""
+    """Return text as it is, or as bytes where it holds a lone surrogate, which UTF-8 cannot encode."""
     if text.isascii():
         return text
     try:
@@ -45,7 +45,7 @@ def load_text(stored: object) -> str:
 
 
 def dump_json(value: object) -> str | bytes:
-    """Encode JSON. Not escaped, because two escaped halves of a surrogate pair would come back as one character."""
+    """Encode JSON. Unescaped, because two escaped lone surrogates would be decoded as one character."""
     return dump_text(_encode(value))
 
 
@@ -63,7 +63,7 @@ def load_mapping(stored: object) -> dict[str, Any]:
 
 
 def dump_rule(rule: EgressRule) -> dict[str, object]:
-    """Build what is encoded of a rule of the way out."""
+    """Encode an egress rule."""
     return {"host": rule.host, "ports": rule.ports, "methods": rule.methods, "until": rule.until}
 
 
@@ -75,7 +75,7 @@ def load_rule(fields: Mapping[str, Any]) -> EgressRule:
 
 
 def dump_egress(egress: Egress) -> str | bytes:
-    """Encode what a sandbox may reach."""
+    """Encode an egress policy."""
     return dump_json({"mode": egress.mode, "rules": [dump_rule(rule) for rule in egress.rules]})
 
 
@@ -86,7 +86,7 @@ def load_egress(stored: object) -> Egress:
 
 
 def dump_result(result: ExecResult) -> str | bytes:
-    """Encode a result without its stdout and stderr, which are bytes and kept as such."""
+    """Encode a result without stdout and stderr, which are stored as bytes."""
     fields: dict[str, object] = {name: getattr(result, name) for name in _PLAIN_FIELDS}
     fields["error"] = None if result.error is None else dict(result.error)
     fields["notes"] = result.notes
@@ -96,7 +96,7 @@ def dump_result(result: ExecResult) -> str | bytes:
 
 
 def load_result(stored: object, stdout: bytes, stderr: bytes) -> ExecResult:
-    """Undo `dump_result`. Raises ValueError, TypeError or KeyError; what a later version added is left out."""
+    """Undo `dump_result`. Raises ValueError, TypeError or KeyError; fields of a later version are ignored."""
     fields: Mapping[str, Any] = load_mapping(stored)
     plain = {name: fields[name] for name in _PLAIN_FIELDS if name in fields}
     return ExecResult(

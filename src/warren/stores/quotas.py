@@ -16,7 +16,7 @@ Ceilings = tuple["ResourceUse | None", "ResourceUse | None", "ResourceUse | None
 """Of the owner, of the tenant, and of all users together."""
 
 _RETRY_S = 60.0
-"""Room comes back only when files or skills are deleted or expire."""
+"""A full quota stays full until files or skills are deleted or expire."""
 _WORDS = {
     "sandboxes": ("sandboxes", "delete one"),
     "active": ("active sandboxes", "stop or delete one"),
@@ -27,7 +27,7 @@ _WORDS = {
 
 
 def check_use(owner: Owner, ceilings: Ceilings, use: Callable[[Owner | None, str | None], ResourceUse]) -> None:
-    """Raise ResourceUseExceeded for the first ceiling that the use of an owner, a tenant or everybody is over."""
+    """Raise ResourceUseExceeded for the first ceiling that the use of an owner, a tenant or all users exceeds."""
     wholes = (
         ("your quota", owner, None),
         (f"the ceiling of tenant {owner.tenant!r}", None, owner.tenant),
@@ -44,12 +44,12 @@ def check_use(owner: Owner, ceilings: Ceilings, use: Callable[[Owner | None, str
 
 
 def check_file(file: StoredFile, own_bytes: int, all_bytes: int, weigh: Callable[[Owner | None], int]) -> None:
-    """Raise QuotaExceeded when a new file would make its owner's, or everybody's, weigh too much."""
-    for most, owner, whose in ((own_bytes, file.owner, "yours"), (all_bytes, None, "everybody's")):
+    """Raise QuotaExceeded when a new file would exceed its owner's or the total limit of bytes."""
+    for most, owner, whose in ((own_bytes, file.owner, "your files"), (all_bytes, None, "those of all owners")):
         if most and weigh(owner) + file.weight > most:
             raise QuotaExceeded(
-                f"there is no room for a file of {file.size} bytes: {whose} may take {most} bytes together; "
-                "delete some, or wait until their time is over",
+                f"there is no room for a file of {file.size} bytes: {whose} may have {most} bytes together; "
+                "delete some, or wait until they expire",
                 retry_after_s=_RETRY_S,
             )
 

@@ -24,7 +24,7 @@ _ESCAPES = ("../outside", "/etc/passwd", "a/../../outside", "out/passwd", "/proc
 
 
 async def check_a_big_file_makes_the_round_trip(subject: Subject) -> None:
-    """64 MiB go in and come out the same, and what is inside has the same hash."""
+    """64 MiB go in and come out the same, and the file inside has the same hash."""
     block = hashlib.sha256(b"block").digest() * (MIB // 32)
     expected = hashlib.sha256()
 
@@ -90,7 +90,7 @@ async def check_archives_go_in_and_out(subject: Subject) -> None:
 
 
 async def check_a_terminal_echoes(subject: Subject) -> None:
-    """A terminal is one: it echoes, has a size that can change, and its program's exit code comes back."""
+    """A terminal echoes, has a size that can change, and returns its program's exit code."""
     async with subject.linked_sandbox() as agent:
         terminal = await agent.terminal("t1", argv=("bash", "--norc"), cols=90, rows=30)
         await terminal.send(b"stty size; echo mar$((40 + 2))ker\n")
@@ -107,7 +107,7 @@ async def check_a_port_is_reached(subject: Subject) -> None:
     """A server inside is reached through the channel; a port where nothing listens is not found."""
     server = (
         "import socket\ns = socket.create_server(('127.0.0.1', 0))\n"
-        # Held, so that nobody else on the machine listens there.
+        # Held, so that no other process of the machine listens there.
         "silent = socket.socket()\nsilent.bind(('127.0.0.1', 0))\n"
         "print(s.getsockname()[1], silent.getsockname()[1], flush=True)\n"
         "c, _ = s.accept()\nwhile data := c.recv(65536): c.sendall(data.upper())\nc.close(); s.close()"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def check_a_new_sandbox_says_hello_with_its_id(subject: Subject) -> None:
-    """The first frame of a connection is a hello of our protocol version from the sandbox that was asked for."""
+    """The first frame of a connection is a hello of our protocol version from the requested sandbox."""
     async with subject.sandbox() as handle:
         channel = await subject.engine.connect(handle)
         frames = list(Decoder().feed(await channel.receive()))
@@ -110,7 +110,7 @@ async def check_destroy_is_idempotent(subject: Subject) -> None:
 
 
 async def check_an_unknown_handle_is_lost(subject: Subject) -> None:
-    """Everything but destroy says that there is no such sandbox."""
+    """Every operation except destroy raises SandboxLost."""
     engine, handle = subject.engine, _unknown(subject)
 
     await refused(SandboxLost, engine.connect(handle))
@@ -121,7 +121,7 @@ async def check_an_unknown_handle_is_lost(subject: Subject) -> None:
 
 
 async def check_handles_lists_running_and_stopped(subject: Subject) -> None:
-    """What exists is listed, running or not, and also by an engine object that made none of it."""
+    """Every sandbox is listed, running or not, also by an engine object that made none of them."""
     async with (
         subject.sandbox() as running,
         subject.sandbox(storage=Storage.PERSISTENT) as stopped,
@@ -206,7 +206,7 @@ async def check_twenty_are_created_at_once(subject: Subject) -> None:
 
 
 async def check_an_image_that_is_not_there_is_refused(subject: Subject) -> None:
-    """One sentence says which image it is, and nothing of the sandbox is left."""
+    """One sentence names the image, and nothing of the sandbox is left."""
     image = Image(name="nowhere", digest="0" * 64, path="/nonexistent/image", interpreter_prefix="/usr")
     spec = subject.make_spec(image=image)
     message = await refused(Error, subject.engine.create(spec))
@@ -216,7 +216,7 @@ async def check_an_image_that_is_not_there_is_refused(subject: Subject) -> None:
 
 
 async def check_nonsense_limits_are_refused(subject: Subject) -> None:
-    """Limits that no sandbox could live with name the field and its range, and nothing is made."""
+    """Impossible limits are refused with the field and its range, and nothing is made."""
     before = await subject.listed()
     for fields in ({"memory_bytes": 1}, {"cpus": 0}, {"pids": -1}, {"disk_bytes": 10**30}, {"cpus": float("nan")}):
         try:
@@ -230,7 +230,7 @@ async def check_nonsense_limits_are_refused(subject: Subject) -> None:
 
 
 async def check_usage_counts_what_is_used(subject: Subject) -> None:
-    """What the operating system counts agrees with what a cell took, where the engine can count it."""
+    """The counters of the operating system agree with the use of a cell, where the engine has them."""
     async with subject.sandbox() as handle, subject.agent(handle) as agent:
         await run(agent, f"held = bytes(range(256)) * {96 * MIB // 256}\nopen('big', 'wb').write(held[:{8 * MIB}])")
         await run(agent, "sync", ExecKind.SHELL)
@@ -245,7 +245,7 @@ async def check_usage_counts_what_is_used(subject: Subject) -> None:
 
 
 async def _wait_until_lost(subject: Subject, handle: Handle) -> None:
-    """Connect until that is SandboxLost. A dying process takes connections for an instant; nobody answers on them."""
+    """Connect until it raises SandboxLost. A dying process accepts connections for an instant, without answers."""
     with anyio.fail_after(DEADLINE_S):
         while True:
             try:

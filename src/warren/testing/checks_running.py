@@ -1,4 +1,4 @@
-"""Engine checks: running code, and what a call says about how it went."""
+"""Engine checks: running code, and the result of a call."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def check_variables_persist(subject: Subject) -> None:
 
 
 async def check_c_can_call_back(subject: Subject) -> None:
-    """Functions that C calls are made in cells and in scripts, as many as somebody wants."""
+    """Callbacks of ctypes work in cells and in scripts, in any number."""
     code = (
         "import ctypes\n"
         "Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)\n"
@@ -99,7 +99,7 @@ async def check_a_shell_command_runs(subject: Subject) -> None:
 
 
 async def check_an_argument_list_is_not_parsed(subject: Subject) -> None:
-    """An argv reaches its program as it is, whatever a shell would make of it."""
+    """An argv reaches its program unchanged, also where a shell would expand it."""
     async with subject.linked_sandbox() as agent:
         result = await run(agent, "", ExecKind.ARGV, argv=("printf", "%s|", "$HOME", "a;b", "* ?", ""))
 
@@ -107,7 +107,7 @@ async def check_an_argument_list_is_not_parsed(subject: Subject) -> None:
 
 
 async def check_a_missing_program_says_so(subject: Subject) -> None:
-    """The result, not an exception of ours, names a program that is not there."""
+    """The result, not an exception, names a missing program."""
     async with subject.linked_sandbox() as agent:
         result = await run(agent, "", ExecKind.ARGV, argv=("no-such-program",))
 
@@ -128,7 +128,7 @@ async def check_environment_and_folder_are_as_asked(subject: Subject) -> None:
 
 
 async def check_a_sandbox_for_a_single_use_runs_what_is_asked(subject: Subject) -> None:
-    """It keeps nothing ready for a second execution, and runs that all the same."""
+    """It prepares nothing for a second execution, and still runs one."""
     async with subject.linked_sandbox(single_use=True) as agent:
         assert await printed(agent, "x = 6 * 7; print(x)") == "42"
         assert await printed(agent, "print(x)") == "42"
@@ -170,7 +170,7 @@ async def check_output_is_bounded(subject: Subject) -> None:
 
 
 async def check_endless_output_is_ended(subject: Subject) -> None:
-    """A program that writes more than it may is ended with cause output, and the sandbox answers on."""
+    """A program that writes above its limit is ended with cause output, and the sandbox still answers."""
     async with subject.linked_sandbox() as agent:
         result = await run(agent, "yes", ExecKind.SHELL, output_max_bytes=8 * MIB, stream=False)
 
@@ -207,7 +207,7 @@ async def check_input_without_standard_input_does_not_hang(subject: Subject) -> 
 
 
 async def check_a_background_child_does_not_hold_the_call(subject: Subject) -> None:
-    """The call ends with the command; what it left runs on, or is killed, as asked."""
+    """The call ends with the command; processes that it left run on, or are killed, by request."""
     async with subject.linked_sandbox() as agent:
         kept = await run(agent, "sleep 600 & echo $!", ExecKind.SHELL, timeout_s=20)
         killed = await run(agent, "sleep 600 & echo $!", ExecKind.SHELL, timeout_s=20, kill_leftovers=True)
@@ -219,10 +219,10 @@ async def check_a_background_child_does_not_hold_the_call(subject: Subject) -> N
 
 
 async def _wait_until_ended(agent: AgentClient, pid: int) -> None:
-    """Look until a process that was killed is gone: on a busy machine it takes its time to die."""
+    """Wait until a killed process is gone: on a busy machine it takes a while."""
     lives = f"kill -0 {pid} && grep -qv ') Z' /proc/{pid}/stat"
     with anyio.fail_after(DEADLINE_S):
-        while (await run(agent, lives, ExecKind.SHELL)).exit_code == 0:  # noqa: ASYNC110 - nobody is told
+        while (await run(agent, lives, ExecKind.SHELL)).exit_code == 0:  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""Engine checks: folders of /tmp that a program finds empty, and whose files can be had when it has ended."""
+"""Engine checks: scratch folders in /tmp, empty at the start of a program and readable after its end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def check_what_a_program_leaves_is_collected(subject: Subject) -> None:
 
 
 async def check_a_program_finds_its_folders_empty(subject: Subject) -> None:
-    """Whatever was left there, and whatever stands in their place, is gone when the next one begins."""
+    """Files that were left there, or that replaced a folder, are gone when the next program begins."""
     async with subject.linked_sandbox() as agent:
         for left in (
             f"touch {_OUT}/a {_OUT}/.b {_OTHER}/c",
@@ -69,7 +69,7 @@ async def check_a_program_finds_its_folders_empty(subject: Subject) -> None:
             result = await _run(agent, f"ls -A {_OUT} {_OTHER}; test -w {_OUT} && test -d {_OUT}")
             assert result.stdout == f"{_OTHER}:\n\n{_OUT}:\n".encode(), left
             assert result.ok, left
-        # Only the link went, not what it led to.
+        # Only the link is removed, not its target.
         assert (await run(agent, "test -e /workspace/mine", kind=ExecKind.SHELL)).ok
         await _run(agent, f"touch {_OUT}/a")
         agent.empty_scratch((_OUT,))
@@ -77,14 +77,14 @@ async def check_a_program_finds_its_folders_empty(subject: Subject) -> None:
 
 
 async def _wait_until_clean(agent: AgentClient) -> None:
-    """What is taken away whole is deleted by and by."""
+    """Renamed folders are deleted in the background."""
     with anyio.fail_after(DEADLINE_S):
-        while (await run(agent, f"ls -A {_OUT}; ls -A /tmp | grep ^.warren-", kind=ExecKind.SHELL)).stdout:  # noqa: ASYNC110 - nobody is told
+        while (await run(agent, f"ls -A {_OUT}; ls -A /tmp | grep ^.warren-", kind=ExecKind.SHELL)).stdout:  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.02)
 
 
 async def check_of_very_many_files_some_are_collected(subject: Subject) -> None:
-    """A program that leaves more files than a result can list is told of as many as fit, and that there are more."""
+    """A result lists as many files as fit, and is marked incomplete when there are more."""
     async with subject.linked_sandbox() as agent:
         result = await _run(agent, f"cd {_OUT} && seq 1500 | xargs touch")
 

@@ -1,4 +1,4 @@
-"""Engine checks: what interrupts, kills and limits do to a program, and that they do not cost its variables."""
+"""Engine checks: effects of interrupts, kills and limits on a program, and that its variables survive."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _STUBBORN = (
     "while True: pass"
 )
 _TIMEOUT_S = 2.0
-"""However busy the machine is, a cell has said that it is ready by then."""
+"""Time for a cell to report that it is ready, on a busy machine."""
 
 
 async def check_a_timeout_keeps_variables(subject: Subject) -> None:
-    """A cell that listens to the interrupt ends on time, with its partial output and all variables."""
+    """A cell that obeys the interrupt ends in time, with its partial output and all variables."""
     async with subject.linked_sandbox() as agent:
         await run(agent, "x = 41")
         result = await run(agent, f"x += 1\n{_SPIN}", timeout_s=_TIMEOUT_S)
@@ -112,9 +112,9 @@ async def check_out_of_memory_rolls_back(subject: Subject) -> None:
 
 
 async def check_resize_applies(subject: Subject) -> None:
-    """Another memory limit holds from then on, or the engine says that it cannot."""
+    """Another memory limit holds from then on, or the engine raises Unsupported."""
     small, large = Limits(memory_bytes=128 * MIB), Limits(memory_bytes=512 * MIB)
-    # More than the small limit and what an engine may add to it for checkpoints.
+    # More than the small limit plus the share of checkpoints.
     take = f"len(bytearray({400 * MIB}))"
     async with subject.sandbox(limits=small) as handle, subject.agent(handle) as agent:
         try:
@@ -175,7 +175,7 @@ async def check_a_restart_ends_a_running_cell(subject: Subject) -> None:
 
 
 async def _disturb(agent: AgentClient, asked: ExecRequest, *, how: str) -> ExecResult:
-    """Run it, interrupt or kill it when it has said that it is ready, and give its result."""
+    """Run it, interrupt or kill it when it reports that it is ready, and return its result."""
     result = None
     async for event in agent.stream(asked):
         if event.kind == "stdout":

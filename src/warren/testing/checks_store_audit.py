@@ -20,7 +20,7 @@ async def _chain(subject: StoreSubject, after: int = 0) -> list[AuditRow]:
 
 
 async def check_an_empty_chain_verifies(subject: StoreSubject) -> None:
-    """Before anything happened there are no rows, and that is in order."""
+    """An empty chain has no rows, and verifies."""
     assert await subject.store.verify() == (0, FIRST_HASH)
     assert await _chain(subject) == []
     assert (await subject.store.audit(AuditQuery())).total == 0
@@ -56,7 +56,7 @@ async def check_each_row_follows_the_one_before(subject: StoreSubject) -> None:
 
 
 async def check_equal_entries_verify(subject: StoreSubject) -> None:
-    """Details with numbers as keys, tuples, whole numbers as times: what JSON changes does not break the chain."""
+    """Details with numeric keys, tuples, integer times: changes by JSON do not break the chain."""
     details: dict[Any, Any] = {10: "a", 9: ("b",)}
     await subject.store.append(make_entry(at=5, details=details), make_entry(at=5, details=details))
 
@@ -64,7 +64,7 @@ async def check_equal_entries_verify(subject: StoreSubject) -> None:
 
 
 async def check_entries_given_together_stay_together(subject: StoreSubject) -> None:
-    """Many that append at once: each call's entries have nothing between them, and all are there."""
+    """Concurrent appends: the entries of each call are adjacent, and all are stored."""
     async with anyio.create_task_group() as group:
         for number in range(40):
             entries = [make_entry(action=f"test.{number}", details={"part": part}) for part in range(3)]
@@ -110,7 +110,7 @@ async def check_the_chain_can_be_read_from_anywhere(subject: StoreSubject) -> No
 
 
 async def check_old_rows_are_cut_off_and_the_rest_still_verifies(subject: StoreSubject) -> None:
-    """Those from before a time go, oldest first; numbers go on, and who looks is told what is gone."""
+    """Rows before a time are removed, oldest first; numbers go on, and readers learn the removed range."""
     store = subject.store
     await store.append(*(make_entry(at=float(number)) for number in range(1, 11)))
     rows = await _chain(subject)
@@ -131,7 +131,7 @@ async def check_old_rows_are_cut_off_and_the_rest_still_verifies(subject: StoreS
 
 
 async def check_the_last_row_is_never_cut_off(subject: StoreSubject) -> None:
-    """However old it is: what follows must have something to follow."""
+    """The last row stays at any age: the next one refers to it."""
     await subject.store.append(*(make_entry(at=1.0) for _ in range(3)))
     while await subject.store.prune_audit(before=9.0) is not None:
         pass

@@ -1,4 +1,4 @@
-"""Store checks: what programs of sandboxes may call outside of them."""
+"""Store checks: callbacks, which programs of sandboxes may call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _make(sandbox_id: str) -> Callbacks:
 
 
 async def check_callbacks_come_back_as_they_were_and_the_last_count(subject: StoreSubject) -> None:
-    """With every field, for whoever opens the store next; a second registration replaces the first."""
+    """Stored with every field, also after the store is opened again; a second registration replaces the first."""
     sandbox, other = make_sandbox(), make_sandbox()
     for each in (sandbox, other):
         await subject.store.add(each)
@@ -43,7 +43,7 @@ async def check_callbacks_come_back_as_they_were_and_the_last_count(subject: Sto
 
 
 async def check_callbacks_go_with_their_sandbox(subject: StoreSubject) -> None:
-    """No token outlives what it was for; and none is kept for what is gone."""
+    """No token outlives its sandbox, and none is stored for a removed one."""
     sandbox = make_sandbox()
     await subject.store.add(sandbox)
     await subject.store.keep_callbacks(_make(sandbox.id))
@@ -54,7 +54,7 @@ async def check_callbacks_go_with_their_sandbox(subject: StoreSubject) -> None:
 
 
 async def check_callbacks_do_not_say_their_secrets(subject: StoreSubject) -> None:
-    """What is logged by mistake has neither the token nor the address."""
+    """Its repr, which may be logged by mistake, has neither the token nor the address."""
     sandbox = make_sandbox()
     await subject.store.add(sandbox)
     await subject.store.keep_callbacks(_make(sandbox.id))

@@ -1,4 +1,4 @@
-"""Checks of what sandboxes may reach: their policy, what they were granted for a while, and their secrets."""
+"""Store checks: egress policies of sandboxes, their grants, and their secrets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _secret(sandbox_id: str, name: str = "TOKEN") -> Brokered:
 
 
 async def check_the_egress_of_a_sandbox_comes_back_and_can_be_changed(subject: StoreSubject) -> None:
-    """Mode, rules and all; and a sandbox that says nothing reaches nothing."""
+    """Stored with mode and rules; a sandbox without a policy reaches nothing."""
     plain, open_ = make_sandbox(), make_sandbox(egress=Egress(mode=EgressMode.OPEN, rules=_RULES))
     for each in (plain, open_):
         await subject.store.add(each)
@@ -51,7 +51,7 @@ async def check_the_egress_of_a_sandbox_comes_back_and_can_be_changed(subject: S
 
 
 async def check_grants_and_secrets_come_back_as_they_were(subject: StoreSubject) -> None:
-    """With every field, for whoever opens the store next; what has the same name is replaced."""
+    """Stored with every field, also after the store is opened again; the same name is replaced."""
     sandbox = make_sandbox()
     await subject.store.add(sandbox)
     first, second = _grant(sandbox.id, "grt_a"), _grant(sandbox.id, "grt_b", until=5.0)
@@ -72,7 +72,7 @@ async def check_grants_and_secrets_come_back_as_they_were(subject: StoreSubject)
 
 
 async def check_grants_and_secrets_are_removed_once(subject: StoreSubject) -> None:
-    """And only the one that is named; whoever asks again is told that there is none."""
+    """Only the named one is removed; a second removal returns that there is none."""
     sandbox = make_sandbox()
     await subject.store.add(sandbox)
     await subject.store.keep_grant(_grant(sandbox.id, "grt_a"))
@@ -89,7 +89,7 @@ async def check_grants_and_secrets_are_removed_once(subject: StoreSubject) -> No
 
 
 async def check_grants_and_secrets_go_with_their_sandbox(subject: StoreSubject) -> None:
-    """No secret outlives what it was for; and none is kept for what is gone."""
+    """No secret outlives its sandbox, and none is stored for a removed one."""
     sandbox = make_sandbox()
     await subject.store.add(sandbox)
     for _ in range(2):
@@ -102,7 +102,7 @@ async def check_grants_and_secrets_go_with_their_sandbox(subject: StoreSubject) 
 
 
 async def check_secrets_do_not_say_their_value(subject: StoreSubject) -> None:
-    """What is logged by mistake does not have it."""
+    """Its repr, which may be logged by mistake, does not have the secret."""
     sandbox = make_sandbox()
     await subject.store.add(sandbox)
     await subject.store.keep_secret(_secret(sandbox.id))

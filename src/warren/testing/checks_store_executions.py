@@ -74,7 +74,7 @@ async def check_the_first_result_stays(subject: StoreSubject) -> None:
 
 
 async def check_one_of_many_results_is_kept(subject: StoreSubject) -> None:
-    """Of many results at once one is kept, whole."""
+    """Of many concurrent results one is kept, complete."""
     sandbox = await _kept(subject)
     execution = make_execution(sandbox)
     results = [_finished(execution, stdout=b"%d" % number, stderr=b"%d" % number) for number in range(20)]
@@ -97,7 +97,7 @@ async def check_a_new_execution_counts_and_is_a_use(subject: StoreSubject) -> No
 
 
 async def check_an_execution_of_a_removed_sandbox_is_not_kept(subject: StoreSubject) -> None:
-    """What is recorded after its sandbox went is dropped, without an error: nobody could ask for it."""
+    """An execution recorded after its sandbox was removed is dropped, without an error: no request could read it."""
     sandbox = await _kept(subject)
     execution = make_execution(sandbox)
     await subject.store.record(execution)
@@ -134,7 +134,7 @@ async def check_running_are_those_without_a_result(subject: StoreSubject) -> Non
 
 
 async def check_the_bytes_of_executions_are_counted(subject: StoreSubject) -> None:
-    """For each owner and for all, once they have ended: what is added, and what goes with its sandbox."""
+    """Counted for each owner and for all, after their end; removed with their sandbox."""
     one, two = make_sandbox(), make_sandbox(owner=Owner("else", "where"))
     for sandbox in (one, two):
         await subject.store.add(sandbox)

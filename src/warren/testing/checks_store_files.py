@@ -1,4 +1,4 @@
-"""Store checks: stored files, what they weigh, and when their time is over."""
+"""Store checks: stored files, their sizes and their expiry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def check_a_file_comes_back_as_it_was(subject: StoreSubject) -> None:
-    """With every field, by its id, and in the list of its owner alone; also for a store that is opened later."""
+    """Found with every field, by id, and only in the list of its owner; also after the store is opened again."""
     first, second = make_file(created_at=1.5), make_file(created_at=2.5, name="../etc\n", size=1 << 40)
     theirs = make_file(owner=OTHER)
     for file in (second, theirs, first):
@@ -33,7 +33,7 @@ async def check_a_file_comes_back_as_it_was(subject: StoreSubject) -> None:
 
 
 async def check_a_file_id_is_used_once(subject: StoreSubject) -> None:
-    """A second file of an id is a conflict, whoever's it is, and the first stays."""
+    """A second file of an id is a conflict, for any owner, and the first stays."""
     file = make_file()
     await subject.store.add_file(file)
     await refused(Conflict, subject.store.add_file(make_file(id=file.id, owner=OTHER)))
@@ -42,7 +42,7 @@ async def check_a_file_id_is_used_once(subject: StoreSubject) -> None:
 
 
 async def check_a_file_is_removed_once(subject: StoreSubject) -> None:
-    """Removing says whether it was there; then nothing of it is."""
+    """Removal returns whether it existed; then nothing of it is left."""
     file = make_file()
     await subject.store.add_file(file)
 
@@ -53,7 +53,7 @@ async def check_a_file_is_removed_once(subject: StoreSubject) -> None:
 
 
 async def check_files_whose_time_is_over_go_the_oldest_first(subject: StoreSubject) -> None:
-    """As many as are asked for, and none whose time is not over."""
+    """As many as requested, and only expired ones."""
     made = [make_file(expires_at=float(number), owner=(OWNER, OTHER)[number % 2]) for number in range(1, 6)]
     for file in made:
         await subject.store.add_file(file)
@@ -65,7 +65,7 @@ async def check_files_whose_time_is_over_go_the_oldest_first(subject: StoreSubje
 
 
 async def check_files_weigh_what_they_are(subject: StoreSubject) -> None:
-    """By owner and in all, less again when they are removed or their time is over."""
+    """Summed by owner and in total; removed and expired ones no longer count."""
     store = subject.store
     files = [make_file(size=100), make_file(size=0, expires_at=1.0), make_file(owner=OTHER, size=1000)]
     for file in files:
@@ -82,7 +82,7 @@ async def check_files_weigh_what_they_are(subject: StoreSubject) -> None:
 
 
 async def check_files_stay_within_their_quota(subject: StoreSubject) -> None:
-    """What would weigh too much is refused and not kept, for one owner and for all; 0 is no limit."""
+    """A file above the bound is refused and not stored, for one owner and in total; 0 means no limit."""
     store, weight = subject.store, make_file().weight
     await store.add_file(make_file(), own_bytes=weight, all_bytes=2 * weight)
     await refused(QuotaExceeded, store.add_file(make_file(), own_bytes=2 * weight - 1))
@@ -94,7 +94,7 @@ async def check_files_stay_within_their_quota(subject: StoreSubject) -> None:
 
 
 async def check_of_many_files_at_once_as_many_are_kept_as_fit(subject: StoreSubject) -> None:
-    """Of fifty that race for the room of three, three are kept."""
+    """Of fifty concurrent files with room for three, three are stored."""
     room = 3 * make_file().weight
     found = await outcomes([partial(subject.store.add_file, make_file(), own_bytes=room) for _ in range(RACERS)])
 

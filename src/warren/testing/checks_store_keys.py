@@ -35,7 +35,7 @@ async def check_a_key_comes_back_as_it_was(subject: StoreSubject) -> None:
 
 
 async def check_a_name_in_force_is_used_once(subject: StoreSubject) -> None:
-    """A second key of a name is a conflict while the first is in force, and fine once it is revoked or expired."""
+    """A second key of a name is a conflict while the first is valid, and allowed once it is revoked or expired."""
     key = make_key(name="ci")
     await subject.store.add_key(key)
     await refused(Conflict, subject.store.add_key(make_key(name="ci")))
@@ -65,7 +65,7 @@ async def check_an_id_or_hash_is_kept_once(subject: StoreSubject) -> None:
 
 
 async def check_a_key_is_revoked_once(subject: StoreSubject) -> None:
-    """Revoking says whether the key was in force, and the time of the first revocation stays."""
+    """Revocation returns whether the key was valid, and the time of the first revocation stays."""
     key, expired = make_key(), make_key(expires_at=time.time() - 1)
     await subject.store.add_key(key)
     await subject.store.add_key(expired)
@@ -98,7 +98,7 @@ async def check_another_fingerprint_is_a_conflict(subject: StoreSubject) -> None
 
 
 async def check_one_of_many_ties_an_idempotency_key(subject: StoreSubject) -> None:
-    """Of fifty at once all are led to the same target."""
+    """Fifty concurrent requests all get the same target."""
     found = await outcomes(
         [partial(subject.store.remember, OWNER, "k", "f", f"sbx_{number}", ttl_s=60) for number in range(RACERS)]
     )
@@ -115,7 +115,7 @@ async def check_an_idempotency_key_expires(subject: StoreSubject) -> None:
 
 
 async def check_a_forgotten_idempotency_key_is_free(subject: StoreSubject) -> None:
-    """Once untied it can be tied anew; untying what is not tied is no error."""
+    """A released key can be bound again; releasing an unbound key is no error."""
     await subject.store.remember(OWNER, "k", "f", "sbx_1", ttl_s=60)
     await subject.store.forget(OTHER, "k", "sbx_1")
     await subject.store.forget(OWNER, "k", "sbx_other")
@@ -127,7 +127,7 @@ async def check_a_forgotten_idempotency_key_is_free(subject: StoreSubject) -> No
 
 
 async def check_a_bucket_gives_what_it_holds(subject: StoreSubject) -> None:
-    """As many as it holds at once, then none, and it says when there will be one."""
+    """Allows as many as it holds at once, then none, and returns the time until the next."""
     taken = [await subject.store.take("b", capacity=3, per_s=0.01) for _ in range(5)]
 
     assert [each.allowed for each in taken] == [True, True, True, False, False]
@@ -138,7 +138,7 @@ async def check_a_bucket_gives_what_it_holds(subject: StoreSubject) -> None:
 
 
 async def check_a_bucket_gives_all_or_nothing(subject: StoreSubject) -> None:
-    """What is not there is not taken in part."""
+    """A request for more than there is takes nothing."""
     take = partial(subject.store.take, "b", capacity=10, per_s=0.01)
 
     assert (await take(amount=6)).allowed

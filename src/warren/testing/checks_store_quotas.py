@@ -1,4 +1,4 @@
-"""Store checks: what owners, tenants and everybody hold, and that none goes over its ceiling."""
+"""Store checks: resource use of owners, tenants and the whole service, and their quotas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def check_holding_adds_up(subject: StoreSubject) -> None:
-    """Memory and GPUs count while a sandbox is active, disk as long as it is there, each for its owner."""
+    """Memory and GPUs count while a sandbox is active, disk while it exists, each for its owner."""
     limits = Limits(memory_bytes=GIB, disk_bytes=3 * GIB)
     gpus = ("example.com/gpu=0", "example.com/gpu=1")
     await subject.store.add(make_sandbox(limits=limits, gpus=gpus))
@@ -36,7 +36,7 @@ async def check_holding_adds_up(subject: StoreSubject) -> None:
 
 
 async def check_each_quota_holds(subject: StoreSubject) -> None:
-    """A sandbox that would go over any part of a quota is refused and not kept; one that fills it is taken."""
+    """A sandbox that exceeds any part of a quota is refused and not stored; one that fills it exactly is stored."""
     limits = Limits(memory_bytes=GIB, disk_bytes=GIB)
     await subject.store.add(make_sandbox(limits=limits))
     with_two = make_sandbox(limits=limits, gpus=("example.com/gpu=0", "example.com/gpu=1"))
@@ -80,7 +80,7 @@ async def check_each_ceiling_of_a_tenant_holds(subject: StoreSubject) -> None:
 
 
 async def check_a_refusal_says_whose_quota_it_is(subject: StoreSubject) -> None:
-    """The owner's, the tenant's or everybody's: the first of those that are used up, and not the others."""
+    """Owner, tenant or whole service: the error names the first that is used up."""
     one = ResourceUse(1)
     await subject.store.add(make_sandbox())
     for ceilings, whose in (

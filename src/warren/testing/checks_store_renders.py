@@ -1,4 +1,4 @@
-"""Store checks: renders of the background, from their beginning to the end of their time."""
+"""Store checks: background renders, from their start to their expiry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_render(owner: Owner = OWNER, created_at: float = 1.0, expires_at: float = 1e12) -> Render:
-    """Make one that has just begun."""
+    """Build a render that has just begun."""
     return Render(
         id=new_id("rnd"),
         owner=owner,
@@ -29,7 +29,7 @@ def make_render(owner: Owner = OWNER, created_at: float = 1.0, expires_at: float
 
 
 async def check_a_render_comes_back_as_it_was(subject: StoreSubject) -> None:
-    """With every field, by its id, and newest first in the list of its owner alone; also for a store opened later."""
+    """Found with every field, by id, and newest first only in the list of its owner; also after the store reopens."""
     first, theirs = make_render(created_at=1.5), make_render(OTHER)
     for render in (first, theirs):
         await subject.store.add_render(render)
@@ -53,7 +53,7 @@ async def check_a_render_comes_back_as_it_was(subject: StoreSubject) -> None:
 
 
 async def check_a_render_that_was_removed_is_not_kept_again(subject: StoreSubject) -> None:
-    """Its end may come after somebody deleted it; and no id is used twice."""
+    """A render may end after it was deleted, and no id is reused."""
     render = make_render()
     await subject.store.add_render(render)
     await refused(Conflict, subject.store.add_render(render))
@@ -65,7 +65,7 @@ async def check_a_render_that_was_removed_is_not_kept_again(subject: StoreSubjec
 
 
 async def check_renders_whose_time_is_over_go_once_they_are_done(subject: StoreSubject) -> None:
-    """One that is still being made stays, whatever its time."""
+    """A running one stays, also after its expiry."""
     over, unfinished, fresh = make_render(expires_at=5.0), make_render(expires_at=5.0), make_render(expires_at=9.0)
     for render in (over, unfinished, fresh):
         await subject.store.add_render(render)

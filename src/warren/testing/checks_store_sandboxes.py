@@ -24,7 +24,7 @@ RACERS = 50
 
 
 async def outcomes(attempts: list[Callable[[], Awaitable[object]]]) -> list[object]:
-    """Make attempts at the same time, and collect what each returned or how it was refused."""
+    """Run attempts concurrently, and collect what each returned or raised."""
     found: list[object] = []
 
     async def attempt(make: Callable[[], Awaitable[object]]) -> None:
@@ -88,7 +88,7 @@ async def check_a_session_key_is_one_sandbox_of_an_owner(subject: StoreSubject) 
 
 
 async def check_one_of_many_gets_a_session_key(subject: StoreSubject) -> None:
-    """Of fifty that race for a session key exactly one is kept, and it is the one that was told so."""
+    """Of fifty concurrent adds with one session key exactly one succeeds, and it is the stored one."""
     attempts = [partial(subject.store.add, make_sandbox(session_key="race")) for _ in range(RACERS)]
     found = await outcomes(list(attempts))
 
@@ -97,7 +97,7 @@ async def check_one_of_many_gets_a_session_key(subject: StoreSubject) -> None:
 
 
 async def check_a_session_key_is_free_after_removal(subject: StoreSubject) -> None:
-    """A removed sandbox, or one that gave its key up, no longer stands in the way."""
+    """A removed sandbox, or one that released its key, no longer conflicts."""
     first = make_sandbox(session_key="chat")
     await subject.store.add(first)
     await subject.store.remove(first.id)
@@ -139,7 +139,7 @@ async def check_swap_leaves_what_is_not_as_expected(subject: StoreSubject) -> No
 
 
 async def check_one_of_many_wins_a_swap(subject: StoreSubject) -> None:
-    """Of fifty that swap from the same status exactly one is told that it did, and its value is kept."""
+    """Of fifty concurrent swaps from the same status exactly one succeeds, and its value is stored."""
     sandbox = make_sandbox()
     await subject.store.add(sandbox)
     wanted = [replace(sandbox, status=Status.STOPPING, reason=str(number)) for number in range(RACERS)]
@@ -184,7 +184,7 @@ async def check_swap_takes_no_other_sandboxes_session_key(subject: StoreSubject)
 
 
 async def check_touch_never_goes_back(subject: StoreSubject) -> None:
-    """The latest use counts, in whatever order they are noted."""
+    """The latest use counts, in any order of calls."""
     sandbox = make_sandbox()
     await subject.store.add(sandbox)
     await subject.store.touch(sandbox.id, sandbox.active_at + 9)
@@ -228,7 +228,7 @@ async def check_sandboxes_are_listed_newest_first_in_pages(subject: StoreSubject
 
 
 async def check_each_filter_of_a_list_holds(subject: StoreSubject) -> None:
-    """Each filter alone, and several together, select exactly what they say."""
+    """Each filter alone, and several together, select exactly the matching ones."""
     made = {
         "plain": make_sandbox(),
         "other": make_sandbox(owner=OTHER, session_key="k"),
@@ -262,7 +262,7 @@ async def check_each_filter_of_a_list_holds(subject: StoreSubject) -> None:
 
 
 async def check_a_closed_store_says_so(subject: StoreSubject) -> None:
-    """Closing twice is fine; asking afterwards is an error and no hang."""
+    """Closing twice is fine; a later call raises and does not hang."""
     other = subject.make_store()
     await other.open()
     await other.ping()
@@ -274,7 +274,7 @@ async def check_a_closed_store_says_so(subject: StoreSubject) -> None:
 
 
 async def check_everything_is_there_after_a_restart(subject: StoreSubject) -> None:
-    """Another store over the same data sees what the first one was told, and the first sees the other's."""
+    """Two stores over the same data see each other's writes."""
     sandbox = make_sandbox(session_key="chat", metadata={"a": "b"})
     await subject.store.add(sandbox)
     other = subject.make_store()

@@ -1,4 +1,4 @@
-"""Store checks: skills, their names, and who finds them."""
+"""Store checks: skills, their names and visibility."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STRANGER = Owner("elsewhere", "ann")
 
 
 async def check_a_skill_comes_back_as_it_was(subject: StoreSubject) -> None:
-    """With every field, by its id and by its name; also for a store that is opened later."""
+    """Found with every field, by id and by name; also after the store is opened again."""
     full, bare = make_skill(is_shared=True), make_skill(category=None, tags=(), metadata={}, server_id=None, folder="")
     for skill in (full, bare):
         await subject.store.add_skill(skill)
@@ -48,7 +48,7 @@ async def check_a_skill_has_an_id_and_a_name_of_its_own(subject: StoreSubject) -
 
 
 async def check_skills_are_listed_by_name_for_those_who_may_see_them(subject: StoreSubject) -> None:
-    """One's own and the shared ones of one's tenant, a page at a time; or everybody's."""
+    """An owner's skills and the shared ones of the tenant, a page at a time; or those of all tenants."""
     store = subject.store
     own, shared = make_skill(name="b"), make_skill(name="a", owner=OTHER, is_shared=True)
     hidden, foreign = make_skill(name="c", owner=OTHER), make_skill(name="d", owner=_STRANGER, is_shared=True)
@@ -63,7 +63,7 @@ async def check_skills_are_listed_by_name_for_those_who_may_see_them(subject: St
 
 
 async def check_a_skill_is_replaced_if_its_package_is_still_the_same(subject: StoreSubject) -> None:
-    """Whoever comes second, with another package or other words about the same, changes nothing, and is told so."""
+    """A swap based on an outdated package or description changes nothing, and returns False."""
     store = subject.store
     skill, other = make_skill(), make_skill()
     for each in (skill, other):
@@ -80,7 +80,7 @@ async def check_a_skill_is_replaced_if_its_package_is_still_the_same(subject: St
 
 
 async def check_a_skill_is_removed_once(subject: StoreSubject) -> None:
-    """Removing says whether it was there; then its name is free."""
+    """Removal returns whether it existed; then its name is free."""
     skill = make_skill()
     await subject.store.add_skill(skill)
 
@@ -91,7 +91,7 @@ async def check_a_skill_is_removed_once(subject: StoreSubject) -> None:
 
 
 async def check_skills_weigh_no_more_than_they_may(subject: StoreSubject) -> None:
-    """What would be too much is refused, new or grown; what grows no further may stay, and another has room."""
+    """A new or grown skill above the bound is refused; one that does not grow stays, and other owners have room."""
     store = subject.store
     skill = make_skill(size=60)
     await store.add_skill(skill, most_bytes=100)
@@ -104,7 +104,7 @@ async def check_skills_weigh_no_more_than_they_may(subject: StoreSubject) -> Non
 
 
 async def check_of_many_skills_at_once_as_many_are_kept_as_one_may_have(subject: StoreSubject) -> None:
-    """Of fifty that race for three places, three are kept; another owner has places of their own."""
+    """Of fifty concurrent skills with room for three, three are stored; another owner has separate room."""
     found = await outcomes([partial(subject.store.add_skill, make_skill(), most=3) for _ in range(RACERS)])
 
     assert found.count(None) == 3

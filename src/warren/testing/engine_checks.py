@@ -1,7 +1,7 @@
-"""The conformance suite of the engine seam: plain async functions, for our engines and for anybody's.
+"""The conformance suite of the engine seam: plain async functions, for our engines and third-party ones.
 
 Run each of `CHECKS` with a `Subject` that you build around your engine; a check returns, or raises AssertionError.
-Nothing of pytest is needed. Checks do not depend on each other and leave nothing behind.
+pytest is not needed. Checks do not depend on each other and leave nothing behind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The conformance suite of the store seam: plain async functions, for our stores and for anybody's.
+"""The conformance suite of the store seam: plain async functions, for our stores and third-party ones.
 
 Run each of `CHECKS` with a `StoreSubject` whose store is open and empty; a check returns, or raises AssertionError.
-Nothing of pytest is needed.
+pytest is not needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a store check works on: an open store, how to open another over the same data, and values to keep."""
+"""The subject of a store check: an open store, how to open another over the same data, and values to store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StoreSubject:
     store: Store
     """Open and empty; the checks never close it."""
     make_store: Callable[[], Store]
-    """Build another store object over the same data, not yet open: what a restarted service would have."""
+    """Build another store object over the same data, not yet open, as a restarted service does."""
 
 
 OWNER = Owner("acme", "ann")
@@ -31,7 +31,7 @@ OTHER = Owner("acme", "bob")
 
 
 def make_sandbox(**fields: Any) -> Sandbox:
-    """Build a running sandbox with an id of its own; give what should differ."""
+    """Build a running sandbox with a new id; arguments replace the defaults."""
     now = time.time()
     plain: dict[str, Any] = {
         "id": new_id("sbx"),
@@ -48,7 +48,7 @@ def make_sandbox(**fields: Any) -> Sandbox:
 
 
 def make_execution(sandbox: Sandbox, **fields: Any) -> Execution:
-    """Build an execution that runs; give what should differ."""
+    """Build a running execution; arguments replace the defaults."""
     plain: dict[str, Any] = {
         "id": new_id("exe"),
         "sandbox_id": sandbox.id,
@@ -63,7 +63,7 @@ def make_execution(sandbox: Sandbox, **fields: Any) -> Execution:
 
 
 def make_result(**fields: Any) -> ExecResult:
-    """Build a result that uses every field; give what should differ."""
+    """Build a result that uses every field; arguments replace the defaults."""
     plain: dict[str, Any] = {
         "id": new_id("exe"),
         "exit_code": 1,
@@ -94,7 +94,7 @@ def make_result(**fields: Any) -> ExecResult:
 
 
 def make_entry(**fields: Any) -> AuditEntry:
-    """Build an entry of the audit record; give what should differ."""
+    """Build an audit entry; arguments replace the defaults."""
     plain: dict[str, Any] = {
         "at": time.time(),
         "action": "sandbox.create",
@@ -107,7 +107,7 @@ def make_entry(**fields: Any) -> AuditEntry:
 
 
 def make_key(**fields: Any) -> ApiKey:
-    """Build a key that is in force; give what should differ."""
+    """Build a valid key; arguments replace the defaults."""
     plain: dict[str, Any] = {
         "id": new_id("key"),
         "name": new_id("nam"),
@@ -121,7 +121,7 @@ def make_key(**fields: Any) -> ApiKey:
 
 
 def make_file(**fields: Any) -> StoredFile:
-    """Build a stored file of 10 bytes whose time is not over; give what should differ."""
+    """Build an unexpired stored file of 10 bytes; arguments replace the defaults."""
     plain: dict[str, Any] = {
         "id": new_id("fil"),
         "owner": OWNER,
@@ -136,7 +136,7 @@ def make_file(**fields: Any) -> StoredFile:
 
 
 def make_skill(**fields: Any) -> Skill:
-    """Build a skill with a name of its own that uses every field; give what should differ."""
+    """Build a skill with a new name that uses every field; arguments replace the defaults."""
     plain: dict[str, Any] = {
         "id": new_id("skl"),
         "owner": OWNER,

@@ -1,4 +1,4 @@
-"""What an engine check works on: an open engine, the specs to make with it, and short words for common steps."""
+"""The subject of an engine check: an open engine, specs to make with it, and helpers for common steps."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from warren.engines.base import Engine
 
 DEADLINE_S = 30.0
-"""For anything that should take milliseconds; it is only ever reached by a failure."""
+"""For steps that take milliseconds; only a failure reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The engine under check and what only its author knows."""
+    """The engine under check, and functions that only its author can write."""
 
     engine: Engine
     """Open; the checks never close it."""
     make_spec: Callable[..., SandboxSpec]
-    """Build a spec with a new id; takes `limits`, `storage`, `env`, `image` and `id` to differ from the plain one."""
+    """Build a spec with a new id; `limits`, `storage`, `env`, `image` and `id` replace the defaults."""
     make_engine: Callable[[], Engine]
-    """Build another engine object over the same data, not yet open: what a restarted service would have."""
+    """Build another engine object over the same data, not yet open, as a restarted service does."""
     kill_agent: Callable[[Handle], Awaitable[None]]
-    """End the agent from outside, without a word to the engine, as the out-of-memory killer might."""
+    """Kill the agent from outside, without notice to the engine, as the out-of-memory killer does."""
 
     @contextlib.asynccontextmanager
     async def sandbox(self, **overrides: Any) -> AsyncIterator[Handle]:
@@ -62,17 +62,17 @@ class Subject:
 
 
 def request(code: str, kind: ExecKind = ExecKind.CELL, **fields: Any) -> ExecRequest:
-    """Build an execution with an id of its own."""
+    """Build an execution with a new id."""
     return ExecRequest(id=new_id("exe"), kind=kind, code=code, **fields)
 
 
 async def run(agent: AgentClient, code: str, kind: ExecKind = ExecKind.CELL, **fields: Any) -> ExecResult:
-    """Run code, a cell unless told otherwise, with nothing on standard input."""
+    """Run code, by default as a cell, without standard input."""
     return await agent.run(request(code, kind, **fields))
 
 
 async def printed(agent: AgentClient, code: str) -> str:
-    """Run a cell that must end well, and give what it printed."""
+    """Run a cell that must succeed, and return its output."""
     result = await run(agent, code)
     assert result.ok, f"{code!r} ended with {result.cause}: {result.error or result.stderr!r}"
     return result.stdout.decode().strip()
@@ -84,7 +84,7 @@ async def text_file(agent: AgentClient, path: str) -> str:
 
 
 async def refused(error: type[Error], attempt: Awaitable[object]) -> str:
-    """Await something that must fail in this way, with one sentence, and give the sentence."""
+    """Await something that must fail with this error and one sentence; returns the sentence."""
     try:
         await attempt
     except error as exc:

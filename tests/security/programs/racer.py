@@ -35,7 +35,7 @@ def prepare() -> None:
 
 
 def main() -> None:
-    """Swap until told to stop; a swapped pair that was deleted is made again."""
+    """Swap until the stop file exists; a deleted pair is made again."""
     pairs = [
         (b"/workspace/tree/folder", b"/workspace/tree/folder.link"),
         (b"/workspace/tree/folder/sub", b"/workspace/tree/folder/sub.link"),

@@ -25,7 +25,7 @@ called: list[str] = []
 
 
 def listen() -> int:
-    """Note whoever calls, over TCP and UDP, at one port of the loopback."""
+    """Record every connection, over TCP and UDP, at one port of the loopback."""
     streams, packets = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     port: int = streams.getsockname()[1]
     packets.bind(("127.0.0.1", port))

@@ -15,7 +15,7 @@ from warren.core.concurrency.admission import Admission
 from warren.core.images.cache import ImageCache
 from warren.core.images.catalog import Catalog
 from warren.core.sandboxes.connections import AgentConnections
-from warren.core.sandboxes.pool import Pool
+from warren.core.sandboxes.pool import SandboxPool
 from warren.core.sandboxes.reaper import Reaper
 from warren.core.sandboxes.recovery import recover
 from warren.core.sandboxes.sandboxes import NewSandbox, Sandboxes
@@ -58,7 +58,7 @@ class Estate:
         self.audit = Audit(self.store, policy)
         self.connections = AgentConnections(self.engine)
         self.images = ImageCache(Catalog(images_dir))
-        self.pool = Pool(self.engine, self.connections, self.images, policy)
+        self.pool = SandboxPool(self.engine, self.connections, self.images, policy)
         self.sandboxes = Sandboxes(
             engine=self.engine,
             store=self.store,

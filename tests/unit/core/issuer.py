@@ -1,4 +1,4 @@
-"""An issuer of tokens: a real server of its key set, that can be told to fail."""
+"""An issuer of tokens: a real server of its key set that can be made to fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A package index of the service over shelves of a test, asked as the way out asks it."""
+"""A package index of the service over shelves of a test, called as the egress proxy calls it."""
 
 from __future__ import annotations
 

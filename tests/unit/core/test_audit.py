@@ -1,4 +1,4 @@
-"""The audit record as the service writes it: in order, bounded, and never given up."""
+"""Audit record of a service: in order, bounded, and never dropped."""
 
 from __future__ import annotations
 

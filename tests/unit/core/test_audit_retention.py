@@ -1,4 +1,4 @@
-"""How long the audit record is kept, and what it says of what was cut off."""
+"""Audit retention, and the entries about rows that were cut off."""
 
 from __future__ import annotations
 

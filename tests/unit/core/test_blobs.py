@@ -1,4 +1,4 @@
-"""Blobs: contents on disk that a row names, and nothing else for long."""
+"""Blobs: contents on disk with a row each; others are swept."""
 
 from __future__ import annotations
 

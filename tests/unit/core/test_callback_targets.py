@@ -1,4 +1,4 @@
-"""Where calls on behalf of programs may go."""
+"""Addresses that tool callbacks may call."""
 
 from __future__ import annotations
 

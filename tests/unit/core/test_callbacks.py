@@ -1,4 +1,4 @@
-"""Tools outside: of two who offer some at once, all that is in force is one's."""
+"""Tool callbacks: of two concurrent registrations, one is in force as a whole."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_of_two_who_offer_tools_at_once_the_module_and_the_record_are_the_same_o
         async def overtake() -> None:
             tasks.start_soon(register_second)
             # Until the other has done all that it can do now.
-            await wait_until(lambda: is_done.is_set() or callbacks.turns.wanted(sandbox.id) == 2)
+            await wait_until(lambda: is_done.is_set() or callbacks.turns.users(sandbox.id) == 2)
 
         store.meanwhile = overtake
         async with anyio.create_task_group() as tasks:

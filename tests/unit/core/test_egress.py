@@ -1,4 +1,4 @@
-"""The way out as its owners use it: set, granted for a while, taken back, and secrets that nobody sees."""
+"""Egress as owners use it: policies, grants, revocation, and brokered secrets."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import pytest
 from unit.core.estate import ADMIN, ANN, BOB, READER, Estate, wait_until
 from unit.core.meddling import MeddledStore, tell
 from warren.core.agent.client import TunnelStream
+from warren.core.egress.connection import Asked
 from warren.core.egress.control import EgressControl, NewGrant, NewSecret
 from warren.core.egress.journal import EgressJournal
 from warren.core.egress.policy_table import EgressPolicies
 from warren.core.egress.record import EgressRecord
 from warren.core.egress.session import Refused, Session, Surroundings
 from warren.core.egress.socks_session import run_socks
-from warren.core.egress.traffic import Asked, Traffic
+from warren.core.egress.traffic import Traffic
 from warren.core.egress.upstream import parse_upstream
-from warren.core.policy.egress_limits import EgressLimits
-from warren.core.policy.policy import Policy, TenantLimits
+from warren.core.policy.policy import EgressLimits, Policy, TenantLimits
 from warren.core.sandboxes.changes import SandboxChanges
 from warren.core.telemetry.counters import Counters
 from warren.domain.egress import Egress, EgressMode, EgressRule

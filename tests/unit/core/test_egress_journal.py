@@ -1,4 +1,4 @@
-"""The journal of connections: what was written is found, what is over is not, and what is torn harms nothing."""
+"""Egress journal: entries are recovered, cleared ones are not, and torn ones are skipped."""
 
 from __future__ import annotations
 

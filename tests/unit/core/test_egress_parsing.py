@@ -1,4 +1,4 @@
-"""What programs say to the way out, taken apart: ClientHellos, SOCKS, addresses of requests, and secrets in pieces."""
+"""Parsers of egress: ClientHello, SOCKS, request targets, and secrets that span pieces."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.core.egress import socks
+from warren.core.egress.connection import EgressUsage
 from warren.core.egress.message import BadRequest, read_authority, read_target, request_headers
 from warren.core.egress.secret_broker import Broker
 from warren.core.egress.secret_echo import Cleaner
 from warren.core.egress.tls_hello import NotTls, asks_again, hello_size, may_be_tls, parse_hello
-from warren.core.egress.traffic import EgressUsage
-from warren.core.policy.egress_limits import EgressLimits
+from warren.core.policy.policy import EgressLimits
 from warren.domain.egress import Brokered
 
 

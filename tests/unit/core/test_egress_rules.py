@@ -1,4 +1,4 @@
-"""What a sandbox may reach, by example: modes, rules, ceilings, and the sentences of a refusal."""
+"""Egress rules by example: modes, rules, ceilings, and the sentences of refusals."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_what_is_allowed_is_allowed_by_a_word(egress: Egress, host: str, port: i
         (rules("example.org"), "example.org", 8443, "no rule"),
         (rules("example.org", methods=("GET",)), "example.org", 443, "seen in plain HTTP only"),
         (rules("*"), PUBLIC, 443, "no rule"),
-        (OPEN, "127.1", 80, "no host"),
-        (OPEN, "a b", 80, "no host"),
+        (OPEN, "127.1", 80, "not a valid host"),
+        (OPEN, "a b", 80, "not a valid host"),
     ],
 )
 def test_what_is_refused_is_refused_before_a_name_is_looked_up(egress: Egress, host: str, port: int, said: str) -> None:

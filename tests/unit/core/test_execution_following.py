@@ -11,7 +11,7 @@ import pytest
 from unit.core.estate import ANN
 from unit.core.workshop import Workshop, command, first_output, wait_for_file
 from warren.core.executions.executions import NewExecution
-from warren.core.executions.followers import OWN
+from warren.core.executions.following import OWN
 from warren.domain.errors import Conflict, QuotaExceeded
 from warren.domain.values import Cause, Display, Event
 
@@ -151,7 +151,7 @@ def test_cancelling_a_caller_ends_the_execution_and_records_it(tell: Tell) -> No
         done = await shop.finished(execution.id)
         assert done.result is not None
         assert done.result.stdout == b"bye\n"
-        assert "Nobody waited" in done.result.notes[-1]
+        assert "No caller waited" in done.result.notes[-1]
         assert len(await shop.finishes(execution.id)) == 1
 
     tell(story)

@@ -1,4 +1,4 @@
-"""Building and removing images: neither begins while the other is under way, and what is shown is of one moment."""
+"""Image builds and removals: they exclude each other, and the status is consistent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unit.core.estate import ADMIN, Estate
 from warren.core.image_builds import ImageBuilds
 from warren.core.images.cache import ImageCache
 from warren.core.images.catalog import Catalog
-from warren.core.sandboxes.pool import Pool
+from warren.core.sandboxes.pool import SandboxPool
 from warren.domain.errors import Conflict
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_nothing_is_built_or_removed_again_while_an_image_is_being_removed(serve
         catalog = Catalog(images_dir)
         reached: list[str] = []
 
-        class Meddled(Pool):
+        class Meddled(SandboxPool):
             """A pool in whose time somebody else asks for the image."""
 
             async def evict(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Keys for tokens: what is taken from a secret, from PEM and from a key set, and what is not."""
+"""Keys for tokens: which are accepted from a secret, from PEM and from a key set."""
 
 from __future__ import annotations
 

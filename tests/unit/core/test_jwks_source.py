@@ -1,4 +1,4 @@
-"""Keys that an issuer publishes: rotated, fetched again, used while it is away, and never fetched too often."""
+"""Published key sets: rotated, refreshed, used while the issuer is down, and never fetched too often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys: what opens, what does not, and what is said about it."""
+"""API keys: which are accepted, which are not, and the messages."""
 
 from __future__ import annotations
 

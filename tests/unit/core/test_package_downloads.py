@@ -1,4 +1,4 @@
-"""Downloads of packages: who asks for one that was just given up gets another."""
+"""Downloads of packages: a request for a cancelled download starts another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages for one Python: what may fit is there, what never does is not, and nothing becomes unknown."""
+"""Wheel filter: wheels that may fit stay, others are left out, and no version disappears."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packaging import tags
 from api.package_server import shelving
 from unit.core.mirrored import JSON, mirroring
 from warren.core.packages.wheel_filter import Target
-from warren.core.sandboxes.package_environment import build_package_env
+from warren.core.sandboxes.environment import build_package_env
 from warren.guest.packages import install
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The package index as sandboxes see it: what it says, what it keeps, and what it does when nobody else answers."""
+"""Package index of sandboxes: its pages, its cache, and its behaviour while an index is down."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -422,9 +425,17 @@ def test_packages_of_a_scope_come_from_its_registry_and_no_other_is_told_their_n
     run(body)
 
 
-def test_the_indexes_that_this_host_is_configured_for_are_read(tmp_path: Path) -> None:
-    settings = Settings.load({**os.environ, "WARREN_DATA_DIR": str(tmp_path)}, folder=str(tmp_path))
-    sources = build_sources(settings.packages, settings.read_tools())
+def _read_pip() -> dict[str, str]:
+    """Ask pip which index it is configured for, and whom it trusts: Warren reads no file of pip's."""
+    asked = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
+    said = dict(reversed(re.findall(r"^[^.=]*\.([a-z-]+)='(.*)'$", asked.stdout, re.MULTILINE)))
+    known = {"index-url": "PIP_INDEX_URL", "cert": "WARREN_PACKAGES_CA_FILE", "proxy": "WARREN_PACKAGES_PROXY"}
+    return {variable: said[key] for key, variable in known.items() if key in said}
+
+
+def test_the_index_that_pip_is_configured_for_is_read(tmp_path: Path) -> None:
+    settings = Settings.load({"WARREN_DATA_DIR": str(tmp_path), **_read_pip()}, folder=str(tmp_path))
+    sources = build_sources(settings.packages, settings.read_pip_index())
 
     async def body() -> None:
         async with PackageDoor(PackageSetup(load=lambda: sources, folder=str(tmp_path))) as index:

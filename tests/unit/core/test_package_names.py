@@ -1,4 +1,4 @@
-"""What may be asked to be installed."""
+"""Requirements that callers may install."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from warren.domain.errors import InvalidRequest
         ("python", "zope.interface~=7.0"),
         ("python", "torch==2.1.0+cpu"),
         ("python", "a"),
+        ("python", "x===1.0-legacy"),
         ("python", "numpy == 2.*"),
         ("npm", "lodash"),
         ("npm", "lodash@4.17.21"),
@@ -63,6 +64,9 @@ def test_names_with_extras_and_versions_are_taken(ecosystem: str, name: str) -> 
                 "ü",
                 "x" * 201,
                 "x==-1",
+                "x===--pre",
+                "x===http://evil/x.whl",
+                "x>=1,==",
             )
         ),
         *(

@@ -1,4 +1,4 @@
-"""Files of packages on disk: what goes when there is no room."""
+"""Package store: eviction when the cache is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy gives to whom."""
+"""The operator's policy."""
 
 from __future__ import annotations
 

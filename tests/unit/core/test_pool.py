@@ -9,7 +9,7 @@ import pytest
 from unit.core.estate import ANN, BOB, EPHEMERAL, Estate, wait_until
 from unit.local.forked import needs_root
 from warren.core.policy.policy import Policy
-from warren.core.sandboxes.pool import Pool
+from warren.core.sandboxes.pool import PooledSandbox, SandboxPool
 from warren.core.sandboxes.sandboxes import NewSandbox
 from warren.domain.errors import QuotaExceeded
 from warren.domain.lifecycle import Status
@@ -111,7 +111,7 @@ def test_a_refused_create_gives_its_sandbox_back(serve: Callable[..., None]) -> 
     serve(scenario, pool_size=1, own=ResourceUse(sandboxes=1))
 
 
-class Waiting(Pool):
+class Waiting(SandboxPool):
     """A pool that is told when nobody else wants a sandbox, and says what it made."""
 
     def __init__(self, estate: Estate) -> None:
@@ -123,9 +123,9 @@ class Waiting(Pool):
         self.waits.set()
         await self.is_quiet.wait()
 
-    async def _add(self, image: Image, storage: Storage) -> None:
+    async def _make(self, image: Image, storage: Storage) -> PooledSandbox:
         self.made += 1
-        await super()._add(image, storage)
+        return await super()._make(image, storage)
 
 
 def test_what_is_put_back_while_the_pool_waits_is_not_made_again(serve: Callable[..., None]) -> None:
@@ -136,7 +136,7 @@ def test_what_is_put_back_while_the_pool_waits_is_not_made_again(serve: Callable
             tasks.start_soon(pool.run)
             await wait_until(lambda: pool.sizes() == FULL)
             pool.waits, pool.is_quiet = anyio.Event(), anyio.Event()
-            taken = pool.acquire(await estate.images.get("python"), Storage.PERSISTENT, estate.policy.limits)
+            taken = await pool.acquire(await estate.images.get("python"), Storage.PERSISTENT, estate.policy.limits)
             assert taken is not None
             await pool.waits.wait()
             pool.release(taken)

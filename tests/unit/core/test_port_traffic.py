@@ -1,4 +1,4 @@
-"""What the audit record says of ports: a first entry, then one for each minute, and nothing of a quiet one."""
+"""Audit entries of ports: a first one, then one for each minute with traffic."""
 
 from __future__ import annotations
 

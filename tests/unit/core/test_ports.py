@@ -1,4 +1,4 @@
-"""Connections to servers inside sandboxes: none outlives whoever asked for it."""
+"""Connections to servers inside sandboxes: none outlives its request."""
 
 from __future__ import annotations
 

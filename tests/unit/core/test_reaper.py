@@ -33,7 +33,7 @@ def test_an_idle_sandbox_is_stopped_and_says_why(serve: Callable[..., None]) -> 
 
         await reap_until(estate, lambda: live.sandbox.status is Status.STOPPED)
 
-        assert "nobody used it for 0.05 seconds" in ((await estate.sandboxes.get(ANN, sandbox.id)).reason or "")
+        assert "it was idle for 0.05 seconds" in ((await estate.sandboxes.get(ANN, sandbox.id)).reason or "")
         assert (await estate.sandboxes.get(ANN, other.id)).status is Status.RUNNING
         assert await estate.audited("sandbox.stop") == ["ok"]
         assert (await estate.shell(sandbox.id, "echo back")).stdout == b"back\n"

@@ -1,4 +1,4 @@
-"""Renders of the background: whatever is deleted while it is made leaves nothing, and none is unfinished for ever."""
+"""Background renders: deletion leaves nothing behind, and none stays unfinished."""
 
 from __future__ import annotations
 

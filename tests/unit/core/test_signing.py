@@ -1,4 +1,4 @@
-"""Tokens of links: one spelling, one meaning, and worth nothing once a bit of them is another."""
+"""Tokens of shared links: one spelling, one meaning, invalid after any change of a bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages of skills: what is in order is read, and all else is refused before anything of it is kept."""
+"""Skill packages: valid ones are read, and others are refused before any of it is stored."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_text_alone_becomes_a_package_that_is_always_the_same() -> None:
         ("a.zip", pack({"SKILL.md": TEXT, "/".join("a" * 20): ""}), "too deep"),
         ("a.zip", pack({"SKILL.md": TEXT, "a" * 256: ""}), "too long"),
         ("a.zip", pack({"SKILL.md": TEXT, ".warren-skill": ""}), "Warren's own"),
-        ("a.zip", pack({"SKILL.md": TEXT, "a": "", "a/b": ""}), "lies in what is a file"),
+        ("a.zip", pack({"SKILL.md": TEXT, "a": "", "a/b": ""}), "has a file for a folder"),
         ("a.zip", pack({"SKILL.md": TEXT}, zipfile.ZIP_BZIP2), "other than deflate"),
         ("a.zip", pack({"SKILL.md": b"\xff\xfe"}), "not UTF-8"),
         ("a.zip", pack({"SKILL.md": "# no head"}), "must begin with"),
@@ -101,7 +101,7 @@ def test_a_text_alone_becomes_a_package_that_is_always_the_same() -> None:
         ("a.md", b"---\nname: " + b"a" * 65 + b"\ndescription: x\n---\n", "must have a name"),
         ("a.md", b"---\nname: a\n---\n", "must have a description"),
         ("a.md", b"---\nname: a\ndescription: " + b"x" * 1025 + b"\n---\n", "must have a description"),
-        ("a.md", b"---\nname: &x a\n---\n", "cannot be read: line 1"),
+        ("a.md", b"---\nname: *x\n---\n", "cannot be read: line 1"),
         ("a.md", b"---\n- a\n---\n", "must have a name"),
         ("a.md", HEAD.encode() + b"\0", "NUL"),
     ],
@@ -109,6 +109,19 @@ def test_a_text_alone_becomes_a_package_that_is_always_the_same() -> None:
 def test_what_is_not_in_order_is_refused(filename: str, content: bytes, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         check_package(filename, content)
+
+
+@pytest.mark.parametrize(
+    ("front", "description"),
+    [
+        ("description: Use it when: a table is there", "Use it when: a table is there"),
+        ("description: Use it\n  when: a table\n  is there\nlicense: MIT", "Use it when: a table is there"),
+        ("description: >\n  Folded\n  text", "Folded text"),
+        ("metadata: {author: me}\ndescription: 'Quoted: text'", "Quoted: text"),
+    ],
+)
+def test_descriptions_are_read_as_authors_write_them(front: str, description: str) -> None:
+    assert read_front(f"---\nname: a\n{front}\n---\n") == ("a", description)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The registry of skills: no package without a skill, none lost to a race, and nothing left by a crash."""
+"""Skill registry: no package without a skill, no update lost to a race, no leftovers after a crash."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_whose_a_skill_is(tell: Callable[..., None]) -> None:
         await skills.update(ANN, skill.id, SkillChanges(is_shared=True))
         assert (await skills.get_usable(BOB, skill.id)).name == "one"
         for change in (partial(skills.delete, BOB), partial(skills.update, BOB, changes=SkillChanges(category="x"))):
-            with pytest.raises(Forbidden, match="another's"):
+            with pytest.raises(Forbidden, match="another owner"):
                 await change(skill_id=skill.id)
         await skills.delete(ADMIN, skill.id)
 

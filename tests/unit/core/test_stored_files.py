@@ -1,4 +1,4 @@
-"""Stored files: by id, each its owner's alone, within a quota and for a time; whole after a crash, or not there."""
+"""Stored files: by id, private to their owner, within a quota and a lifetime; complete after a crash, or gone."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_nobody_keeps_more_than_their_quota_and_all_no_more_than_there_is(tell: 
         with pytest.raises(QuotaExceeded):
             await shelf.add(b"")
         await shelf.add(b"x", BOB)
-        with pytest.raises(QuotaExceeded, match="everybody"):
+        with pytest.raises(QuotaExceeded, match="all owners"):
             await shelf.add(b"x", ADMIN)
         await shelf.files.delete(ANN, first.id)
         await shelf.add(b"x", ADMIN)

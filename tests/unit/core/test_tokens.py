@@ -1,4 +1,4 @@
-"""Tokens: which are believed, whom they make of their bearer, and everything that is tried to get in without one."""
+"""Tokens: which are accepted, the principals they describe, and attempts to get in without one."""
 
 from __future__ import annotations
 

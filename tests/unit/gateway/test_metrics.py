@@ -7,10 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from unit.gateway.whole import Whole, tell
-from warren.core.telemetry.counters import SECONDS, Counters, Histogram
+from warren.core.telemetry.counters import SECONDS, Counters, Outcomes
 
 if TYPE_CHECKING:
     from warren.domain.values import Image
@@ -114,13 +115,15 @@ def test_two_services_in_one_process_count_for_themselves(images_dir: str) -> No
 
 
 def test_a_duration_falls_into_the_first_bucket_that_holds_it() -> None:
-    counted = Histogram()
+    counted = Outcomes("things", "thing_seconds", CollectorRegistry())
 
     for seconds in (0.0, SECONDS[0], SECONDS[0] * 1.01, SECONDS[-1] * 2):
-        counted.add(seconds)
+        counted.count("successful", seconds)
 
-    assert (counted.counts[0], counted.counts[1], counted.counts[-1]) == (2, 1, 1)
-    assert counted.total == pytest.approx(SECONDS[0] * 2.01 + SECONDS[-1] * 2)
+    [family] = counted.seconds.collect()
+    read = {sample.labels["le"]: sample.value for sample in family.samples if sample.labels}
+    assert (read[str(SECONDS[0])], read[str(SECONDS[1])], read["+Inf"]) == (2, 3, 4)
+    assert (counted.read("successful"), counted.read("failed")) == (4, 0)
 
 
 def test_an_observer_counts_by_a_few_words() -> None:
@@ -130,5 +133,5 @@ def test_an_observer_counts_by_a_few_words() -> None:
     observer.rejected("executions")
     observer.sandbox_created("pool", 0.001)
 
-    assert observer.rejections == {"executions": 2}
-    assert sum(observer.create_seconds["pool"].counts) == 1
+    assert observer.registry.get_sample_value("warren_rejected_total", {"reason": "executions"}) == 2
+    assert observer.registry.get_sample_value("warren_create_seconds_count", {"source": "pool"}) == 1

@@ -44,6 +44,15 @@ def body_of(exc: BaseException) -> dict[str, Any]:
     return body
 
 
+def test_the_code_and_the_sentence_are_in_a_header_too_for_the_answer_to_head() -> None:
+    plain = respond(NotFound("there is no such sandbox"), "req_1")
+    odd = respond(NotFound("no ü at 100%\r\nSet-Cookie: a=b " + "x" * 500), "req_1")
+
+    assert plain.headers["warren-error"] == "not_found: there is no such sandbox"
+    assert odd.headers["warren-error"].startswith("not_found: no %C3%BC at 100%25%0D%0ASet-Cookie: a=b xxx")
+    assert len(odd.headers["warren-error"]) < 400
+
+
 def test_a_problem_has_all_of_its_members() -> None:
     response = respond(NotFound("there is no such sandbox"), "req_1")
 

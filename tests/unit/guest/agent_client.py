@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warren.guest.executions.execution import USUAL
-from warren.guest.wire.boot import Boot
-from warren.guest.wire.frames import Decoder, Header, encode
+from warren.guest.wire.frames import Boot, Decoder, Header, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -222,7 +221,7 @@ def running_agent(**boot: Any) -> Iterator[RunningAgent]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the agent and all its descendants: the nursery, kernels and their copies are its children."""
+    """End the agent and all its descendants: the forkserver, kernels and their copies are its children."""
     found = _children(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""A real agent for each module, and real nurseries with each executor."""
+"""A real agent for each module, and real forkservers with each executor."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.guest.agent_client import Client, RunningAgent, running_agent
-from unit.guest.linked import Place
-from unit.guest.nest import Nest
+from unit.guest.agent_workspace import AgentWorkspace
+from unit.guest.forkserver_harness import ForkserverHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from unit.guest.nest import Kernel
+    from unit.guest.forkserver_harness import Kernel
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +30,24 @@ def client(agent: RunningAgent) -> Iterator[Client]:
 
 
 @pytest.fixture
-def here(agent: RunningAgent) -> Iterator[Place]:
+def here(agent: RunningAgent) -> Iterator[AgentWorkspace]:
     """The agent with its workspace, which is empty again at the end."""
-    place = Place(agent)
+    place = AgentWorkspace(agent)
     yield place
     place.clear()
 
 
 @pytest.fixture(scope="module", params=["ipython", "plain"])
-def nest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
+def forkserver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkserverHarness]:
     if request.param == "ipython":
         pytest.importorskip("IPython", reason="IPython is not installed")
-    nest = Nest(str(tmp_path_factory.mktemp("workspace")), without=("IPython",) if request.param == "plain" else ())
-    yield nest
-    nest.close()
+    forkserver = ForkserverHarness(
+        str(tmp_path_factory.mktemp("workspace")), without=("IPython",) if request.param == "plain" else ()
+    )
+    yield forkserver
+    forkserver.close()
 
 
 @pytest.fixture
-def kernel(nest: Nest) -> Kernel:
-    return nest.kernel()
+def kernel(forkserver: ForkserverHarness) -> Kernel:
+    return forkserver.kernel()

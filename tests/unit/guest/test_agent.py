@@ -66,7 +66,7 @@ def test_an_unknown_operation_is_refused(client: Client, op: object) -> None:
     ],
     ids=range(18),
 )
-def test_a_peer_that_breaks_the_protocol_loses_its_connection_and_nobody_else_does(
+def test_a_peer_that_breaks_the_protocol_loses_its_connection_and_no_other_does(
     agent: RunningAgent, client: Client, garbage: bytes
 ) -> None:
     bad = agent.connect()
@@ -79,7 +79,7 @@ def test_a_peer_that_breaks_the_protocol_loses_its_connection_and_nobody_else_do
     assert client.call("kernels")["t"] == "ok"
 
 
-def test_half_a_frame_holds_up_nobody(agent: RunningAgent, client: Client) -> None:
+def test_half_a_frame_blocks_no_other_connection(agent: RunningAgent, client: Client) -> None:
     bad = agent.connect()
     bad.socket.sendall(_frame('{"t": "req", "id": 1, "op": "kernels"}')[:20])
 
@@ -156,7 +156,7 @@ def test_limits_and_environment_can_be_configured_later(client: Client) -> None:
     assert client.run("echo $LATER", kind="shell")["stdout"] == "x\n"
 
 
-def test_a_peer_that_never_reads_holds_up_nobody(agent: RunningAgent, client: Client) -> None:
+def test_a_peer_that_never_reads_blocks_no_other(agent: RunningAgent, client: Client) -> None:
     deaf = agent.connect()
     deaf.socket.sendall(b"".join(encode({"t": "ping"})) * 50_000)
 

@@ -16,7 +16,7 @@ from warren.domain.errors import Conflict, InvalidRequest, NotFound
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from unit.guest.linked import Place
+    from unit.guest.agent_workspace import AgentWorkspace
     from warren.core.agent.client import AgentClient
 
 FORMATS = ["tar", "tar.gz", "zip"]
@@ -52,7 +52,7 @@ async def packed(link: AgentClient, path: str, kind: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_folder_packed_here_unpacks_there_the_same(here: Place, kind: str) -> None:
+def test_a_folder_packed_here_unpacks_there_the_same(here: AgentWorkspace, kind: str) -> None:
     files = {"d/a.txt": b"hello", "d/sub/b.bin": os.urandom(600_000), "d/empty": b"", "d/sub/\u00fc": b"umlaut"}
     here.make(files)
     os.mkdir(here.path("d/hollow"))
@@ -73,7 +73,7 @@ def test_a_folder_packed_here_unpacks_there_the_same(here: Place, kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_what_we_pack_others_can_read(here: Place, kind: str) -> None:
+def test_what_we_pack_others_can_read(here: AgentWorkspace, kind: str) -> None:
     here.make({"a": b"x" * 100_000, "b/c": b"y"})
 
     async def story(link: AgentClient) -> bytes:
@@ -90,7 +90,7 @@ def test_what_we_pack_others_can_read(here: Place, kind: str) -> None:
             assert sorted(tar.getnames()) == ["a", "b", "b/c"]
 
 
-def test_one_file_is_packed_under_its_own_name_and_nothing_is_an_error(here: Place) -> None:
+def test_one_file_is_packed_under_its_own_name_and_nothing_is_an_error(here: AgentWorkspace) -> None:
     here.make({"d/only.txt": b"content"})
 
     async def story(link: AgentClient) -> bytes:
@@ -102,7 +102,7 @@ def test_one_file_is_packed_under_its_own_name_and_nothing_is_an_error(here: Pla
         assert tar.getnames() == ["only.txt"]
 
 
-def test_fifos_are_left_out(here: Place) -> None:
+def test_fifos_are_left_out(here: AgentWorkspace) -> None:
     here.make({"f": b""})
     os.mkfifo(here.path("fifo"))
 
@@ -130,7 +130,7 @@ HOSTILE_TARS = {
 
 
 @pytest.mark.parametrize("name", HOSTILE_TARS)
-def test_one_hostile_member_fails_the_whole_and_is_named(here: Place, name: str) -> None:
+def test_one_hostile_member_fails_the_whole_and_is_named(here: AgentWorkspace, name: str) -> None:
     here.make({"mine": b"untouched"})
     blob = tar_of((member("good"), b"fine"), HOSTILE_TARS[name])
 
@@ -144,7 +144,7 @@ def test_one_hostile_member_fails_the_whole_and_is_named(here: Place, name: str)
     assert not os.path.exists("/tmp/evil-of-warren")
 
 
-def test_a_chain_of_links_that_would_climb_out_is_refused(here: Place) -> None:
+def test_a_chain_of_links_that_would_climb_out_is_refused(here: AgentWorkspace) -> None:
     """Each link alone stays inside if read as text; followed one through the other they would not."""
     blob = tar_of(
         (member("d", tarfile.DIRTYPE), b""),
@@ -162,7 +162,7 @@ def test_a_chain_of_links_that_would_climb_out_is_refused(here: Place) -> None:
     assert here.tree() == []
 
 
-def test_a_member_below_a_link_of_the_archive_is_refused(here: Place) -> None:
+def test_a_member_below_a_link_of_the_archive_is_refused(here: AgentWorkspace) -> None:
     blob = tar_of(
         (member("real", tarfile.DIRTYPE), b""), (member("l", tarfile.SYMTYPE, "real"), b""), (member("l/x"), b"x")
     )
@@ -176,7 +176,7 @@ def test_a_member_below_a_link_of_the_archive_is_refused(here: Place) -> None:
     assert here.tree() == []
 
 
-def test_a_link_that_is_there_already_is_not_written_through(here: Place) -> None:
+def test_a_link_that_is_there_already_is_not_written_through(here: AgentWorkspace) -> None:
     here.make({"real/keep": b"keep"})
     os.symlink("real", here.path("d"))
 
@@ -200,7 +200,7 @@ def test_a_link_that_is_there_already_is_not_written_through(here: Place) -> Non
         ("evil", b"", stat.S_IFCHR | 0o644),
     ],
 )
-def test_a_hostile_zip_is_refused_too(here: Place, name: str, content: bytes, mode: int) -> None:
+def test_a_hostile_zip_is_refused_too(here: AgentWorkspace, name: str, content: bytes, mode: int) -> None:
     async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest, match="evil"):
             await link.unpack(".", zip_of(("good", b"fine", 0o644), (name, content, mode)), "zip")
@@ -212,7 +212,7 @@ def test_a_hostile_zip_is_refused_too(here: Place, name: str, content: bytes, mo
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("blob", [b"", b"not an archive at all", os.urandom(5000)], ids=["empty", "text", "noise"])
-def test_what_is_not_an_archive_is_refused(here: Place, kind: str, blob: bytes) -> None:
+def test_what_is_not_an_archive_is_refused(here: AgentWorkspace, kind: str, blob: bytes) -> None:
     async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest):
             await link.unpack("d", blob, kind)
@@ -222,7 +222,7 @@ def test_what_is_not_an_archive_is_refused(here: Place, kind: str, blob: bytes) 
     assert here.tree() == ["d"]
 
 
-def test_an_archive_cut_short_is_refused(here: Place) -> None:
+def test_an_archive_cut_short_is_refused(here: AgentWorkspace) -> None:
     blob = tar_of((member("a"), os.urandom(100_000)), kind="tar.gz")
 
     async def story(link: AgentClient) -> None:
@@ -234,7 +234,7 @@ def test_an_archive_cut_short_is_refused(here: Place) -> None:
     assert here.tree() == []
 
 
-def test_setuid_bits_are_stripped_and_hard_links_inside_work(here: Place) -> None:
+def test_setuid_bits_are_stripped_and_hard_links_inside_work(here: AgentWorkspace) -> None:
     blob = tar_of((member("a", mode=0o6755), b"same"), (member("b", tarfile.LNKTYPE, "a"), b""))
 
     async def story(link: AgentClient) -> int:
@@ -245,7 +245,7 @@ def test_setuid_bits_are_stripped_and_hard_links_inside_work(here: Place) -> Non
     assert os.stat(here.path("a")).st_ino == os.stat(here.path("b")).st_ino
 
 
-def test_unpacking_merges_folders_and_replaces_files_but_not_one_by_the_other(here: Place) -> None:
+def test_unpacking_merges_folders_and_replaces_files_but_not_one_by_the_other(here: AgentWorkspace) -> None:
     here.make({"d/old": b"old", "d/both": b"old", "f": b"file"})
 
     async def story(link: AgentClient) -> None:
@@ -259,7 +259,7 @@ def test_unpacking_merges_folders_and_replaces_files_but_not_one_by_the_other(he
     assert (here.read("d/old"), here.read("d/both")) == (b"old", b"new")
 
 
-def test_a_member_that_comes_twice_is_the_later_one(here: Place) -> None:
+def test_a_member_that_comes_twice_is_the_later_one(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         await link.unpack(".", tar_of((member("a"), b"first"), (member("a"), b"second")), "tar")
 
@@ -268,7 +268,7 @@ def test_a_member_that_comes_twice_is_the_later_one(here: Place) -> None:
     assert here.read("a") == b"second"
 
 
-def test_an_upload_that_stops_half_way_leaves_nothing(here: Place) -> None:
+def test_an_upload_that_stops_half_way_leaves_nothing(here: AgentWorkspace) -> None:
     blob = tar_of((member("a"), b"x" * 200_000), (member("b"), b"y" * 200_000))
 
     async def half() -> AsyncIterator[bytes]:
@@ -284,7 +284,7 @@ def test_an_upload_that_stops_half_way_leaves_nothing(here: Place) -> None:
     here.do(story)
 
 
-def test_what_was_unpacked_is_not_a_change(here: Place) -> None:
+def test_what_was_unpacked_is_not_a_change(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         await link.changes()
         await link.unpack("d", tar_of((member("a/b"), b"x")), "tar")
@@ -293,7 +293,7 @@ def test_what_was_unpacked_is_not_a_change(here: Place) -> None:
     here.do(story)
 
 
-def test_many_members_stream_through(here: Place) -> None:
+def test_many_members_stream_through(here: AgentWorkspace) -> None:
     count = 3000
     blob = tar_of(*((member(f"d{number % 20}/f{number}"), b"x") for number in range(count)), kind="tar.gz")
 

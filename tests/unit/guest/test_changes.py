@@ -1,4 +1,4 @@
-"""The change scan: what it reports, what it cannot be told, and what it costs."""
+"""The change scan: its reports, its limits and its cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def said(changes: Changes) -> list[tuple[str, str]]:
     return [(one["path"], one["action"]) for one in found]
 
 
-def test_created_modified_and_deleted_files_are_told_apart(tmp_path: Path) -> None:
+def test_created_modified_and_deleted_files_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "old").write_text("1")
     (tmp_path / "going").write_text("1")
     changes = Changes(str(tmp_path))
@@ -64,7 +64,7 @@ class _Slow(Changes):
         return look
 
 
-def test_what_changes_twice_in_one_tick_of_the_clock_is_told_each_time(tmp_path: Path) -> None:
+def test_a_file_that_changes_twice_in_one_tick_is_reported_each_time(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     old, deep = tmp_path / "old", tmp_path / "d" / "deep"
     old.write_text("1")
@@ -226,7 +226,7 @@ def test_beyond_the_budget_it_reports_what_it_saw_and_no_more(crowded: str) -> N
 
 
 class Stalling(set[str]):
-    """Names to ignore: whoever looks for one first is off the processor for longer than a scan may take."""
+    """Names to ignore: the first lookup takes the thread off the processor for longer than a scan may take."""
 
     has_stalled = False
 

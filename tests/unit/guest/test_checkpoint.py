@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from unit.guest.agent_client import until
-from unit.guest.nest import MIB
+from unit.guest.forkserver_harness import MIB
 from unit.local.forked import needs_root
 
 if TYPE_CHECKING:
-    from unit.guest.nest import Kernel
+    from unit.guest.forkserver_harness import Kernel
 
 LIMIT = 64 * MIB
 COUNT_FAULTS = """
@@ -80,7 +80,7 @@ def test_killing_the_kernels_group_does_not_reach_its_copy(kernel: Kernel) -> No
     assert copy is not None
     until(lambda: os.getpgid(copy.pid) != kernel.pid)
     os.killpg(kernel.pid, signal.SIGKILL)
-    kernel.nest.wait(kernel.pid)
+    kernel.forkserver.wait(kernel.pid)
 
     assert copy.wake().run("x").texts == ["1"]
 

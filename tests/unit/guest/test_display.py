@@ -15,7 +15,7 @@ from warren.guest.interpreter.display import MAX_BYTES, TOTAL_BYTES, Screen, bui
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from unit.guest.nest import Kernel
+    from unit.guest.forkserver_harness import Kernel
 
 PICTURE = b"\x89PNG\r\n\x1a\n"
 
@@ -130,7 +130,7 @@ def nested(levels: int) -> dict[str, Any]:
     return value
 
 
-def test_metadata_that_nobody_could_read_is_left_out() -> None:
+def test_metadata_above_its_bounds_is_left_out() -> None:
     unreadable: list[dict[str, Any]] = [nested(1000), nested(100_000), {"many": [[]] * 100_000}]
     for metadata in unreadable:
         assert shown({"text/plain": "x"}, metadata=metadata) == [{"data": {"text/plain": "x"}, "metadata": {}}]

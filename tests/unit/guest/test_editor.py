@@ -12,11 +12,11 @@ from warren.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from warren.guest.files.documents import MAX_EDITED, UNDO_BYTES, UNDO_STEPS, Undo
 
 if TYPE_CHECKING:
-    from unit.guest.linked import Place
+    from unit.guest.agent_workspace import AgentWorkspace
     from warren.core.agent.client import AgentClient
 
 
-def test_a_file_is_shown_as_it_is_and_its_lines_are_counted(here: Place) -> None:
+def test_a_file_is_shown_as_it_is_and_its_lines_are_counted(here: AgentWorkspace) -> None:
     here.make({"f": b"one\r\ntwo\n\xff three", "empty": b""})
 
     async def story(link: AgentClient) -> list[Viewed]:
@@ -37,7 +37,7 @@ def test_a_file_is_shown_as_it_is_and_its_lines_are_counted(here: Place) -> None
     ],
 )
 def test_some_lines_are_shown_without_the_end_of_the_last(
-    here: Place, first: int | None, last: int | None, shown: bytes
+    here: AgentWorkspace, first: int | None, last: int | None, shown: bytes
 ) -> None:
     here.make({"f": b"1\n2\r\n3\n4\n"})
 
@@ -48,7 +48,7 @@ def test_some_lines_are_shown_without_the_end_of_the_last(
     assert (viewed.content, viewed.lines, viewed.first) == (shown, 4, first or 1)
 
 
-def test_of_a_large_file_lines_are_shown_and_all_of_it_is_refused(here: Place) -> None:
+def test_of_a_large_file_lines_are_shown_and_all_of_it_is_refused(here: AgentWorkspace) -> None:
     here.make({"log": b"".join(b"line %d\n" % number for number in range(1, 600_001))})
 
     async def story(link: AgentClient) -> Viewed:
@@ -61,7 +61,7 @@ def test_of_a_large_file_lines_are_shown_and_all_of_it_is_refused(here: Place) -
     assert here.do(story) == Viewed(b"line 599999\nline 600000", False, 600_000, 599_999)
 
 
-def test_a_folder_is_shown_two_levels_deep(here: Place) -> None:
+def test_a_folder_is_shown_two_levels_deep(here: AgentWorkspace) -> None:
     here.make({"d/b/deep/x": b"", "d/b/f": b"", "d/a": b"", "d/.h": b"", "other": b""})
     os.symlink("/etc", here.path("d/out"))
 
@@ -73,7 +73,7 @@ def test_a_folder_is_shown_two_levels_deep(here: Place) -> None:
     assert outer.content == b"d\nd/.h\nd/a\nd/b\nd/out\nother"
 
 
-def test_a_file_is_made_with_its_folders_and_never_overwritten_unasked(here: Place) -> None:
+def test_a_file_is_made_with_its_folders_and_never_overwritten_unasked(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> list[tuple[bool, bool]]:
         return [
             await link.create_text("new/deep/f", b"first"),
@@ -87,7 +87,7 @@ def test_a_file_is_made_with_its_folders_and_never_overwritten_unasked(here: Pla
     assert here.tree() == ["new", "new/deep", "new/deep/f"]
 
 
-def test_an_overwritten_file_comes_back_by_undo(here: Place) -> None:
+def test_an_overwritten_file_comes_back_by_undo(here: AgentWorkspace) -> None:
     here.make({"f": b"before"})
 
     async def story(link: AgentClient) -> tuple[bool, bool]:
@@ -100,7 +100,7 @@ def test_an_overwritten_file_comes_back_by_undo(here: Place) -> None:
     assert here.read("f") == b"before"
 
 
-def test_a_text_that_is_there_once_is_replaced_and_the_lines_around_it_are_told(here: Place) -> None:
+def test_a_text_that_occurs_once_is_replaced_and_the_lines_around_it_are_returned(here: AgentWorkspace) -> None:
     here.make({"f": b"a\r\nsay old now\n\xff\n"})
     os.chmod(here.path("f"), 0o750)
 
@@ -114,7 +114,7 @@ def test_a_text_that_is_there_once_is_replaced_and_the_lines_around_it_are_told(
 
 
 @pytest.mark.parametrize(("content", "matches"), [(b"none", 0), (b"xx", 2)])
-def test_a_text_that_is_not_there_once_is_left_alone(here: Place, content: bytes, matches: int) -> None:
+def test_a_text_that_is_not_there_once_is_left_alone(here: AgentWorkspace, content: bytes, matches: int) -> None:
     here.make({"left": content})
 
     async def story(link: AgentClient) -> tuple[Replaced, bool]:
@@ -132,7 +132,7 @@ def test_a_text_that_is_not_there_once_is_left_alone(here: Place, content: bytes
         (2, b"new", b"1\r\n2\nnew\n"),
     ],
 )
-def test_text_is_inserted_after_a_line(here: Place, line: int, text: bytes, after: bytes) -> None:
+def test_text_is_inserted_after_a_line(here: AgentWorkspace, line: int, text: bytes, after: bytes) -> None:
     here.make({"f": b"1\r\n2"})
 
     async def story(link: AgentClient) -> tuple[bool, int]:
@@ -143,7 +143,7 @@ def test_text_is_inserted_after_a_line(here: Place, line: int, text: bytes, afte
 
 
 @pytest.mark.parametrize("line", [-1, 3])
-def test_nothing_is_inserted_after_a_line_that_is_not_there(here: Place, line: int) -> None:
+def test_nothing_is_inserted_after_a_line_that_is_not_there(here: AgentWorkspace, line: int) -> None:
     here.make({"f": b"1\n2\n"})
 
     async def story(link: AgentClient) -> tuple[bool, int]:
@@ -153,7 +153,7 @@ def test_nothing_is_inserted_after_a_line_that_is_not_there(here: Place, line: i
     assert here.read("f") == b"1\n2\n"
 
 
-def test_edits_are_undone_the_newest_first_and_by_any_name_of_the_file(here: Place) -> None:
+def test_edits_are_undone_the_newest_first_and_by_any_name_of_the_file(here: AgentWorkspace) -> None:
     here.make({"d/f": b"0\n", "g": b"g\n"})
     os.symlink("d/f", here.path("link"))
 
@@ -172,7 +172,7 @@ def test_edits_are_undone_the_newest_first_and_by_any_name_of_the_file(here: Pla
     assert os.path.islink(here.path("link"))
 
 
-def test_what_leads_out_of_the_workspace_is_refused(here: Place) -> None:
+def test_what_leads_out_of_the_workspace_is_refused(here: AgentWorkspace) -> None:
     os.symlink("/etc/hostname", here.path("out"))
 
     async def story(link: AgentClient) -> None:
@@ -190,7 +190,7 @@ def test_what_leads_out_of_the_workspace_is_refused(here: Place) -> None:
     here.do(story)
 
 
-def test_what_is_no_file_is_refused_and_nothing_waits_for_it(here: Place) -> None:
+def test_what_is_no_file_is_refused_and_nothing_waits_for_it(here: AgentWorkspace) -> None:
     here.make({"d/f": b""})
     os.mkfifo(here.path("pipe"))
 
@@ -207,7 +207,7 @@ def test_what_is_no_file_is_refused_and_nothing_waits_for_it(here: Place) -> Non
     here.do(story)
 
 
-def test_a_file_that_is_too_large_to_edit_is_left_alone(here: Place) -> None:
+def test_a_file_that_is_too_large_to_edit_is_left_alone(here: AgentWorkspace) -> None:
     here.make({"f": b"x" * MAX_EDITED + b"y"})
 
     async def story(link: AgentClient) -> None:

@@ -44,7 +44,7 @@ def test_a_finished_execution_is_replayed_from_its_first_event_until_acknowledge
     assert client.call("ack", exec="exe_replay")["code"] == "not_found"
 
 
-def test_whoever_has_seen_the_result_is_answered_at_once(client: Client) -> None:
+def test_a_listener_that_has_the_result_is_answered_at_once(client: Client) -> None:
     ran = client.wait(client.start_run("echo x", kind="shell", exec="exe_seen"))
     again = client.wait(client.start("attach", exec="exe_seen", after=ran.events[-1][0]["seq"]))
 
@@ -121,7 +121,7 @@ def test_cancelling_a_stream_leaves_the_execution_running(agent: RunningAgent, c
     assert reply.result["stdout"] == "here\nend\n"
 
 
-def test_who_does_not_read_misses_output_and_is_told_how_much(agent: RunningAgent, client: Client) -> None:
+def test_a_slow_listener_misses_output_and_learns_how_much(agent: RunningAgent, client: Client) -> None:
     slow = agent.connect()
     stream = slow.start_run("head -c 50000000 /dev/zero", kind="shell", exec="exe_slow")
     slow.wait_for(stream, lambda reply: bool(reply.events))
@@ -177,7 +177,7 @@ def test_who_wants_it_whole_has_everything_in_one_answer(client: Client) -> None
     assert [json.loads(one)["data"]["text/plain"] for one in shown] == ["1", "2", "3"]
     # Only what is worth saying of it.
     assert json.loads(body).keys() == {"exec", "stdout_bytes", "stdout_chars", "duration_ms", "cpu_ms"}
-    # For whoever comes later there are the events.
+    # Later listeners get the events.
     again = client.wait(client.start("attach", exec="exe_whole"))
     assert [header["kind"] for header, _ in again.events] == ["display", "display", "display", "result"]
 

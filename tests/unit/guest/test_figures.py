@@ -8,32 +8,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.guest.nest import Nest
+from unit.guest.forkserver_harness import ForkserverHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from unit.guest.nest import Kernel
+    from unit.guest.forkserver_harness import Kernel
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module", params=["preloaded", "imported later", "without IPython"])
-def nest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
-    nest = Nest(
+def forkserver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkserverHarness]:
+    forkserver = ForkserverHarness(
         str(tmp_path_factory.mktemp("workspace")),
         without=("IPython",) if request.param == "without IPython" else (),
         preload=("matplotlib.pyplot",) if request.param == "preloaded" else (),
     )
-    yield nest
-    nest.close()
+    yield forkserver
+    forkserver.close()
 
 
 @pytest.fixture(scope="module")
-def kernel(nest: Nest) -> Kernel:
+def kernel(forkserver: ForkserverHarness) -> Kernel:
     """Return one kernel for all: importing matplotlib is what takes the time."""
-    return nest.kernel()
+    return forkserver.kernel()
 
 
 def pictures(kernel: Kernel, code: str) -> list[bytes]:
@@ -58,10 +58,10 @@ def test_show_shows_now_and_only_once(kernel: Kernel) -> None:
     assert ran.stderr == ""
 
 
-def test_a_figure_can_be_saved_as_usual(nest: Nest, kernel: Kernel) -> None:
+def test_a_figure_can_be_saved_as_usual(forkserver: ForkserverHarness, kernel: Kernel) -> None:
     kernel.run("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig('plot.pdf')\nplt.close()")
 
-    with open(os.path.join(nest.workspace, "plot.pdf"), "rb") as file:
+    with open(os.path.join(forkserver.workspace, "plot.pdf"), "rb") as file:
         assert file.read(4) == b"%PDF"
 
 
@@ -72,8 +72,8 @@ def test_a_figure_of_a_failed_cell_does_not_turn_up_in_the_next(kernel: Kernel) 
     assert pictures(kernel, "1") == []
 
 
-def test_the_environment_may_name_another_backend(nest: Nest) -> None:
-    kernel = nest.kernel(env={**nest.env, "MPLBACKEND": "svg"})
+def test_the_environment_may_name_another_backend(forkserver: ForkserverHarness) -> None:
+    kernel = forkserver.kernel(env={**forkserver.env, "MPLBACKEND": "svg"})
 
     assert pictures(kernel, "import matplotlib.pyplot as plt\nplt.plot([1]);") == []
     assert kernel.run("import matplotlib; matplotlib.get_backend()").texts == ["'svg'"]
@@ -83,8 +83,8 @@ def test_a_program_that_a_cell_starts_has_no_backend_named(kernel: Kernel) -> No
     assert kernel.run("import os; 'MPLBACKEND' in os.environ").texts == ["False"]
 
 
-def test_a_script_draws_into_files(nest: Nest) -> None:
+def test_a_script_draws_into_files(forkserver: ForkserverHarness) -> None:
     source = "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig('s.png')\nprint(plt.get_backend())"
-    status, output, errors = nest.script(source)
+    status, output, errors = forkserver.script(source)
 
     assert (status, output.lower(), errors) == (0, "agg\n", "")

@@ -18,11 +18,11 @@ from warren.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from unit.guest.linked import Place
+    from unit.guest.agent_workspace import AgentWorkspace
     from warren.core.agent.client import AgentClient
 
 
-def test_a_file_comes_back_as_it_was_written(here: Place) -> None:
+def test_a_file_comes_back_as_it_was_written(here: AgentWorkspace) -> None:
     content = os.urandom(3 << 20)
 
     async def story(link: AgentClient) -> bytes:
@@ -35,7 +35,7 @@ def test_a_file_comes_back_as_it_was_written(here: Place) -> None:
     assert here.tree() == ["data", "data/new", "data/new/file.bin"]
 
 
-def test_a_part_of_a_file_is_read(here: Place) -> None:
+def test_a_part_of_a_file_is_read(here: AgentWorkspace) -> None:
     here.make({"f": b"0123456789"})
 
     async def story(link: AgentClient) -> list[bytes]:
@@ -47,7 +47,7 @@ def test_a_part_of_a_file_is_read(here: Place) -> None:
     assert here.do(story) == [b"234", b"89", b"", b"", b"456789"]
 
 
-def test_an_empty_file_and_an_absolute_path_are_fine(here: Place) -> None:
+def test_an_empty_file_and_an_absolute_path_are_fine(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> bytes:
         await link.write(here.path("empty"), b"")
         return await link.read_bytes(here.path("empty"), 10)
@@ -55,7 +55,7 @@ def test_an_empty_file_and_an_absolute_path_are_fine(here: Place) -> None:
     assert here.do(story) == b""
 
 
-def test_a_file_over_the_callers_limit_is_too_large(here: Place) -> None:
+def test_a_file_over_the_callers_limit_is_too_large(here: AgentWorkspace) -> None:
     here.make({"f": b"x" * 1000})
 
     async def story(link: AgentClient) -> None:
@@ -66,7 +66,7 @@ def test_a_file_over_the_callers_limit_is_too_large(here: Place) -> None:
     here.do(story)
 
 
-def test_writing_replaces_appends_or_insists_on_being_first(here: Place) -> None:
+def test_writing_replaces_appends_or_insists_on_being_first(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         await link.write("f", b"one")
         await link.write("f", b"two")
@@ -81,7 +81,7 @@ def test_writing_replaces_appends_or_insists_on_being_first(here: Place) -> None
     assert here.tree() == ["f", "g"]
 
 
-def test_no_two_states_of_a_file_have_the_same_time_however_soon_one_follows_the_other(here: Place) -> None:
+def test_no_two_states_of_a_file_have_the_same_time_however_soon_one_follows_the_other(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> set[int]:
         times = set()
         for number in range(100):
@@ -92,7 +92,7 @@ def test_no_two_states_of_a_file_have_the_same_time_however_soon_one_follows_the
     assert len(here.do(story)) == 100
 
 
-def test_an_upload_that_breaks_off_leaves_the_old_file_and_nothing_else(here: Place) -> None:
+def test_an_upload_that_breaks_off_leaves_the_old_file_and_nothing_else(here: AgentWorkspace) -> None:
     here.make({"f": b"old"})
 
     async def half() -> AsyncIterator[bytes]:
@@ -110,7 +110,7 @@ def test_an_upload_that_breaks_off_leaves_the_old_file_and_nothing_else(here: Pl
     assert here.tree() == ["f"]
 
 
-def test_a_temporary_file_of_an_upload_is_never_a_change(here: Place) -> None:
+def test_a_temporary_file_of_an_upload_is_never_a_change(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         await link.changes()
         seen = anyio.Event()
@@ -129,7 +129,7 @@ def test_a_temporary_file_of_an_upload_is_never_a_change(here: Place) -> None:
     here.do(story)
 
 
-def test_writing_through_a_link_inside_changes_the_target(here: Place) -> None:
+def test_writing_through_a_link_inside_changes_the_target(here: AgentWorkspace) -> None:
     here.make({"real/f": b"old"})
     os.symlink("real/f", here.path("link"))
 
@@ -143,7 +143,7 @@ def test_writing_through_a_link_inside_changes_the_target(here: Place) -> None:
 
 
 @pytest.mark.parametrize("target", ["../outside", "/tmp/outside-of-warren"])
-def test_no_operation_follows_a_link_that_leads_out(here: Place, target: str) -> None:
+def test_no_operation_follows_a_link_that_leads_out(here: AgentWorkspace, target: str) -> None:
     os.symlink(target, here.path("link"))
     os.symlink("..", here.path("up"))
     outside = os.path.dirname(here.agent.workspace)
@@ -171,7 +171,7 @@ def test_no_operation_follows_a_link_that_leads_out(here: Place, target: str) ->
     assert not os.path.exists("/tmp/outside-of-warren")
 
 
-def test_only_regular_files_are_read_or_written(here: Place) -> None:
+def test_only_regular_files_are_read_or_written(here: AgentWorkspace) -> None:
     os.mkfifo(here.path("fifo"))
     os.mkdir(here.path("folder"))
 
@@ -191,7 +191,7 @@ def test_only_regular_files_are_read_or_written(here: Place) -> None:
     assert here.tree() == ["fifo", "folder"]
 
 
-def test_stat_tells_a_link_from_its_target(here: Place) -> None:
+def test_stat_tells_a_link_from_its_target(here: AgentWorkspace) -> None:
     here.make({"f": b"12345"})
     os.symlink("f", here.path("link"))
     os.symlink("nothing", here.path("dangling"))
@@ -207,7 +207,7 @@ def test_stat_tells_a_link_from_its_target(here: Place) -> None:
     here.do(story)
 
 
-def test_listing_is_sorted_bounded_and_says_so(here: Place) -> None:
+def test_listing_is_sorted_bounded_and_says_so(here: AgentWorkspace) -> None:
     here.make({f"d/{number:04}": b"" for number in range(600)} | {".hidden/x": b"", "a.txt": b""})
 
     async def story(link: AgentClient) -> None:
@@ -224,7 +224,7 @@ def test_listing_is_sorted_bounded_and_says_so(here: Place) -> None:
     here.do(story)
 
 
-def test_a_name_of_any_bytes_survives_the_trip(here: Place) -> None:
+def test_a_name_of_any_bytes_survives_the_trip(here: AgentWorkspace) -> None:
     name = b"caf\xe9-\xff"
     with open(os.path.join(here.agent.workspace.encode(), name), "wb") as file:
         file.write(b"odd")
@@ -236,7 +236,7 @@ def test_a_name_of_any_bytes_survives_the_trip(here: Place) -> None:
     assert here.do(story) == b"odd"
 
 
-def test_moving_does_not_overwrite_unless_told(here: Place) -> None:
+def test_moving_does_not_overwrite_by_default(here: AgentWorkspace) -> None:
     here.make({"a": b"A", "b": b"B", "d/x": b"X"})
 
     async def story(link: AgentClient) -> None:
@@ -257,7 +257,7 @@ def test_moving_does_not_overwrite_unless_told(here: Place) -> None:
     assert here.read("b") == b"A"
 
 
-def test_folders_are_made_one_by_one_or_all_at_once(here: Place) -> None:
+def test_folders_are_made_one_by_one_or_all_at_once(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         with pytest.raises(NotFound):
             await link.mkdir("a/b", parents=False)
@@ -272,7 +272,7 @@ def test_folders_are_made_one_by_one_or_all_at_once(here: Place) -> None:
     here.do(story)
 
 
-def test_deleting_a_folder_needs_the_word_recursive(here: Place) -> None:
+def test_deleting_a_folder_needs_the_word_recursive(here: AgentWorkspace) -> None:
     here.make({f"d/{number}/f": b"" for number in range(30)} | {"keep": b""})
     os.symlink("../keep", here.path("d/link"))
 
@@ -290,7 +290,7 @@ def test_deleting_a_folder_needs_the_word_recursive(here: Place) -> None:
     assert here.tree() == ["keep"]
 
 
-def test_a_tree_deeper_than_a_path_can_say_is_deleted(here: Place) -> None:
+def test_a_tree_deeper_than_a_path_can_say_is_deleted(here: AgentWorkspace) -> None:
     os.mkdir(here.path("deep"))
     at = os.open(here.path("deep"), os.O_RDONLY)
     for _ in range(3000):
@@ -309,7 +309,7 @@ def test_a_tree_deeper_than_a_path_can_say_is_deleted(here: Place) -> None:
     assert here.tree() == []
 
 
-def test_what_a_gateway_did_is_not_a_change_and_what_others_did_is(here: Place) -> None:
+def test_what_a_gateway_did_is_not_a_change_and_what_others_did_is(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         await link.changes()
         await link.write("mine", b"1")
@@ -325,7 +325,7 @@ def test_what_a_gateway_did_is_not_a_change_and_what_others_did_is(here: Place) 
     here.do(story)
 
 
-def test_nonsense_parameters_are_refused_and_named(here: Place) -> None:
+def test_nonsense_parameters_are_refused_and_named(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         for op, parameters, word in (
             ("fs.read", {"path": 5}, "path"),
@@ -344,7 +344,7 @@ def test_nonsense_parameters_are_refused_and_named(here: Place) -> None:
     here.do(story)
 
 
-def test_a_setuid_mode_is_not_kept(here: Place) -> None:
+def test_a_setuid_mode_is_not_kept(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         await link.write("f", b"", mode=0o4755)
 
@@ -353,7 +353,7 @@ def test_a_setuid_mode_is_not_kept(here: Place) -> None:
     assert stat.S_IMODE(os.stat(here.path("f")).st_mode) == 0o755
 
 
-def test_a_reader_that_stops_reading_does_not_stall_the_others(here: Place) -> None:
+def test_a_reader_that_stops_reading_does_not_stall_the_others(here: AgentWorkspace) -> None:
     here.make({"big": bytes(20 << 20), "small": b"quick"})
 
     async def story(link: AgentClient) -> None:
@@ -367,7 +367,7 @@ def test_a_reader_that_stops_reading_does_not_stall_the_others(here: Place) -> N
     here.do(story)
 
 
-def test_a_cancelled_pack_leaves_no_process_behind(here: Place) -> None:
+def test_a_cancelled_pack_leaves_no_process_behind(here: AgentWorkspace) -> None:
     here.make({f"f{number}": os.urandom(1 << 20) for number in range(16)})
 
     async def story(link: AgentClient) -> None:
@@ -378,8 +378,8 @@ def test_a_cancelled_pack_leaves_no_process_behind(here: Place) -> None:
     here.do(story)
 
 
-def workers(here: Place) -> list[str]:
-    """List the agent's children that are neither its nursery nor the child that the nursery has ready."""
+def workers(here: AgentWorkspace) -> list[str]:
+    """List the agent's children that are neither its forkserver nor the child that the forkserver has ready."""
     pid = here.agent.process.pid
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return file.read().split()[2:]
@@ -399,7 +399,7 @@ for _ in itertools.count():
 
 
 @contextlib.contextmanager
-def swapping(here: Place) -> Iterator[str]:
+def swapping(here: AgentWorkspace) -> Iterator[str]:
     """Keep a program running that swaps a folder for a link to the outside and back; yield that outside."""
     outside = os.path.join(os.path.dirname(here.agent.workspace), "canary")
     os.mkdir(outside)
@@ -414,7 +414,7 @@ def swapping(here: Place) -> Iterator[str]:
         shutil.rmtree(outside)
 
 
-def test_links_swapped_in_while_we_work_never_lead_out(here: Place) -> None:
+def test_links_swapped_in_while_we_work_never_lead_out(here: AgentWorkspace) -> None:
     here.make({"real/f": b"inside", "real/sub/g": b"inside"})
 
     async def story(link: AgentClient) -> None:
@@ -442,7 +442,7 @@ def test_links_swapped_in_while_we_work_never_lead_out(here: Place) -> None:
     assert content == "TOP SECRET"
 
 
-def test_workers_are_not_led_out_either(here: Place) -> None:
+def test_workers_are_not_led_out_either(here: AgentWorkspace) -> None:
     here.make({f"real/sub{number}/g": b"inside" for number in range(20)})
 
     async def story(link: AgentClient) -> None:

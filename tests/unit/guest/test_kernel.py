@@ -1,4 +1,4 @@
-"""Cells in a real kernel, forked by a real nursery, with each executor."""
+"""Cells in a real kernel, forked by a real forkserver, with each executor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from unit.guest.agent_client import until
 
 if TYPE_CHECKING:
-    from unit.guest.nest import Kernel, Nest, Pipes
+    from unit.guest.forkserver_harness import ForkserverHarness, Kernel, Pipes
 
 
 def wait_for_output(pipes: Pipes, text: str) -> None:
@@ -102,7 +102,7 @@ def test_an_exit_message_goes_to_stderr(kernel: Kernel) -> None:
     assert (ran.status, ran.exit_code, ran.stderr) == ("exit", 1, "out of luck\n")
 
 
-def test_an_error_is_told_once_on_stderr_and_claimed(kernel: Kernel) -> None:
+def test_an_error_is_printed_once_on_stderr_and_claimed(kernel: Kernel) -> None:
     kernel.run("def divide(a):\n    return a / 0")
     ran = kernel.run("x = 1\ndivide(x)")
 
@@ -252,20 +252,20 @@ def test_the_environment_of_a_cell_lasts_as_long_as_the_cell(kernel: Kernel) -> 
     assert (first.texts, second.displays) == (["'red'"], [])
 
 
-def test_the_environment_is_the_given_one_and_nothing_else(nest: Nest) -> None:
-    ran = nest.kernel(env={"ONLY": "this"}).run("import os; dict(os.environ)")
+def test_the_environment_is_the_given_one_and_nothing_else(forkserver: ForkserverHarness) -> None:
+    ran = forkserver.kernel(env={"ONLY": "this"}).run("import os; dict(os.environ)")
 
     assert ran.texts == ["{'ONLY': 'this'}"]
 
 
-def test_the_folder_of_a_cell_lasts_as_long_as_the_cell(nest: Nest, kernel: Kernel) -> None:
-    os.makedirs(os.path.join(nest.workspace, "below", "more"), exist_ok=True)
+def test_the_folder_of_a_cell_lasts_as_long_as_the_cell(forkserver: ForkserverHarness, kernel: Kernel) -> None:
+    os.makedirs(os.path.join(forkserver.workspace, "below", "more"), exist_ok=True)
     inside = kernel.run("import os; os.path.basename(os.getcwd())", cwd="below")
     after = kernel.run("os.getcwd()")
     missing = kernel.run("1", cwd="nowhere")
 
     assert inside.texts == ["'below'"]
-    assert after.texts == [repr(nest.workspace)]
+    assert after.texts == [repr(forkserver.workspace)]
     assert missing.error is not None
     assert missing.error["name"] == "FileNotFoundError"
 
@@ -315,25 +315,25 @@ def test_a_kernel_leads_its_own_session(kernel: Kernel) -> None:
     assert kernel.run("import os; os.getsid(0) == os.getpid()").texts == ["True"]
 
 
-def test_a_kernel_ends_when_the_agent_hangs_up(nest: Nest) -> None:
-    kernel = nest.kernel()
+def test_a_kernel_ends_when_the_agent_hangs_up(forkserver: ForkserverHarness) -> None:
+    kernel = forkserver.kernel()
     kernel.link.close()
 
-    assert os.waitstatus_to_exitcode(nest.wait(kernel.pid)) == 0
+    assert os.waitstatus_to_exitcode(forkserver.wait(kernel.pid)) == 0
 
 
-def test_a_kernel_that_closes_its_control_socket_dies_alone(nest: Nest) -> None:
-    kernel = nest.kernel()
+def test_a_kernel_that_closes_its_control_socket_dies_alone(forkserver: ForkserverHarness) -> None:
+    kernel = forkserver.kernel()
     ran = kernel.run("import os; os.close(3)")
 
     assert ran.status == "died"
-    assert nest.kernel().run("1").texts == ["1"]
+    assert forkserver.kernel().run("1").texts == ["1"]
 
 
 def test_an_interrupt_in_the_middle_of_a_large_display_leaves_frames_whole(kernel: Kernel) -> None:
     show = "display({'text/plain': 'x' * 3_000_000}, raw=True)"
     pipes = kernel.start(f"print('running')\n{show}\n{show}\nwhile True: pass")
-    # The display fills the socket, which nobody reads until the interrupt has been sent.
+    # The display fills the socket, which is not read until the interrupt has been sent.
     wait_for_output(pipes, "running")
     kernel.interrupt()
     ran = kernel.finish(pipes)

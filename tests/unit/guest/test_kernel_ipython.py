@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.guest.nest import Nest
+from unit.guest.forkserver_harness import ForkserverHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from unit.guest.nest import Kernel
+    from unit.guest.forkserver_harness import Kernel
 
 
 @pytest.fixture(scope="module")
-def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
+def forkserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkserverHarness]:
     pytest.importorskip("IPython", reason="IPython is not installed")
-    nest = Nest(str(tmp_path_factory.mktemp("workspace")))
-    yield nest
-    nest.close()
+    forkserver = ForkserverHarness(str(tmp_path_factory.mktemp("workspace")))
+    yield forkserver
+    forkserver.close()
 
 
 def test_a_command_writes_to_the_cells_own_output(kernel: Kernel) -> None:
@@ -56,8 +56,8 @@ def test_a_formatter_that_fails_leaves_the_cell_whole(kernel: Kernel) -> None:
     assert "ValueError: html" in ran.stderr
 
 
-def test_nothing_is_written_to_the_home_folder(nest: Nest, tmp_path: Path) -> None:
-    kernel = nest.kernel(env={**nest.env, "HOME": str(tmp_path)})
+def test_nothing_is_written_to_the_home_folder(forkserver: ForkserverHarness, tmp_path: Path) -> None:
+    kernel = forkserver.kernel(env={**forkserver.env, "HOME": str(tmp_path)})
     kernel.run("%cd /\n1 / 0")
 
     assert list(tmp_path.iterdir()) == []
@@ -71,11 +71,11 @@ def test_event_callbacks_of_user_code_see_its_cells_only(kernel: Kernel) -> None
 
 
 def test_without_ipython_a_command_is_refused_with_the_reason(tmp_path: Path) -> None:
-    nest = Nest(str(tmp_path), without=("IPython",))
+    forkserver = ForkserverHarness(str(tmp_path), without=("IPython",))
     try:
-        ran = nest.kernel().run("!ls")
+        ran = forkserver.kernel().run("!ls")
     finally:
-        nest.close()
+        forkserver.close()
 
     assert ran.status == "error"
     assert "This image has no IPython" in ran.stderr

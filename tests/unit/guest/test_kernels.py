@@ -341,13 +341,13 @@ def test_deleting_a_busy_kernel_ends_what_runs_and_what_waits(client: Client) ->
     assert client.run("print('new')")["stdout"] == "new\n"
 
 
-def test_when_the_nursery_is_killed_another_takes_its_place(agent: RunningAgent, client: Client) -> None:
+def test_when_the_forkserver_is_killed_another_takes_its_place(agent: RunningAgent, client: Client) -> None:
     kernel = int(client.run("import os\nx = 1\nprint(os.getpid())")["stdout"])
     with open(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children") as file:
-        # The first nursery became the kernel and left a successor; copies of the kernel are younger.
-        nursery = next(int(child) for child in file.read().split() if int(child) != kernel)
-    os.kill(nursery, 9)
-    until(lambda: has_ended(nursery))
+        # The first forkserver became the kernel and left a successor; copies of the kernel are younger.
+        forkserver = next(int(child) for child in file.read().split() if int(child) != kernel)
+    os.kill(forkserver, 9)
+    until(lambda: has_ended(forkserver))
 
     assert client.run("print(2)", kernel="fresh")["stdout"] == "2\n"
     assert client.run("print(3)", kind="script")["stdout"] == "3\n"

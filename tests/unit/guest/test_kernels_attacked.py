@@ -185,7 +185,7 @@ def test_a_stopped_copy_takes_over_and_a_dead_one_gives_way_to_an_older_one(
     assert client.run("print(saved)")["stdout"] == f"{saved}\n"
 
 
-def test_a_kernel_that_floods_its_socket_holds_up_nobody(client: Client) -> None:
+def test_a_kernel_that_floods_its_socket_blocks_no_other(client: Client) -> None:
     stream = client.start_run("while True: send(frame(t='done', exec='exe_none', status='ok') * 200)", exec="exe_flood")
     for number in range(20):
         assert client.run(f"print({number})", kernel="sibling")["stdout"] == f"{number}\n"

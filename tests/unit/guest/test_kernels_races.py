@@ -164,9 +164,9 @@ def test_an_interrupt_that_comes_before_a_kernel_has_taken_up_its_cell_is_not_lo
 
 _ENDED = """
 import os, socket, types
-from warren.guest.kernel_process import KernelProcess
-from warren.guest.kernel_socket import KernelSocket
-from warren.guest.loop import Loop
+from warren.guest.kernels.process import KernelProcess
+from warren.guest.kernels.socket import KernelSocket
+from warren.guest.system.loop import Loop
 
 loop, (ours, theirs) = Loop(), socket.socketpair()
 agent, goes_on = types.SimpleNamespace(loop=loop), os.pipe()
@@ -188,7 +188,7 @@ print(kernel.has_ended())
 """
 
 
-def test_a_kernel_has_ended_before_the_agent_is_told_so() -> None:
+def test_a_kernel_has_ended_before_the_agent_handles_its_exit() -> None:
     # In a process of its own: a loop takes the signals of the process that it is in.
     ran = subprocess.run([sys.executable, "-c", _ENDED], capture_output=True, text=True, timeout=60, check=True)
 

@@ -10,7 +10,7 @@ import pytest
 
 _REUSED = """
 import os
-from warren.guest.loop import READ, Loop
+from warren.guest.system.loop import READ, Loop
 
 loop, called = Loop(), []
 (first, first_end), (second, second_end) = os.pipe(), os.pipe()
@@ -36,7 +36,7 @@ print(len(before), len(called))
 """
 _MANY = """
 import os, time
-from warren.guest.loop import MAX_STRAYS, Loop
+from warren.guest.system.loop import MAX_STRAYS, Loop
 
 def end(status):
     pid = os.fork()
@@ -79,7 +79,7 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, timeout=60, check=False)
 
 
-def test_what_was_found_for_a_descriptor_is_not_told_to_another_that_got_its_number() -> None:
+def test_an_event_of_a_descriptor_does_not_reach_another_with_its_number() -> None:
     done = _run(_REUSED)
 
     assert (done.stdout, done.stderr) == (b"0 1\n", b"")
@@ -92,5 +92,5 @@ def test_the_end_of_a_child_that_is_waited_for_late_is_known_however_many_others
 
 
 @pytest.mark.parametrize(("when", "code"), [("early", 0), ("late", -signal.SIGINT)])
-def test_an_interrupt_reaches_what_a_nursery_becomes_from_when_its_number_is_known(when: str, code: int) -> None:
+def test_an_interrupt_reaches_what_a_forkserver_becomes_from_when_its_number_is_known(when: str, code: int) -> None:
     assert _run(_BORN, when).returncode == code

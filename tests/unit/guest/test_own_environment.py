@@ -94,7 +94,7 @@ def test_of_two_who_make_it_at_once_neither_goes_on_before_it_is_whole(tmp_path:
         assert slow.stdout is not None
         slow.stdout.readline()
         other.start()
-        # Whoever does not wait for the first is done by then, and has found half of it.
+        # A process that does not wait for the first has ended by then, with half of it.
         other.join(0.5)
         slow.communicate()
     other.join()
@@ -138,7 +138,7 @@ def test_an_environment_that_a_program_made_is_preferred_where_it_uses_it(
     assert find(str(image), env, "") is None
 
 
-def test_a_kernel_is_told_once_of_what_stands_before_what_it_has_imported(tmp_path: Path) -> None:
+def test_a_kernel_reports_once_that_a_package_shadows_an_import(tmp_path: Path) -> None:
     folder = tmp_path / "site"
     watch = search_path.Watch({"WARREN_PACKAGES": str(folder)})
     silent = watch.find_news()

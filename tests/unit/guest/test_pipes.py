@@ -1,4 +1,4 @@
-"""The pipes of executions that have ended: who still writes to them lives on, and it is nobody's output."""
+"""Pipes of ended executions: processes that still write to them live on, and their output is discarded."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_of_very_many_the_oldest_are_let_go_of(agent: RunningAgent, client: Clie
     end(agent, pids, none)
 
 
-def test_what_is_written_after_a_cell_is_nobodys_and_its_writer_lives(agent: RunningAgent, client: Client) -> None:
+def test_output_after_a_cell_is_discarded_and_its_writer_lives(agent: RunningAgent, client: Client) -> None:
     client.wait(client.start_run(LATE, stream=False, whole=True))
     stream = client.start_run("print(open('done').read())")
     with open(os.path.join(agent.workspace, "door"), "w") as door:

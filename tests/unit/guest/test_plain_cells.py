@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.guest.nest import Nest
+from unit.guest.forkserver_harness import ForkserverHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from unit.guest.nest import Kernel
+    from unit.guest.forkserver_harness import Kernel
 
 
 @pytest.fixture(scope="module")
-def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
+def forkserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkserverHarness]:
     pytest.importorskip("IPython", reason="IPython is not installed")
-    nest = Nest(str(tmp_path_factory.mktemp("workspace")))
-    yield nest
-    nest.close()
+    forkserver = ForkserverHarness(str(tmp_path_factory.mktemp("workspace")))
+    yield forkserver
+    forkserver.close()
 
 
 def test_a_line_that_is_the_name_of_a_magic_is_that_magic(kernel: Kernel) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.guest.nest import Nest
+from unit.guest.forkserver_harness import ForkserverHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,55 +27,57 @@ MODULES = ("random", "uuid", "tempfile", "ssl", "secrets", "multiprocessing", "m
 
 
 @pytest.fixture(scope="module")
-def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
-    nest = Nest(str(tmp_path_factory.mktemp("workspace")), without=("IPython",), preload=MODULES)
-    yield nest
-    nest.close()
+def forkserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkserverHarness]:
+    forkserver = ForkserverHarness(str(tmp_path_factory.mktemp("workspace")), without=("IPython",), preload=MODULES)
+    yield forkserver
+    forkserver.close()
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_kernels_of_one_nursery_draw_different_values(nest: Nest, name: str) -> None:
+def test_kernels_of_one_forkserver_draw_different_values(forkserver: ForkserverHarness, name: str) -> None:
     code = f"import {', '.join(MODULES)}\n{DRAWS[name]}"
-    drawn = [nest.kernel().run(code).texts[0] for _ in range(2)]
+    drawn = [forkserver.kernel().run(code).texts[0] for _ in range(2)]
 
     assert drawn[0] != drawn[1]
 
 
 def test_kernels_draw_different_values_from_numpy(tmp_path: Path) -> None:
     pytest.importorskip("numpy", reason="numpy is not installed")
-    nest = Nest(str(tmp_path), without=("IPython",), preload=("numpy",))
+    forkserver = ForkserverHarness(str(tmp_path), without=("IPython",), preload=("numpy",))
     try:
-        drawn = [nest.kernel().run("import numpy; float(numpy.random.rand())").texts[0] for _ in range(2)]
+        drawn = [forkserver.kernel().run("import numpy; float(numpy.random.rand())").texts[0] for _ in range(2)]
     finally:
-        nest.close()
+        forkserver.close()
 
     assert drawn[0] != drawn[1]
 
 
-def test_scripts_draw_different_values(nest: Nest) -> None:
-    drawn = [nest.script("import random; print(random.random())")[1] for _ in range(2)]
+def test_scripts_draw_different_values(forkserver: ForkserverHarness) -> None:
+    drawn = [forkserver.script("import random; print(random.random())")[1] for _ in range(2)]
 
     assert drawn[0] != drawn[1]
 
 
-def test_the_time_zone_is_that_of_the_environment(nest: Nest) -> None:
-    kernel = nest.kernel(env={**nest.env, "TZ": "XYZ-5"})
+def test_the_time_zone_is_that_of_the_environment(forkserver: ForkserverHarness) -> None:
+    kernel = forkserver.kernel(env={**forkserver.env, "TZ": "XYZ-5"})
 
     assert kernel.run("import time; time.tzname[0], time.timezone").texts == ["('XYZ', -18000)"]
 
 
-def test_temporary_files_go_where_the_environment_says(nest: Nest, tmp_path: Path) -> None:
-    kernel = nest.kernel(env={**nest.env, "TMPDIR": str(tmp_path)})
+def test_temporary_files_go_where_the_environment_says(forkserver: ForkserverHarness, tmp_path: Path) -> None:
+    kernel = forkserver.kernel(env={**forkserver.env, "TMPDIR": str(tmp_path)})
 
     assert kernel.run("import tempfile; tempfile.gettempdir()").texts == [repr(str(tmp_path))]
 
 
-def test_modules_of_the_workspace_are_found_first(nest: Nest, tmp_path: Path) -> None:
+def test_modules_of_the_workspace_are_found_first(forkserver: ForkserverHarness, tmp_path: Path) -> None:
     (tmp_path / "gadget.py").write_text("where = 'packages'\n")
-    kernel = nest.kernel(env={**nest.env, "WARREN_PACKAGES": str(tmp_path)})
+    kernel = forkserver.kernel(env={**forkserver.env, "WARREN_PACKAGES": str(tmp_path)})
     before = kernel.run("import gadget; gadget.where")
-    with open(os.path.join(nest.workspace, "gadget.py"), "w", encoding="utf-8") as file:
+    with open(os.path.join(forkserver.workspace, "gadget.py"), "w", encoding="utf-8") as file:
         file.write("where = 'workspace'\n")
-    after = nest.kernel(env={**nest.env, "WARREN_PACKAGES": str(tmp_path)}).run("import gadget; gadget.where")
+    after = forkserver.kernel(env={**forkserver.env, "WARREN_PACKAGES": str(tmp_path)}).run(
+        "import gadget; gadget.where"
+    )
 
     assert (before.texts, after.texts) == (["'packages'"], ["'workspace'"])

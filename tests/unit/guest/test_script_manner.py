@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from unit.guest.agent_client import Client
-    from unit.guest.nest import Nest
+    from unit.guest.forkserver_harness import ForkserverHarness
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_folder_that_is_not_directly_in_tmp_is_refused(client: Client, wanted:
     assert (end["t"], end["code"]) == ("err", "invalid_request")
 
 
-def test_where_tmp_is_everybodys_nothing_in_it_is_touched(client: Client, tmp_path: Path) -> None:
+def test_where_tmp_is_shared_nothing_in_it_is_touched(client: Client, tmp_path: Path) -> None:
     folder = f"/tmp/warren-test-{os.urandom(6).hex()}"
     os.mkdir(folder)
     try:
@@ -137,7 +137,7 @@ def test_a_command_may_be_longer_than_an_argument(client: Client) -> None:
     assert (result["stdout"], result["exit_code"], result["stderr"]) == ("one\n", 4, "")
 
 
-def test_show_saves_every_open_figure_and_closes_it(nest: Nest, tmp_path: Path) -> None:
+def test_show_saves_every_open_figure_and_closes_it(forkserver: ForkserverHarness, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     folder = tmp_path / "figures"
     source = """
@@ -151,16 +151,18 @@ from matplotlib.pyplot import show
 plt.plot([3]); show(block=True)
 plt.plot([4])
 """
-    _, output, errors = nest.script(source, figures=str(folder))
+    _, output, errors = forkserver.script(source, figures=str(folder))
 
     assert (output, errors) == ("[]\n", "")
     assert sorted(os.listdir(folder)) == ["figure_1.png", "figure_2.png", "figure_3.png"]
     assert all((folder / name).read_bytes().startswith(b"\x89PNG") for name in os.listdir(folder))
 
 
-def test_without_a_folder_nothing_is_saved(nest: Nest, tmp_path: Path) -> None:
+def test_without_a_folder_nothing_is_saved(forkserver: ForkserverHarness, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    _, _, errors = nest.script("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()\nprint(plt.show.__module__)")
+    _, _, errors = forkserver.script(
+        "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()\nprint(plt.show.__module__)"
+    )
 
     assert "warren" not in errors
     assert os.listdir(tmp_path) == []

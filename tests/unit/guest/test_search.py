@@ -9,12 +9,12 @@ import pytest
 from warren.domain.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from unit.guest.linked import Place
+    from unit.guest.agent_workspace import AgentWorkspace
     from warren.core.agent.client import AgentClient
 
 
 @pytest.fixture
-def here(here: Place) -> Place:
+def here(here: AgentWorkspace) -> AgentWorkspace:
     here.make(
         {
             "src/one.py": b"import os\nprint('hello')\n",
@@ -27,7 +27,7 @@ def here(here: Place) -> Place:
     return here
 
 
-def test_names_are_matched_by_glob(here: Place) -> None:
+def test_names_are_matched_by_glob(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         found, complete = await link.search(name="*.py")
         assert [match.path for match in found] == ["src/one.py", "src/two.py"]
@@ -38,7 +38,7 @@ def test_names_are_matched_by_glob(here: Place) -> None:
     here.do(story)
 
 
-def test_lines_are_found_by_text_and_binary_files_are_skipped(here: Place) -> None:
+def test_lines_are_found_by_text_and_binary_files_are_skipped(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         found, complete = await link.search(text="hello")
         assert [(match.path, match.line, match.text) for match in found] == [
@@ -52,7 +52,7 @@ def test_lines_are_found_by_text_and_binary_files_are_skipped(here: Place) -> No
     here.do(story)
 
 
-def test_a_pattern_and_a_name_narrow_each_other(here: Place) -> None:
+def test_a_pattern_and_a_name_narrow_each_other(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         found, _ = await link.search("src", name="*.py", regex=r"^print\('(\w+)'\)$")
         assert [(match.path, match.line) for match in found] == [("src/one.py", 2), ("src/two.py", 2)]
@@ -60,7 +60,7 @@ def test_a_pattern_and_a_name_narrow_each_other(here: Place) -> None:
     here.do(story)
 
 
-def test_a_long_line_is_searched_in_pieces_and_counted_once(here: Place) -> None:
+def test_a_long_line_is_searched_in_pieces_and_counted_once(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         found, _ = await link.search(text="needle")
         assert [(match.line, len(match.text or "") <= 500) for match in found] == [(1, True), (2, True)]
@@ -68,7 +68,7 @@ def test_a_long_line_is_searched_in_pieces_and_counted_once(here: Place) -> None
     here.do(story)
 
 
-def test_the_limit_is_kept_and_said(here: Place) -> None:
+def test_the_limit_is_kept_and_said(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         found, complete = await link.search(limit=2)
         assert len(found) == 2
@@ -77,7 +77,7 @@ def test_the_limit_is_kept_and_said(here: Place) -> None:
     here.do(story)
 
 
-def test_nonsense_is_refused(here: Place) -> None:
+def test_nonsense_is_refused(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         with pytest.raises(InvalidRequest, match="regular expression"):
             await link.search(regex="(")

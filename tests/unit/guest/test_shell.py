@@ -170,7 +170,7 @@ def test_a_kill_ends_it_as_killed(client: Client) -> None:
     assert (result["cause"], result["exit_code"]) == ("killed", -signal.SIGKILL)
 
 
-def test_a_signal_nobody_asked_for_is_named(client: Client) -> None:
+def test_an_unrequested_signal_is_named(client: Client) -> None:
     result = client.run("kill -SEGV $$", kind="shell")
 
     assert (result["cause"], result["exit_code"]) == ("killed", -signal.SIGSEGV)

@@ -156,7 +156,7 @@ def test_who_opens_one_that_is_there_may_join_it_with_another_size(agent: Runnin
     other.close()
 
 
-def test_a_program_that_fills_the_screen_is_told_to_draw_it_for_a_newcomer(agent: RunningAgent, client: Client) -> None:
+def test_a_full_screen_program_redraws_for_a_new_viewer(agent: RunningAgent, client: Client) -> None:
     code = "trap 'echo drawn' WINCH; echo up; while true; do sleep 0.02; done"
     stream = _open(client, "draw", "bash", "-c", code)
     client.wait_for(stream, lambda reply: b"up" in reply.data)

@@ -1,4 +1,4 @@
-"""Tunnels: TCP to ports inside, and from programs inside to whoever listens outside."""
+"""Tunnels: TCP to ports inside, and from programs inside to the gateway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warren.domain.errors import Conflict, InvalidRequest, NotFound
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from unit.guest.linked import Place
+    from unit.guest.agent_workspace import AgentWorkspace
     from warren.core.agent.client import AgentClient, ByteStream, TunnelStream
 
 
@@ -59,7 +59,7 @@ async def receive_all(stream: ByteStream) -> bytes:
 
 
 def test_bytes_go_both_ways_and_each_direction_ends_on_its_own(
-    here: Place, served: Callable[[Callable[[socket.socket], None]], int]
+    here: AgentWorkspace, served: Callable[[Callable[[socket.socket], None]], int]
 ) -> None:
     port = served(echo)
     content = os.urandom(5 << 20)
@@ -82,10 +82,10 @@ def test_bytes_go_both_ways_and_each_direction_ends_on_its_own(
     here.do(story)
 
 
-def test_nothing_listening_is_not_found_and_nothing_but_loopback_is_tried(here: Place) -> None:
+def test_nothing_listening_is_not_found_and_nothing_but_loopback_is_tried(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         with socket.socket() as silent:
-            # Held, so that nobody else on this machine listens there.
+            # Held, so that no other process of this machine listens there.
             silent.bind(("127.0.0.1", 0))
             port = silent.getsockname()[1]
             with pytest.raises(NotFound, match=str(port)):
@@ -100,7 +100,7 @@ def test_nothing_listening_is_not_found_and_nothing_but_loopback_is_tried(here: 
 
 
 def test_a_reset_connection_is_an_error_not_an_end(
-    here: Place, served: Callable[[Callable[[socket.socket], None]], int]
+    here: AgentWorkspace, served: Callable[[Callable[[socket.socket], None]], int]
 ) -> None:
     def reset(connection: socket.socket) -> None:
         connection.recv(1)
@@ -117,7 +117,9 @@ def test_a_reset_connection_is_an_error_not_an_end(
     here.do(story)
 
 
-def test_closing_our_end_closes_theirs(here: Place, served: Callable[[Callable[[socket.socket], None]], int]) -> None:
+def test_closing_our_end_closes_theirs(
+    here: AgentWorkspace, served: Callable[[Callable[[socket.socket], None]], int]
+) -> None:
     ended = threading.Event()
 
     def wait_for_end(connection: socket.socket) -> None:
@@ -138,7 +140,7 @@ def test_closing_our_end_closes_theirs(here: Place, served: Callable[[Callable[[
     assert ended.is_set()
 
 
-def test_a_program_inside_reaches_whoever_listens_outside(here: Place) -> None:
+def test_a_program_inside_reaches_the_gateway_that_listens(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         seen: list[str] = []
 
@@ -170,7 +172,7 @@ def test_a_program_inside_reaches_whoever_listens_outside(here: Place) -> None:
     here.do(story)
 
 
-def test_without_anybody_outside_a_connection_inside_is_closed(here: Place) -> None:
+def test_without_a_gateway_a_connection_inside_is_closed(here: AgentWorkspace) -> None:
     async def listen(link: AgentClient) -> int:
         return await link.listen_port(0, "nobody")
 
@@ -180,7 +182,7 @@ def test_without_anybody_outside_a_connection_inside_is_closed(here: Place) -> N
         assert sock.recv(1) == b""
 
 
-def test_a_link_without_a_handler_refuses_the_connection(here: Place) -> None:
+def test_a_link_without_a_handler_refuses_the_connection(here: AgentWorkspace) -> None:
     async def story(link: AgentClient) -> None:
         port = await link.listen_port(0, "refused")
 

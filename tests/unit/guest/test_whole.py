@@ -1,4 +1,4 @@
-"""Answers that hold everything, at their edges: nothing is lost on the way from one answer to events, and to whom."""
+"""Whole answers at their bounds: nothing is lost where one answer becomes a series of events."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_very_many_small_displays_fit_the_header_of_their_answer(client: Client)
 
 
 @pytest.mark.parametrize(("kind", "code"), [("cell", "1"), ("cell", "1/0"), ("shell", "true"), ("script", "1")])
-def test_whoever_does_not_ask_for_it_whole_is_told_everything(client: Client, kind: str, code: str) -> None:
+def test_an_answer_that_is_not_whole_has_every_field(client: Client, kind: str, code: str) -> None:
     told = []
     for stream in (True, False):
         reply = client.wait(client.start_run(code, kind=kind, stream=stream))

@@ -14,8 +14,9 @@ import pytest
 
 from unit.local.forked import run_in_child
 from warren.engines.local.linux import cgroup_hierarchies
+from warren.engines.local.linux.cgroup import Group, GroupLimits
 from warren.engines.local.linux.cgroup_hierarchies import Search
-from warren.engines.local.linux.cgroups import Cgroups, Group, GroupLimits
+from warren.engines.local.linux.cgroups import Cgroups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -31,7 +31,7 @@ PLACES = {"v2" if place.unified else "v1": place for place in devices.find_place
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> dict[str, str]:
-    """Device nodes that anybody may open: of a harmless character device, of a loop device, and a standard one."""
+    """Device nodes that all users may open: of a harmless character device, of a loop device, and a standard one."""
     made = {"fuse": (stat.S_IFCHR, FUSE), "loop": (stat.S_IFBLK, LOOP), "null": (stat.S_IFCHR, os.makedev(1, 3))}
     for name, (kind, number) in made.items():
         os.mknod(tmp_path / name, 0o666 | kind, number)

@@ -1,4 +1,4 @@
-"""What is told of a host by its files."""
+"""The description of a host from its files."""
 
 from __future__ import annotations
 

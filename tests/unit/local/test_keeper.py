@@ -1,4 +1,4 @@
-"""Two keepers of one data folder: one that is on its way out, or on its way in."""
+"""Two keepers of one data folder: one that ends, and one that starts."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_keeper_leaves_when_another_serves_that_was_started_before(folder: Fol
     late.communicate(timeout=_DEADLINE_S)
 
 
-def test_a_keeper_that_nobody_uses_ends_by_itself_and_its_log_stays_short(folder: Folder, tmp_path: Path) -> None:
+def test_an_unused_keeper_ends_by_itself_and_its_log_stays_short(folder: Folder, tmp_path: Path) -> None:
     with open(tmp_path / "log", "a+b") as log:
         log.write(b"before\n" * state_files.MAX_LOG)
         log.flush()
@@ -155,7 +155,7 @@ def test_a_keeper_that_nobody_uses_ends_by_itself_and_its_log_stays_short(folder
     assert 0 < (tmp_path / "log").stat().st_size <= state_files.MAX_LOG
 
 
-def test_a_keeper_that_was_told_to_end_makes_no_sandbox_that_would_outlive_it(folder: Folder) -> None:
+def test_a_retired_keeper_makes_no_sandbox_that_would_outlive_it(folder: Folder) -> None:
     keeper = folder.start("first")
     _until(lambda: _listens(folder.socket))
 

@@ -1,4 +1,4 @@
-"""Loop devices that came because of us are removed when nobody uses them; others are left alone."""
+"""Unused loop devices that a keeper added are removed; others stay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def attach(folder: Path, name: str = "disk") -> tuple[int, int]:
 
 
 def is_unused(number: int) -> bool:
-    """Tell whether a device is there and nobody's: other processes of this machine have theirs at the same time."""
+    """Return whether a device exists and is unused: other processes of this machine use theirs at the same time."""
     return number in loop_devices.numbers() and not os.path.exists(f"/sys/block/loop{number}/loop/backing_file")
 
 

@@ -49,7 +49,7 @@ def test_a_privileged_process_maps_another_host_id_for_its_child() -> None:
 
 
 @needs_root
-def test_an_ordinary_user_cannot_map_somebody_elses_id() -> None:
+def test_an_ordinary_user_cannot_map_the_id_of_another() -> None:
     def attempt() -> int:
         syscalls.unshare(namespaces.CLONE_NEWUSER)
         return errno_of(namespaces.write_id_maps, os.getpid(), 0, 0)

@@ -1,4 +1,4 @@
-"""The probe, as whoever runs the tests and as an ordinary user."""
+"""The probe, as the user of the tests and as an ordinary user."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_ordinary_user_has_namespaces_and_filters_but_no_uids_of_others() -> 
 def test_a_limit_that_an_ordinary_user_cannot_set_comes_with_the_command_that_delegates_it() -> None:
     layers = {layer["name"]: layer for layer in run_in_child(_as_dicts, uid=NOBODY)}
     if layers["memory"]["holds"]:
-        pytest.skip("this host delegates control groups to everybody")
+        pytest.skip("this host delegates control groups to all users")
 
     detail = layers["memory"]["detail"]
     assert "cannot be made" in detail or "may not be written by uid" in detail, detail

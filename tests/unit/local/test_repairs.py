@@ -81,7 +81,7 @@ def test_cpu_is_delegated_by_a_drop_in_where_systemd_does_not(tmp_path: Path) ->
     assert reload.argv == ("systemctl", "daemon-reload")
 
 
-def test_a_drop_in_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+def test_a_foreign_drop_in_is_not_replaced(tmp_path: Path) -> None:
     theirs = "etc/systemd/system/user@.service.d/delegate.conf"
     files = {**SYSTEMD, MANAGER: "", DELEGATED: "memory pids", theirs: "[Service]\nDelegate=io\n"}
     write, _ = _plan(tmp_path, files, _missing(cpu="no"))

@@ -13,7 +13,7 @@ import pytest
 
 import warren
 from warren.gateway.app import OPERATIONS
-from warren.gateway.openapi.health import PATHS
+from warren.gateway.openapi.document import SERVICE_PATHS
 from warren.sdk._sync.client import Client
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ UNUSED = {
     ("*", "/api/v1/sandboxes/{sandbox_id}/ports/{port}"): "leads to the address with a slash, which the client knows",
     ("GET", "/health"): "in the words of other products; /healthz says the same",
     ("GET", "/health/details"): "the same; /healthz/details",
-    ("GET", "/docs"): "for people",
+    ("GET", "/docs/api"): "for people",
     ("GET", "/openapi.json"): "for other tools",
 }
 LOCAL = {"close", "at", "execution", "info", "url"}
@@ -129,7 +129,7 @@ def test_every_operation_is_reached_by_a_method_and_every_method_reaches_one(
 
 
 def unreached(seen: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    wanted = [(each.method, f"/api/v1{each.path}") for each in OPERATIONS] + [("GET", path) for path in PATHS]
+    wanted = [(each.method, f"/api/v1{each.path}") for each in OPERATIONS] + [("GET", path) for path in SERVICE_PATHS]
     for method, path in wanted:
         pattern = re.sub(r"\{\w+\}", "[^/]+", re.sub(r"\{\w+:path\}", ".*", path))
         verbs = {verb for verb, target in seen if re.fullmatch(pattern, target)}

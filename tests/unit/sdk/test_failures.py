@@ -73,11 +73,13 @@ def test_every_error_of_the_service_is_public() -> None:
     assert [cls.__name__ for cls in BY_CODE.values() if getattr(warren, cls.__name__, None) is not cls] == []
 
 
-def test_an_answer_to_head_has_no_sentence_and_is_ours_all_the_same() -> None:
-    error = build_error(404, {"content-type": "application/problem+json"}, b"")
+def test_an_answer_to_head_has_its_code_and_sentence_in_a_header() -> None:
+    headers = {"content-type": "application/problem+json", "warren-error": "not_a_file: %C3%BC: 100%25 a folder"}
+    error, bare = build_error(409, headers, b""), build_error(404, {"content-type": "application/problem+json"}, b"")
 
-    assert isinstance(error, NotFound)
-    assert str(error) == "there is no such file, or no such sandbox"
+    assert (str(error), error.code) == ("ü: 100% a folder", "not_a_file")
+    assert isinstance(bare, NotFound)
+    assert str(bare) == "the service refused it with 404"
 
 
 @pytest.mark.parametrize(

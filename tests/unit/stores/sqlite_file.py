@@ -1,4 +1,4 @@
-"""A store for the length of a block, and its file as somebody else sees it."""
+"""A store for the length of a block, and its file as another process sees it."""
 
 from __future__ import annotations
 

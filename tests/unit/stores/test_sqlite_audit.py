@@ -1,4 +1,4 @@
-"""Whatever is done to the audit rows of a file, verifying it says what and where."""
+"""Verification of the audit chain names every manipulation and its row."""
 
 from __future__ import annotations
 

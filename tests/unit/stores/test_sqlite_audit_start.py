@@ -1,4 +1,4 @@
-"""The start of an audit record that was cut off at its beginning: whoever else than the store did it is found out."""
+"""The start of a pruned audit record: a cut by anything but the store is detected."""
 
 from __future__ import annotations
 

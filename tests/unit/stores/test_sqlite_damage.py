@@ -1,4 +1,4 @@
-"""A file that is damaged, somebody else's, of a later version, or on a full disk: a sentence, never a wrong answer."""
+"""A damaged or foreign file, one of a later version, or a full disk: an error message, never a wrong result."""
 
 from __future__ import annotations
 

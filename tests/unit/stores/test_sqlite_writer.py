@@ -1,4 +1,4 @@
-"""What the one thread that writes promises: together, in order, nobody harmed by another, nothing half done."""
+"""Writer of the store: batches, order, isolation of failures, atomicity."""
 
 from __future__ import annotations
 

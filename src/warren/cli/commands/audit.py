@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson
+from warren.cli.options import AsJson, choose_from
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, wants_json
+from warren.cli.terminal.tables import print_json
 from warren.cli.units import parse_time
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def verify(
     import anyio
 
     (cut, _), (seq, digest) = anyio.run(_verify, known or [], data_dir)
-    if wants_json(as_json):
+    if as_json:
         print_json({"rows": seq - cut, "pruned": cut, "head": f"{seq}:{digest}", "whole": True})
         return
     print(f"The audit record is whole: {seq - cut:,} rows.\nIts head is {seq}:{digest}")
@@ -105,7 +105,13 @@ def export(
         float | None, typer.Option(parser=parse_time, metavar="TIME", show_default=False, help="Only before then.")
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="jsonl, a line of JSON a row, or csv.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            autocompletion=choose_from("jsonl", "csv"),
+            help="jsonl, a line of JSON a row, or csv.",
+        ),
     ] = "jsonl",
     data_dir: DataDir = None,
 ) -> None:

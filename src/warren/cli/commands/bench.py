@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.options import AllowBare, AsJson, Choice, EngineName, ImageName
-from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.terminal.tables import print_json, print_table
 
 if TYPE_CHECKING:
     from warren.cli.service.embedded import Prepared
@@ -75,7 +75,7 @@ def bench(
 
     if code := anyio.run(run_with_signals, work):
         return code
-    if wants_json(as_json):
+    if as_json:
         print_json(
             [{"name": m.name, "median_ms": round(m.median_ms, 3), "worst_ms": round(m.worst_ms, 3)} for m in measures]
         )
@@ -99,7 +99,7 @@ async def _measure(prepared: Prepared, rounds: int) -> list[Measure]:
 async def _sandboxes(engine: Engine, image: Image, rounds: int) -> tuple[Measure, Measure]:
     import anyio
 
-    from warren.cli.service.embedded import new_owned_id
+    from warren.cli.quick.owner import new_owned_id
     from warren.core.agent.client import AgentClient
     from warren.domain.values import ExecRequest, SandboxSpec, new_id
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warren.cli.options import AsJson
-from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.terminal.tables import print_json, print_table
 
 if TYPE_CHECKING:
     from warren.settings import Settings
@@ -41,7 +41,7 @@ def show(
     settings = Settings.load()
     rows = [_describe(settings, name, value) for name, value in settings.values()]
     rows = [row for row in rows if not given or row["source"] != Source.DEFAULT]
-    if wants_json(as_json):
+    if as_json:
         print_json({"settings": rows})
         return
     print_table(None, ("setting", "value", "from"), [(row["name"], _plain(row["value"]), _place(row)) for row in rows])
@@ -87,13 +87,13 @@ def check(*, as_json: AsJson = False) -> int:
     Nothing is started and nothing is made. What the flags of `warren serve` would say is not known here.
     """
     from warren.bootstrap.guardrails import check as check_guardrails
-    from warren.cli.codes import EXIT_USAGE
+    from warren.cli.errors import EXIT_USAGE
     from warren.cli.service.guard import gather_facts
     from warren.settings import Settings
 
     settings = Settings.load()
     sentences = check_guardrails(settings, gather_facts(settings))
-    if wants_json(as_json):
+    if as_json:
         print_json({"env": settings.env, "starts": not sentences, "reasons": sentences})
     elif sentences:
         print("\n".join(sentences))

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.doctor.gpus import find_gpus, print_gpus
-from warren.cli.doctor.report import Report
+from warren.cli.doctor_report import Report, print_gpus
 from warren.cli.terminal.tables import print_json
-from warren.domain.errors import ConfigError, EngineUnavailable, InvalidRequest
+from warren.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from warren.settings import Settings
@@ -46,6 +45,7 @@ def doctor(
     Prints the host, its init and its control groups first, and at last what the images need of this system and do not
     find, and which GPUs can be opened. Leaves with 1 when a layer is missing that the settings do not name optional.
     """
+    from warren.bootstrap.local_engine import find_gpus
     from warren.settings import Settings
 
     settings = Settings.load()
@@ -55,7 +55,7 @@ def doctor(
             return 1
         report = _examine(settings)
     images = _find_wanting(settings)
-    gpus = find_gpus(settings, report.layers)
+    gpus = find_gpus(settings, report.found.layers)
     if as_json:
         print_json(report.as_json() | {"images": images, "gpus": gpus})
     else:
@@ -63,7 +63,7 @@ def doctor(
         for image in images:
             print(f"Image {image['name']} misses {', '.join(image['missing'])}: {image['fix']}")
         print_gpus(gpus)
-    return 1 if report.missing or report.unwritable else 0
+    return 1 if report.found.missing or report.unwritable else 0
 
 
 def stop_engine(
@@ -80,8 +80,8 @@ def stop_engine(
     """
     import anyio
 
+    from warren.bootstrap.local_engine import retire_engine
     from warren.cli.service.data_lock import only_one
-    from warren.cli.service.embedded import retire_engine
     from warren.settings import Settings
 
     settings = Settings.load()
@@ -105,19 +105,9 @@ def _find_wanting(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _examine(settings: Settings) -> Report:
-    from warren.engines.local.linux.host import describe
-    from warren.engines.local.probe.examine import examine
-    from warren.engines.local.probe.layers import WITHOUT_ASKING, check_names, find_missing
+    from warren.bootstrap.local_engine import examine_host
 
-    try:
-        check_names(settings.optional_layers)
-    except InvalidRequest as exc:
-        raise ConfigError(str(exc)) from exc
-    optional = WITHOUT_ASKING.union(settings.optional_layers)
-    found = examine()
-    missing = tuple(find_missing(found.layers, optional))
-    unwritable = "" if _is_writable(settings.data_dir) else settings.data_dir
-    return Report(describe(), found.place, found.layers, missing, optional, unwritable)
+    return Report(examine_host(settings), "" if _is_writable(settings.data_dir) else settings.data_dir)
 
 
 def _is_writable(folder: str) -> bool:
@@ -130,14 +120,15 @@ def _is_writable(folder: str) -> bool:
 
 def _repair(report: Report, *, yes: bool) -> bool:
     """Show the repairs of this host, ask, and do them; False where they were not done."""
-    from warren.engines.local.probe.repairs import PROGRAM_FOLDERS, apply, plan_repairs
+    from warren.bootstrap.local_engine import PROGRAM_FOLDERS, apply_repairs, plan_repairs
 
-    repairs = plan_repairs(report.layers, report.host)
+    found = report.found
+    repairs = plan_repairs(found.layers, found.host)
     if not repairs:
-        _tell("Nothing here is for --fix to change." if report.missing else "Every layer that is needed holds.")
+        _tell("Nothing here is for --fix to change." if found.missing else "Every layer that is needed holds.")
         return True
     _tell("\n".join(("These commands will be run as root:", "", *map(str, repairs), "")))
-    sudo = "" if report.host.is_root else shutil.which("sudo", path=PROGRAM_FOLDERS)
+    sudo = "" if found.host.is_root else shutil.which("sudo", path=PROGRAM_FOLDERS)
     if sudo is None:
         _tell("There is no sudo here: run these commands as root.")
         return False
@@ -145,10 +136,7 @@ def _repair(report: Report, *, yes: bool) -> bool:
         raise ConfigError("--fix asks before it changes anything, and there is no terminal: add --yes")
     if not yes and not typer.confirm("Run them?", err=True):
         return False
-    try:
-        apply(repairs, sudo=sudo)
-    except RuntimeError as exc:
-        raise EngineUnavailable(str(exc)) from exc
+    apply_repairs(repairs, sudo=sudo)
     return True
 
 

@@ -9,7 +9,7 @@ import typer
 from warren.cli.egress_args import Allow, build_egress, parse_target, render_egress, render_target
 from warren.cli.options import AsJson, SandboxId, Url
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import as_plain, print_json, print_table, wants_json
+from warren.cli.terminal.tables import as_plain, print_json, print_table
 from warren.cli.units import parse_duration
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def show(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = None, as_js
 
     async def work(found: AsyncSandbox) -> None:
         grants = await found.egress.grants()
-        if wants_json(as_json):
+        if as_json:
             print_json({"egress": as_plain(found.info.egress), "grants": [as_plain(grant) for grant in grants]})
             return
         print(render_egress(found.info.egress))
@@ -72,7 +72,7 @@ def change(
 
     async def work(found: AsyncSandbox) -> None:
         info = await found.update(egress=egress)
-        if wants_json(as_json):
+        if as_json:
             print_json(as_plain(info.egress))
         else:
             print(f"{found.id} may reach: {render_egress(info.egress)}.")
@@ -115,7 +115,7 @@ def grant(
         made = await found.egress.grant(
             **rule, methods=[each.upper() for each in method or ()], expires_in_seconds=duration
         )
-        if wants_json(as_json):
+        if as_json:
             print_json(as_plain(made))
         else:
             until = made.expires_at.astimezone().isoformat(timespec="seconds")
@@ -156,8 +156,7 @@ def on_sandbox(
     to_use: bool = True,
 ) -> int:
     """Do something with the sandbox that is meant."""
-    from warren.cli.service.connection import Target, run_with_client
-    from warren.cli.service.id_prefix import find_sandbox
+    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
     target = Target(url, data_dir)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from warren.cli.options import AsJson
-from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.service import candidates
+from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_size
 
 if TYPE_CHECKING:
@@ -19,7 +21,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The image's name, as `warren image list` shows it.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", autocompletion=candidates.list_images, help="The image's name, as `warren image list` shows it."
+    ),
+]
 
 
 @app.command("list", short_help="List the images and which are built.", epilog="\b\nExample:\n  warren image list")
@@ -27,7 +34,7 @@ def list_images(*, as_json: AsJson = False) -> None:
     """List the images of the catalog, and which of them are built."""
     catalog = _catalog()
     found = [(spec, catalog.status(spec.name)) for spec in catalog.specs()]
-    if wants_json(as_json):
+    if as_json:
         print_json([_as_json(spec, status) for spec, status in found])
         return
     rows = [(spec.name, _built(status), str(len(spec.packages)), spec.description) for spec, status in found]
@@ -48,7 +55,7 @@ def build(
     was_built = catalog.status(name).built and not force
     image = build_with_progress(catalog, name, force=force)
     status = catalog.status(name)
-    if wants_json(as_json):
+    if as_json:
         print_json({"name": name, "digest": image.digest, "built_now": not was_built, "size_bytes": status.size_bytes})
     elif was_built:
         print(f"{name} is built already and nothing changed.")
@@ -61,7 +68,7 @@ def show(name: Name, *, as_json: AsJson = False) -> None:
     """Show what an image is made of."""
     catalog = _catalog()
     spec, status = catalog.spec(name), catalog.status(name)
-    if wants_json(as_json):
+    if as_json:
         print_json(_as_json(spec, status))
         return
     rows = [
@@ -94,25 +101,14 @@ def remove(
     """Delete the builds of an image; its spec stays, and it can be built again."""
     import anyio
 
-    freed = anyio.run(_remove, name, stale)
-    if wants_json(as_json):
+    from warren.bootstrap.local_engine import remove_image
+    from warren.settings import Settings
+
+    freed = anyio.run(partial(remove_image, Settings.load(), name, stale=stale))
+    if as_json:
         print_json({"name": name, "freed_bytes": freed})
     else:
         print(f"{render_size(freed)} freed." if freed else f"There was nothing of {name} to remove.")
-
-
-async def _remove(name: str, stale: bool) -> int:
-    from warren.bootstrap.app import build_catalog
-    from warren.engines.local.engine import LocalEngine
-    from warren.settings import Settings
-
-    settings = Settings.load()
-    engine = LocalEngine(settings.data_dir)
-    freed = build_catalog(settings).remove(name, stale_only=stale, in_use=await engine.images_in_use())
-    if freed:
-        # What is kept warm has the files open that are gone now.
-        await engine.retire()
-    return freed
 
 
 def _catalog() -> Catalog:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.options import AsJson
+from warren.cli.options import AsJson, choose_from
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import parse_duration, render_time
 
 if TYPE_CHECKING:
@@ -50,7 +50,12 @@ def create(
     ] = None,
     scope: Annotated[
         Any,
-        typer.Option(parser=_parse_scope, metavar="SCOPE", help="What it allows: read, run, or admin."),
+        typer.Option(
+            parser=_parse_scope,
+            metavar="SCOPE",
+            autocompletion=choose_from("read", "run", "admin"),
+            help="What it allows: read, run, or admin.",
+        ),
     ] = "run",
     expires: Annotated[
         float | None,
@@ -70,7 +75,7 @@ def create(
 
     choice = {"tenant": tenant, "subject": subject, "scope": scope, "ttl_s": expires}
     key, secret = anyio.run(_create, name, choice, data_dir)
-    if wants_json(as_json):
+    if as_json:
         print_json({**_as_json(key), "secret": secret})
         return
     print(secret)
@@ -83,7 +88,7 @@ def list_keys(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     import anyio
 
     keys = anyio.run(_list, data_dir)
-    if wants_json(as_json):
+    if as_json:
         print_json([_as_json(key) for key in keys])
         return
     rows = [
@@ -116,7 +121,7 @@ def revoke(
     import anyio
 
     key = anyio.run(_revoke, id_or_name, data_dir)
-    if wants_json(as_json):
+    if as_json:
         print_json({**_as_json(key), "state": "revoked"})
     else:
         print(f"{key.name} ({key.id}) is revoked.")

@@ -59,7 +59,7 @@ def mcp(
 def _serve(streams: tuple[int, int], target: Target, session: str | None, api_key: str | None) -> int:
     import anyio
 
-    from warren.cli.service.embedded import is_orphan, new_owned_id
+    from warren.cli.quick.owner import is_orphan, new_owned_id
     from warren.cli.terminal.signals import run_with_signals
     from warren.mcp_server.relay import Relay
     from warren.mcp_server.upstream import Upstream
@@ -86,9 +86,10 @@ async def _reach(target: Target) -> AsyncIterator[str]:
     """Find the service, or be it; an image that is not built yet is built first, while the client is answered."""
     from anyio import to_thread
 
+    from warren.cli.options import Choice
     from warren.cli.service.connection import prepare_image, reachable
 
-    await to_thread.run_sync(prepare_image, target, None, abandon_on_cancel=True)
+    await to_thread.run_sync(prepare_image, target, Choice(), abandon_on_cancel=True)
     # It may run for days, and finds the next by itself: nobody has to wait for it.
     async with reachable(target, is_waited_for=False) as url:
         yield url

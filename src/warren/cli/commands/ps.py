@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.options import AsJson, Url
+from warren.cli.options import AsJson, Url, choose_from
+from warren.cli.quick.ps import LIMIT, print_sandboxes
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import as_plain, print_json, print_table, wants_json
-from warren.cli.units import parse_pair, render_age, render_size, shorten_id
+from warren.cli.terminal.tables import as_plain, print_json
+from warren.cli.units import parse_pair
 
 if TYPE_CHECKING:
     from warren import AsyncClient, SandboxInfo
@@ -30,7 +30,12 @@ def ps(
     *,
     status: Annotated[
         list[str] | None,
-        typer.Option(metavar="STATUS", show_default=False, help="Only these, such as running or stopped; repeatable."),
+        typer.Option(
+            metavar="STATUS",
+            show_default=False,
+            autocompletion=choose_from("running", "stopped", "creating", "starting", "stopping", "destroying"),
+            help="Only these, such as running or stopped; repeatable.",
+        ),
     ] = None,
     image: Annotated[
         str | None, typer.Option("--image", "-i", metavar="NAME", show_default=False, help="Only of this image.")
@@ -45,7 +50,7 @@ def ps(
             "--everybody", "-a", help="Other people's too, with a key of the scope admin; without --url they are shown."
         ),
     ] = False,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many at most, newest first.")] = 100,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many at most, newest first.")] = LIMIT,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only.")] = False,
     url: Url = None,
     data_dir: DataDir = None,
@@ -69,34 +74,10 @@ def ps(
             found.append(sandbox.info)
         if quiet:
             print("".join(f"{info.id}\n" for info in found), end="")
-        elif wants_json(as_json):
+        elif as_json:
             print_json([as_plain(info) for info in found])
         else:
-            _print(found, shows_owner=everybody or len({info.owner for info in found}) > 1)
+            print_sandboxes([as_plain(info) for info in found], shows_owner=everybody)
         return 0
 
     return run_with_client(target, work)
-
-
-def _print(found: list[SandboxInfo], *, shows_owner: bool) -> None:
-    if not found:
-        print("There are no sandboxes. `warren sandbox create` makes one.")
-        return
-    now = datetime.now(UTC)
-    columns = ["sandbox", "status", "image", "age", "idle", "memory", "cpus", "runs", "labels"]
-    rows = []
-    for info in found:
-        row = [
-            shorten_id(info.id),
-            info.status if info.reason is None else f"{info.status}: {info.reason}",
-            info.image,
-            render_age((now - info.created_at).total_seconds()),
-            render_age((now - info.last_activity_at).total_seconds()),
-            render_size(info.memory_mb << 20),
-            f"{info.cpu:g}",
-            str(info.command_count),
-            # On one line: the next must not look like another sandbox.
-            " ".join(f"{name}={value}".replace("\n", "\\n") for name, value in info.metadata.items()),
-        ]
-        rows.append([*row, f"{info.owner.tenant}/{info.owner.subject}"] if shows_owner else row)
-    print_table(None, [*columns, "owner"] if shows_owner else columns, rows)

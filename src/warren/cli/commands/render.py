@@ -15,7 +15,7 @@ import typer
 
 from warren.cli.options import AsJson, Url
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import as_plain, harmless, print_json, wants_json
+from warren.cli.terminal.tables import as_plain, harmless, print_json
 from warren.domain.errors import RenderFailed
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def render(
                 raise
             raise RenderFailed(f"{failure}: {_HINTS[failure.reason]}", reason=failure.reason) from failure
         _save(made.archive, wanted, previews)
-        _tell(made, wanted, as_json=wants_json(as_json))
+        _tell(made, wanted, as_json=as_json)
         return 0
 
     return run_with_client(target, work)

@@ -10,7 +10,19 @@ from typing import Annotated
 import typer
 
 from warren.cli.egress_args import Allow, EgressMode, build_egress
-from warren.cli.options import AllowBare, Cpus, Disk, EngineName, Env, Gpus, ImageName, Memory, build_choice
+from warren.cli.options import (
+    AllowBare,
+    Cpus,
+    Disk,
+    EngineName,
+    Env,
+    Gpus,
+    ImageName,
+    Memory,
+    build_choice,
+    use_default_url,
+)
+from warren.cli.quick.arguments import SHELL_SUFFIXES
 from warren.cli.units import parse_copy, parse_duration
 
 EXAMPLES = """\b
@@ -25,10 +37,9 @@ Examples:
   warren run --url https://sandboxes.example.com script.py
 """
 
-_SHELL_SUFFIXES = (".sh", ".bash")
-
 
 def run(
+    ctx: typer.Context,
     file: Annotated[
         str | None,
         typer.Argument(
@@ -73,8 +84,7 @@ def run(
         str | None,
         typer.Option(
             "--url",
-            envvar="WARREN_URL",
-            show_envvar=False,
+            callback=use_default_url,
             metavar="URL",
             show_default=False,
             help="Run it on this service, with the key in WARREN_API_KEY; WARREN_URL, else on this machine.",
@@ -100,7 +110,7 @@ def run(
     program = Program(
         source=_read_source(file, code),
         arguments=tuple(arguments),
-        is_shell=shell or (file is not None and file.endswith(_SHELL_SUFFIXES)),
+        is_shell=shell or (file is not None and file.endswith(SHELL_SUFFIXES)),
         timeout_s=timeout,
         copies=tuple(parse_copy(text) for text in files or ()),
         output_dir=output,
@@ -114,7 +124,7 @@ def run(
         from warren.cli.execution.program_remote import perform_remotely
 
         return perform_remotely(program, choice, url, way_out)
-    return perform(program, choice)
+    return perform(program, choice, ctx.obj)
 
 
 def _read_source(file: str | None, code: str | None) -> str:

@@ -10,7 +10,7 @@ from warren.cli.commands import sandbox_cp, sandbox_exec, sandbox_install, sandb
 from warren.cli.egress_args import Allow, EgressMode, build_egress
 from warren.cli.options import AsJson, Cpus, Disk, Env, Gpus, ImageName, Memory, SandboxIds, Url, build_choice
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import as_plain, print_json, wants_json
+from warren.cli.terminal.tables import as_plain, print_json
 from warren.cli.units import parse_duration, parse_pair
 
 if TYPE_CHECKING:
@@ -86,13 +86,13 @@ def create(
         "max_lifetime_seconds": lifetime,
     }
     target = Target(url, data_dir)
-    prepare_image(target, image)
+    prepare_image(target, choice)
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
         made = await client.sandboxes.create(**options)
         if quiet:
             print(made.id)
-        elif wants_json(as_json):
+        elif as_json:
             print_json(as_plain(made.info))
         else:
             print(f"{made.id} is {made.info.status}. Try: warren sandbox exec {made.id} -- echo hello")
@@ -150,8 +150,7 @@ def _for_each(
 ) -> int:
     """Do one thing to each, and go on after one that fails; then the exit code is that of the last that did."""
     from warren.cli.errors import explain
-    from warren.cli.service.connection import run_with_client
-    from warren.cli.service.id_prefix import find_sandbox
+    from warren.cli.service.connection import find_sandbox, run_with_client
     from warren.domain.errors import RequestError
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
@@ -165,9 +164,9 @@ def _for_each(
                 code = explain(error)
                 continue
             told.append({"id": sandbox.id, "status": done})
-            if not wants_json(as_json):
+            if not as_json:
                 print(f"{sandbox.id} {'is ' if done != 'removed' else 'was '}{done}.")
-        if wants_json(as_json):
+        if as_json:
             print_json(told)
         return code
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warren.cli.options import AsJson, Url
+from warren.cli.service.candidates import list_places
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, wants_json
+from warren.cli.terminal.tables import print_json
 from warren.cli.units import render_size, shorten_id
 from warren.domain.errors import NotFound
 
@@ -60,12 +61,20 @@ class _Copied:
 def copy(
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", show_default=False, help="A path here, or SANDBOX:PATH; - is standard input."),
+        typer.Argument(
+            metavar="SOURCE",
+            show_default=False,
+            autocompletion=list_places,
+            help="A path here, or SANDBOX:PATH; - is standard input.",
+        ),
     ],
     target: Annotated[
         str,
         typer.Argument(
-            metavar="TARGET", show_default=False, help="SANDBOX:PATH, or a path here; - is standard output."
+            metavar="TARGET",
+            show_default=False,
+            autocompletion=list_places,
+            help="SANDBOX:PATH, or a path here; - is standard output.",
         ),
     ],
     *,
@@ -79,8 +88,7 @@ def copy(
     name; a file here whose name has a colon is written as ./name.
     """
     from warren.cli.execution.copying import Room
-    from warren.cli.service.connection import Target, run_with_client
-    from warren.cli.service.id_prefix import find_sandbox
+    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
     begin, end = _parse(source), _parse(target)
     if (begin.sandbox is None) == (end.sandbox is None):
@@ -95,7 +103,7 @@ def copy(
             copied = await _upload(place.files, begin.path, end)
         else:
             copied = await _download(place.files, begin.path, end, Room((place.info.disk_mb << 20) + _MARGIN))
-        _tell(copied, place.id, as_json=wants_json(as_json), is_upload=begin.sandbox is None)
+        _tell(copied, place.id, as_json=as_json, is_upload=begin.sandbox is None)
         return 0
 
     return run_with_client(where, work)

@@ -89,13 +89,13 @@ def run(
     async def work(client: AsyncClient, signals: Signals) -> int:
         from warren.cli.execution.following import Follower
         from warren.cli.execution.program import OUTPUT_MAX_BYTES
-        from warren.cli.service.id_prefix import find_sandbox
+        from warren.cli.service.connection import find_sandbox
 
         place = await find_sandbox(client, target, sandbox, to_use=True)
         if background:
             print((await place.start(**options)).id)
             return 0
-        follower = Follower(as_json=as_json, figures=figures)
+        follower = Follower(as_json=as_json, figures=figures, sandbox=place.id)
         stream = place.stream(**options, stdin_open=not no_stdin, output_max_bytes=OUTPUT_MAX_BYTES)
         return follower.finish(await follower.run(stream, signals, with_stdin=not no_stdin))
 

@@ -9,7 +9,7 @@ import typer
 
 from warren.cli.options import AsJson, SandboxId, Url
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import as_plain, print_json, wants_json
+from warren.cli.terminal.tables import as_plain, print_json
 from warren.cli.units import parse_duration
 
 if TYPE_CHECKING:
@@ -44,11 +44,10 @@ def install(
 
     The sandbox must be allowed to reach the package index: see `--egress` of `warren sandbox create`.
     """
-    from warren.cli.service.connection import Target, run_with_client
-    from warren.cli.service.id_prefix import find_sandbox
+    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
     target = Target(url, data_dir)
-    in_json = wants_json(as_json)
+    in_json = as_json
 
     def tell(text: str) -> None:
         sys.stderr.write(text)

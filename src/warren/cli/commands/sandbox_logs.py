@@ -10,7 +10,7 @@ import typer
 
 from warren.cli.options import AsJson, SandboxId, Url
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_duration
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def logs(
 
     Leaves with 0 however the execution ended, unless it is followed: then with its exit code.
     """
-    from warren.cli.service.connection import Target, run_with_client
-    from warren.cli.service.id_prefix import find_sandbox
+    from warren.cli.service.connection import Target, find_sandbox, run_with_client
 
     target = Target(url, data_dir)
 
@@ -58,7 +57,7 @@ def logs(
         place = await find_sandbox(client, target, sandbox, to_use=True)
         page = await place.executions(limit=_LISTED)
         if listing:
-            _list([*page], wants_json(as_json))
+            _list([*page], as_json)
             return 0
         wanted = _find([*page], place, execution)
         if follow:

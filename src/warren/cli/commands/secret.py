@@ -11,7 +11,7 @@ import typer
 from warren.cli.commands.egress import on_sandbox
 from warren.cli.options import AsJson, SandboxId, Url
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import as_plain, print_json, print_table, wants_json
+from warren.cli.terminal.tables import as_plain, print_json, print_table
 
 if TYPE_CHECKING:
     from warren import AsyncSandbox
@@ -57,7 +57,7 @@ def add(
 
     async def work(found: AsyncSandbox) -> None:
         made = await found.egress.add_secret(name, value, hosts=host)
-        if wants_json(as_json):
+        if as_json:
             print_json(as_plain(made))
         else:
             print(f"{made.name} can be used at {', '.join(made.hosts)}. Inside, ${made.name} is {made.placeholder}.")
@@ -71,7 +71,7 @@ def list_secrets(sandbox: SandboxId, *, url: Url = None, data_dir: DataDir = Non
 
     async def work(found: AsyncSandbox) -> None:
         secrets = await found.egress.secrets()
-        if wants_json(as_json):
+        if as_json:
             print_json([as_plain(secret) for secret in secrets])
             return
         rows = [(secret.name, ", ".join(secret.hosts), secret.placeholder) for secret in secrets]

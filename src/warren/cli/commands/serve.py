@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from warren.cli.service.announcement import Announcement
+    from warren.cli.service.daemon import Announcement
     from warren.cli.service.data_lock import DataLock
     from warren.cli.service.server import Server
     from warren.core.service import Service
@@ -60,7 +61,7 @@ def serve(
 
     Every setting is in docs/reference/settings.md; a flag wins over the environment, and that over warren.toml.
     """
-    from warren.cli.service.announcement import print_as_json, print_as_text
+    from warren.cli.service.daemon import print_as_json, print_as_text
     from warren.cli.service.data_lock import only_one
     from warren.cli.service.listening import bind_address
     from warren.settings import Settings
@@ -126,7 +127,8 @@ def _run(serving: _Serving) -> int:
 
     log = serving.settings.log
     configure_logs(debug=serving.settings.debug, form=log.format, level=log.level)
-    anyio.run(_serve, serving, backend_options={"use_uvloop": True})
+    # Not for every interpreter and system; asyncio's own loop does the same, more slowly.
+    anyio.run(_serve, serving, backend_options={"use_uvloop": find_spec("uvloop") is not None})
     return 0
 
 
@@ -154,9 +156,9 @@ async def _announce(serving: _Serving, service: Service, server: Server) -> None
     """Say where the service is, once it can be used, and also stopped."""
     import anyio
 
-    from warren.cli.service.announcement import Announcement, detach_output
+    from warren.cli.service.daemon import Announcement, detach_output
     from warren.cli.service.data_lock import SERVICE
-    from warren.gateway.openapi.html import has_docs
+    from warren.gateway.pages.documents import has_docs
 
     # Not before it serves: whoever reads this may stop it at once, and a signal would end it without a farewell.
     while not server.started:  # noqa: ASYNC110 - uvicorn gives no event for it

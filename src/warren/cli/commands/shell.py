@@ -22,6 +22,7 @@ from warren.cli.options import (
     Url,
     build_choice,
 )
+from warren.cli.service.candidates import list_sandboxes
 from warren.cli.service.offline_store import DataDir
 from warren.cli.units import render_size
 from warren.domain.errors import InvalidRequest
@@ -61,6 +62,7 @@ def shell(
             "-s",
             metavar="SANDBOX",
             show_default=False,
+            autocompletion=list_sandboxes,
             help="A sandbox that stays, instead of a fresh one.",
         ),
     ] = None,
@@ -104,11 +106,11 @@ def shell(
 
 
 async def _session(prepared: Prepared, argv: tuple[str, ...], _signals: Signals) -> int:
-    from warren.cli.execution.joining import join
+    from warren.cli.execution.attach import join
     from warren.cli.service.embedded import linked_sandbox
     from warren.cli.terminal.terminal import window_size
 
-    async with linked_sandbox(prepared) as agent:
+    async with linked_sandbox(prepared) as (agent, _):
         columns, rows = window_size()
         if os.isatty(1):
             memory = render_size(prepared.limits.memory_bytes)

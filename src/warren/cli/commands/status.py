@@ -1,13 +1,13 @@
-"""`warren status`: whether a service runs, where, and how it is."""
+"""`warren status`: whether a service runs, where, and how it is; and `warren version`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.cli.codes import EXIT_FAILED, EXIT_NO_SERVICE
+from warren.cli.errors import EXIT_FAILED, EXIT_NO_SERVICE, check_platform
 from warren.cli.options import AsJson, Url
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, print_table, wants_json
+from warren.cli.terminal.tables import print_json, print_table
 from warren.cli.units import render_age, render_size
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ Examples:
   warren status --url https://sandboxes.example.com
 """
 
+VERSION_EXAMPLES = "\b\nExample:\n  warren version"
+
 
 def status(*, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False) -> int:
     """Say whether a service runs, where, and how it is.
@@ -29,6 +31,7 @@ def status(*, url: Url = None, data_dir: DataDir = None, as_json: AsJson = False
     """
     if url is not None:
         return _show({"running": True, "address": url, **_ask(url)}, as_json)
+    check_platform()
     from warren.cli.service.data_lock import COMMAND, find_holder
     from warren.settings import Settings
 
@@ -85,7 +88,7 @@ async def _look(client: AsyncClient) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], as_json: bool) -> int:
-    if wants_json(as_json):
+    if as_json:
         print_json(found)
     elif not found["running"]:
         print(f"No service runs on {found['data_dir']}.")
@@ -122,3 +125,10 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
         busy = {name: gate["under_way"] for name, gate in found["admission"].items()}
         rows.append(("under way", ", ".join(f"{number} {name}" for name, number in busy.items())))
     return rows
+
+
+def version() -> None:
+    """Print the version."""
+    import warren
+
+    print(f"warren {warren.__version__}")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warren.cli.codes import EXIT_FAILED, EXIT_NO_SERVICE
+from warren.cli.errors import EXIT_FAILED, EXIT_NO_SERVICE
 from warren.cli.options import AsJson
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import print_json, wants_json
+from warren.cli.terminal.tables import print_json
 from warren.cli.units import parse_duration, render_duration
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _wait_for_end(data_dir: str, holder: Holder, patience_s: float, now: bool) -
 
 
 def _tell(as_json: bool, stopped: bool, sentence: str, code: int) -> int:
-    if wants_json(as_json):
+    if as_json:
         print_json({"stopped": stopped, "detail": sentence})
     else:
         print(sentence)

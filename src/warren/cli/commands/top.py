@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warren.cli.codes import EXIT_INTERRUPTED
+from warren.cli.errors import EXIT_INTERRUPTED
 from warren.cli.options import AsJson, Url
 from warren.cli.service.offline_store import DataDir
-from warren.cli.terminal.tables import build_table, print_json, wants_json
+from warren.cli.terminal.tables import build_table, print_json
 from warren.cli.units import parse_duration, render_age, render_size, shorten_id
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ def top(
     shows_everybody = everybody or not target.is_remote
 
     async def work(client: AsyncClient, _signals: Signals) -> int:
-        if once or wants_json(as_json):
+        if once or as_json or not sys.stdout.isatty():
             rows = await _sample(client, await _measure(client, everybody=shows_everybody), shows_everybody)
-            _print_once(rows, as_json=wants_json(as_json))
+            _print_once(rows, as_json=as_json)
             return 0
         await _redraw(client, interval, everybody=shows_everybody)
         return 0

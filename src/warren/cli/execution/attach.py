@@ -1,23 +1,28 @@
-"""`warren shell` on a service: a terminal of a sandbox that stays, or of one that is made for it."""
+"""A person at the terminal of a sandbox: one that stays, or one that a service makes for the length of it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from warren.cli.execution.joining import join
-from warren.cli.service.id_prefix import find_sandbox
-from warren.cli.terminal.terminal import window_size
+import anyio
+
+from warren.cli.quick.standard_streams import write_all
+from warren.cli.service.connection import find_sandbox
+from warren.cli.terminal.terminal import raw_mode, read_stdin, window_size
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from warren import AsyncClient, AsyncSandbox
     from warren.cli.service.connection import Target
     from warren.cli.terminal.signals import Signals
 
+DETACH = b"\x1d"
+"""Ctrl-], twice: the first is typed like any other key, for programs know it too."""
 _PYTHON = "command -v ipython >/dev/null && exec ipython --no-banner --no-confirm-exit; exec python -q"
 """IPython where the image has it, for its editing and completion; the plain prompt where not."""
 
@@ -58,3 +63,49 @@ async def _join(place: AsyncSandbox, name: str, *, python: bool, stays: bool) ->
         print(f"\nIt runs on; `warren shell --sandbox {place.id} --terminal {name}` returns to it.", file=sys.stderr)
         return 0
     return terminal.exit_code or 0
+
+
+class Joinable(Protocol):
+    """A terminal in a sandbox of this machine, or of a service."""
+
+    async def send(self, data: bytes, /) -> None:
+        """Type something."""
+
+    async def resize(self, cols: int, rows: int, /) -> None:
+        """Say how large the window is."""
+
+    async def receive(self) -> bytes:
+        """Return what is shown next; nothing at the end."""
+
+
+async def join(terminal: Joinable, *, can_detach: bool = False) -> bool:
+    """Copy keys in and output out until the program ends; False when the person left it running before."""
+    has_ended = True
+
+    async def send_keys(leave: Callable[[], None]) -> None:
+        nonlocal has_ended
+        before = b""
+        async for keys in read_stdin():
+            if can_detach and DETACH * 2 in before + keys:
+                has_ended = False
+                leave()
+                return
+            before = keys[-1:]
+            await terminal.send(keys)
+        await terminal.send(b"\x04")
+
+    async def follow_window() -> None:
+        if not hasattr(signal, "SIGWINCH"):
+            return
+        with anyio.open_signal_receiver(signal.SIGWINCH) as changes:
+            async for _ in changes:
+                await terminal.resize(*window_size())
+
+    with raw_mode():
+        async with anyio.create_task_group() as group:
+            group.start_soon(send_keys, group.cancel_scope.cancel)
+            group.start_soon(follow_window)
+            while data := await terminal.receive():
+                write_all(1, data)
+            group.cancel_scope.cancel()
+    return has_ended

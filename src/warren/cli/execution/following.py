@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.cli.codes import EXIT_FAILED
+from warren.cli.errors import EXIT_FAILED
 from warren.cli.execution.program import write_patiently
 from warren.cli.terminal import report
 from warren.cli.terminal.tables import render_json
@@ -42,7 +42,8 @@ class RemoteExecution:
 class Follower:
     """Prints the events of one execution."""
 
-    def __init__(self, *, as_json: bool = False, figures: str | None = None) -> None:
+    def __init__(self, *, as_json: bool = False, figures: str | None = None, sandbox: str | None = None) -> None:
+        self._sandbox = sandbox
         self._as_json = as_json
         self._figures = figures
         self._unsaved = 0
@@ -104,7 +105,7 @@ class Follower:
             print(render_json(report.result_as_json(result)))
             return report.exit_code(result)
         sys.stdout.flush()
-        for line in (report.explain(result) or "").splitlines():
+        for line in (report.explain(result, self._sandbox) or "").splitlines():
             print(f"warren: {line}", file=sys.stderr)
         if self._unsaved and os.isatty(1):
             print("warren: it showed an image, which `warren sandbox exec --figures DIR` saves", file=sys.stderr)

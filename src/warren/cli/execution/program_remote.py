@@ -45,7 +45,7 @@ def perform_remotely(program: Program, choice: Choice, url: str | None, egress: 
         return follower.finish(result)
 
     target = Target(url)
-    prepare_image(target, choice.image)
+    prepare_image(target, choice)
     return run_with_client(target, work)
 
 

@@ -6,13 +6,13 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from warren.core.skills.plain_yaml import parse_yaml
+from warren.core.skills.yaml_text import parse_yaml
 from warren.domain.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from warren.core.skills.plain_yaml import Node
+    from warren.core.skills.yaml_text import Node
 
 MAX_BYTES = 1 << 20
 

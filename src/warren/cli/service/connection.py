@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
-import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from warren.cli.errors import check_platform
+from warren.cli.options import check_machine
 from warren.cli.service.data_lock import COMMAND, Held, find_holder, only_one
 from warren.cli.service.listening import socket_path
 from warren.cli.terminal.signals import run_with_signals
-from warren.domain.errors import ConfigError
+from warren.domain.errors import ConfigError, Forbidden, InvalidRequest, NotFound
 from warren.engines.unix_sockets import short_path
 from warren.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from warren import AsyncClient
+    from warren import AsyncClient, AsyncSandbox, Retries
+    from warren.cli.options import Choice
     from warren.cli.terminal.signals import Signals
 
+_WHOLE = re.compile(r"sbx_[0-9a-f]{24}")
+_PART = re.compile(r"sbx_[0-9a-z]+")
+_SHOWN = 5
+LOCAL = ("default", "local")
+"""Whose sandboxes are that are made without a key."""
 _PATIENCE_S = 20.0
 _TICK_S = 0.05
 
@@ -42,18 +50,20 @@ class Target:
         return self.url is not None
 
 
-def prepare_image(target: Target, name: str | None) -> None:
-    """Build an image if sandboxes of it are about to be made in this command and it is not built yet.
+def prepare_image(target: Target, choice: Choice) -> None:
+    """Check a sandbox of this machine, and build its image if this command is about to make it and none is built.
 
     Not a coroutine: a build takes a minute, and Ctrl-C must end it at once.
     """
     if target.is_remote:
         return
+    check_platform()
+    check_machine(choice)
     settings = Settings.load(flags={"data_dir": target.data_dir})
     if not is_served(settings.data_dir):
         from warren.cli.service.embedded import ensure_image
 
-        ensure_image(settings, name or settings.image)
+        ensure_image(settings, choice.image or settings.image)
 
 
 def run_with_client(target: Target, work: Callable[[AsyncClient, Signals], Awaitable[int]]) -> int:
@@ -69,13 +79,25 @@ def run_with_client(target: Target, work: Callable[[AsyncClient, Signals], Await
 @contextlib.asynccontextmanager
 async def connected(target: Target) -> AsyncIterator[AsyncClient]:
     """Find the service, or be it, for the length of a block."""
-    # WHY: httpx brings a command of its own, with all that it draws with: 60 ms of every command of ours. Where that
-    # cannot be imported, httpx does without.
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # what stands for "cannot be imported"
     from warren import AsyncClient
 
-    async with reachable(target) as url, AsyncClient(url) as client:
+    async with reachable(target) as url, AsyncClient(url, retries=_build_retries(target)) as client:
         yield client
+
+
+def _build_retries(target: Target) -> Retries:
+    """Build retries that give up at once where nothing answers at an address: it is mistyped, or nothing serves it."""
+    import httpx
+
+    from warren import Retries
+
+    class OfCommands(Retries):
+        def after_break(self, request: Any, error: httpx.TransportError, tried: int) -> float | None:
+            if isinstance(error, httpx.ConnectError):
+                return None
+            return Retries.after_break(self, request, error, tried)
+
+    return OfCommands() if target.is_remote else Retries()
 
 
 @contextlib.asynccontextmanager
@@ -84,6 +106,7 @@ async def reachable(target: Target, *, is_waited_for: bool = True) -> AsyncItera
     if target.url is not None:
         yield target.url
         return
+    check_platform()
     settings = Settings.load(flags={"data_dir": target.data_dir})
     async with contextlib.AsyncExitStack() as held:
         yield f"unix:{await _find_or_serve(settings, held, is_waited_for)}"
@@ -154,3 +177,36 @@ def _explain_silence(data_dir: str) -> ConfigError:
     holder = find_holder(data_dir)
     who = "another process" if holder is None else holder.what
     return ConfigError(f"{who} has {data_dir} but does not answer: it starts or stops, so try again in a moment")
+
+
+async def find_sandbox(client: AsyncClient, target: Target, text: str, *, to_use: bool = False) -> AsyncSandbox:
+    """Find the one sandbox that is meant. Raises NotFound, and InvalidRequest where it may be one of several.
+
+    Raises Forbidden where it cannot be used by who is asking, although they can see it and end it.
+    """
+    wanted = text if text.startswith("sbx_") else f"sbx_{text}"
+    if _WHOLE.fullmatch(wanted):
+        sandbox = await client.sandboxes.get(wanted)
+    else:
+        sandbox = await _search(client, target, text, wanted)
+    owner = sandbox.info.owner
+    if to_use and not target.is_remote and (owner.tenant, owner.subject) != LOCAL:
+        raise Forbidden(
+            f"sandbox {sandbox.id} is {owner.subject}'s, of the tenant {owner.tenant}, and only they use it: "
+            "give --url, and their key in WARREN_API_KEY"
+        )
+    return sandbox
+
+
+async def _search(client: AsyncClient, target: Target, text: str, wanted: str) -> AsyncSandbox:
+    unknown = NotFound(f"there is no sandbox {text[:64]}: `warren ps` lists those there are")
+    if not _PART.fullmatch(wanted):
+        raise unknown
+    found = [each async for each in client.sandboxes.all(everybody=not target.is_remote) if each.id.startswith(wanted)]
+    if not found:
+        raise unknown
+    if len(found) > 1:
+        ids = ", ".join(each.id for each in found[:_SHOWN])
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise InvalidRequest(f"{text} may be any of {ids}{more}: type more of the one you mean")
+    return found[0]

@@ -1,4 +1,4 @@
-"""`warren serve --daemon`: starts a service that outlives the command."""
+"""`warren serve --daemon`: a service that outlives the command, and what a service announces once it is ready."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from warren.cli.codes import EXIT_FAILED
-from warren.cli.terminal.tables import print_json, wants_json
+from warren.cli.errors import EXIT_FAILED
+from warren.cli.terminal.tables import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +18,48 @@ if TYPE_CHECKING:
     from warren.settings import Settings
 
 _PROGRAM = ("-P", "-c", "from warren.cli.main import main; main()")
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Where a service is, and how to get in."""
+
+    address: str
+    asks_for_key: bool
+    api_key: str | None = None
+    """Only when it has just been made."""
+    pid: int = 0
+    log: str | None = None
+    """The log file of one that runs in the background."""
+    has_docs: bool = True
+
+
+def print_as_text(found: Announcement) -> None:
+    """Tell a person, with a line that can be pasted."""
+    print(f"Warren is at {found.address}" + (f"  (API: {found.address}/docs)" if found.has_docs else ""))
+    header = ""
+    if found.asks_for_key:
+        if found.api_key is not None:
+            print(f"Your API key, shown this once: {found.api_key}")
+        else:
+            print("Keys: `warren keys list` shows them, `warren keys create NAME` makes another.")
+        header = f' -H "Authorization: Bearer {found.api_key or "$WARREN_API_KEY"}"'
+    else:
+        print("No key is asked for: whoever reaches this address may run code.")
+    if found.log is not None:
+        print(f"It is process {found.pid} and logs to {found.log}; `warren status` shows it, `warren stop` ends it.")
+    body = '{"code": "print(1 + 1)"}'
+    print(f"Try: curl {found.address}/api/v1/run{header} -H 'Content-Type: application/json' -d '{body}'", flush=True)
+
+
+def print_as_json(found: Announcement) -> None:
+    """Tell a program, in a line."""
+    print(json.dumps(asdict(found)), flush=True)
+
+
+def detach_output() -> None:
+    """Send what is printed from now on to where the log goes: whoever started us has read what they wait for."""
+    os.dup2(2, 1)
 
 
 def leave_behind(settings: Settings, flags: Mapping[str, object], log_file: str | None, *, as_json: bool) -> int:
@@ -85,9 +128,7 @@ def _explain(log_path: str, began_at: int, code: int) -> int:
 
 
 def _show(said: dict[str, object], as_json: bool) -> None:
-    from warren.cli.service.announcement import Announcement, print_as_text
-
-    if wants_json(as_json):
+    if as_json:
         print_json(said)
     else:
         print_as_text(Announcement(**said))  # type: ignore[arg-type]  # as our own child wrote it

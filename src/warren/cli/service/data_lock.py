@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -96,6 +95,8 @@ def find_holder(data_dir: str) -> Holder | None:
         raise ConfigError(
             f"whether a service runs on {data_dir} cannot be told: {exc.strerror}. Ask as its user, or as root"
         ) from exc
+    import fcntl  # not for Windows, where this module is imported too
+
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -107,6 +108,8 @@ def find_holder(data_dir: str) -> Holder | None:
 
 
 def _take(lock: int) -> bool:
+    import fcntl
+
     until = time.monotonic() + _PATIENCE_S
     while True:
         try:

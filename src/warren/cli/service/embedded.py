@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from warren.bootstrap.app import build_catalog, build_engine
-from warren.cli.options import Choice
+from warren.cli.errors import check_platform
+from warren.cli.options import Choice, check_machine
+from warren.cli.quick import tickets
+from warren.cli.quick.owner import is_orphan, new_owned_id
 from warren.cli.terminal.progress import build_with_progress
 from warren.core.agent.client import AgentClient
 from warren.domain.errors import NotFound
 from warren.domain.values import Handle, SandboxSpec
-from warren.engines import procfs
 from warren.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from warren.domain.values import Image, Limits
     from warren.engines.base import Engine
 
-_PREFIX = "run_"
 _HELD_BY = {"memory_bytes": ("--memory", "memory"), "cpus": ("--cpus", "cpu")}
 """By limit: the option that asks for it, and the layer that holds it."""
+_UNREACHABLE = {"PIP_RETRIES": "0", "UV_HTTP_RETRIES": "0", "npm_config_fetch_retries": "0"}
+"""Without a service there is no egress: installers fail at once instead of asking for a name six times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +61,59 @@ def _build_engine(settings: Settings, choice: Choice) -> Engine:
 
 
 @contextlib.asynccontextmanager
-async def linked_sandbox(prepared: Prepared) -> AsyncIterator[AgentClient]:
+async def linked_sandbox(prepared: Prepared) -> AsyncIterator[tuple[AgentClient, Engine]]:
     """Make a sandbox and connect to it, for the length of a block; then destroy it, whatever happened."""
     async with opened_engine(prepared.settings, prepared.choice) as engine:
         await _sweep(engine)
-        _say_what_is_not_in_force(engine, prepared.choice)
-        image, choice = prepared.image, prepared.choice
-        gpus = image.gpus if choice.gpus is None else choice.gpus
-        spec = SandboxSpec(id=new_owned_id(), image=image, limits=prepared.limits, env=choice.env, gpus=gpus)
+        for line in _list_limits_not_in_force(engine, prepared.choice):
+            print(line, file=sys.stderr)
+        spec = _build_spec(prepared)
         # Known before it is made: a signal may come while it is being made.
         handle = Handle(engine.name, spec.id)
         try:
             handle = await engine.create(spec)
             async with AgentClient(await engine.connect(handle)) as agent:
-                yield agent
+                yield agent, engine
         finally:
             with anyio.CancelScope(shield=True):
                 await engine.destroy(handle)
 
 
-def _say_what_is_not_in_force(engine: Engine, choice: Choice) -> None:
-    """Tell of a limit that was asked for and that no layer holds: the operator gave that layer up."""
+def _build_spec(prepared: Prepared) -> SandboxSpec:
+    image, choice = prepared.image, prepared.choice
+    gpus = image.gpus if choice.gpus is None else choice.gpus
+    return SandboxSpec(
+        id=new_owned_id(),
+        image=image,
+        limits=prepared.limits,
+        common_env={name: value for name, value in _UNREACHABLE.items() if name not in image.env},
+        env=choice.env,
+        gpus=gpus,
+    )
+
+
+def _list_limits_not_in_force(engine: Engine, choice: Choice) -> list[str]:
+    """Return a sentence for each limit that was asked for and that no layer holds: the operator gave that layer up."""
     layers = getattr(engine, "layers", None)
-    for limit, (option, layer) in _HELD_BY.items():
-        if layers is not None and limit in choice.limits and layer not in layers:
-            print(f"warren: {option} is not in force: WARREN_OPTIONAL_LAYERS gives up {layer}", file=sys.stderr)
+    return [
+        f"warren: {option} is not in force: WARREN_OPTIONAL_LAYERS gives up {layer}"
+        for limit, (option, layer) in _HELD_BY.items()
+        if layers is not None and limit in choice.limits and layer not in layers
+    ]
+
+
+def save_ticket(engine: Engine, prepared: Prepared, asked: Mapping[str, Any], run: dict[str, Any]) -> None:
+    """Leave a ticket for the next command that asks for the same, where the engine can serve one without settings."""
+    describe, spec = getattr(engine, "describe_create", None), _build_spec(prepared)
+    if describe is None or spec.gpus:
+        return
+    del run["exec"]
+    said = _list_limits_not_in_force(engine, prepared.choice)
+    found = build_catalog(prepared.settings).spec(prepared.choice.image or prepared.settings.image)
+    beside = (found.path.removesuffix(".toml") + ending for ending in (".lock", ".npm.json"))
+    record = os.path.join(prepared.image.path, "image.json")
+    sources = (found.path, *beside, record, *prepared.settings.image_dirs)
+    tickets.save(asked, {**describe(spec), "run": run, "said": said}, sources)
 
 
 def prepare(choice: Choice) -> Prepared:
@@ -91,6 +121,8 @@ def prepare(choice: Choice) -> Prepared:
 
     Not a coroutine: a build takes a minute, and Ctrl-C must end it at once.
     """
+    check_platform()
+    check_machine(choice)
     settings = Settings.load()
     limits = choice.build_limits(settings.limits.build())
     image = ensure_image(settings, choice.image or settings.image, choice)
@@ -123,44 +155,8 @@ def try_engine(settings: Settings, choice: Choice) -> None:
     anyio.run(open_and_close)
 
 
-async def retire_engine(settings: Settings, with_sandboxes: bool) -> None:
-    """End what the local engine keeps warm, and its sandboxes if asked to; nothing happens where nothing is."""
-    from warren.engines.local.engine import LocalEngine
-    from warren.engines.local.probe import layers as probe
-
-    # What ends sandboxes needs no layer: they must be stoppable where they could not be made any more.
-    optional = probe.NAMES if with_sandboxes else settings.optional_layers
-    engine = LocalEngine(settings.data_dir, optional_layers=optional, debug=settings.debug)
-    if with_sandboxes:
-        await engine.open()
-        async for handle in engine.handles():
-            await engine.stop(handle)
-    await engine.retire()
-
-
-def new_owned_id() -> str:
-    """Make a sandbox id that says which process it belongs to, so that a killed command's sandbox can be found."""
-    return f"{_PREFIX}{_owner(os.getpid())}z{secrets.token_hex(4)}"
-
-
 async def _sweep(engine: Engine) -> None:
     """Destroy the sandboxes of commands that were killed before they could do so."""
     async for handle in engine.handles():
         if is_orphan(handle.sandbox_id):
             await engine.destroy(handle)
-
-
-def is_orphan(sandbox_id: str) -> bool:
-    """Whether a command of this pid namespace made it and is gone; of other namespaces we cannot tell."""
-    owner, _, _ = sandbox_id.removeprefix(_PREFIX).partition("z")
-    if not sandbox_id.startswith(_PREFIX) or not owner.endswith(f"x{_namespace()}"):
-        return False
-    return _owner(int(owner.partition("y")[0], 16)) != owner
-
-
-def _owner(pid: int) -> str:
-    return f"{pid:x}y{procfs.start_time(pid):x}x{_namespace()}"
-
-
-def _namespace() -> str:
-    return f"{os.stat('/proc/self/ns/pid').st_ino:x}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import socket
 from typing import TYPE_CHECKING
 
@@ -111,6 +110,8 @@ def _configure(app: ASGIApp, protocol: type[GuardedProtocol], guard: Guard) -> u
 
 def _raise_open_files() -> int:
     """Allow this process as many open files as it may have, and say how many: each sandbox and each client is one."""
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,6 +47,8 @@ async def opened_store(data_dir: str | None, *, must_exist: bool = True) -> Asyn
 
 def build_caller() -> Caller:
     """Say who is at the keyboard, for the audit record."""
+    import pwd
+
     from warren.domain.records import Caller, Principal, Scope
     from warren.domain.values import new_id
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from warren.cli.codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_KILLED, EXIT_TIMEOUT
+from warren.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_KILLED, EXIT_TIMEOUT
+from warren.cli.quick.hints import MISSING_MODULE, is_unreached
 from warren.cli.units import render_duration, render_size
 from warren.domain.values import Cause
 
@@ -25,6 +28,9 @@ _WHAT: dict[str, str] = {
     Cause.KILLED: "it was killed",
     Cause.LOST: "the sandbox went away",
 }
+_MODULE = re.compile(r"No module named '([\w.-]{1,100})'")
+_REFUSED = re.compile(r"(A connection|\d+ connections) (was|were|failed)")
+"""How a service begins a hint about egress."""
 _IN_BYTES = frozenset({Cause.OOM, Cause.DISK, Cause.OUTPUT})
 _IN_MILLISECONDS = frozenset({Cause.TIMEOUT, Cause.CPU})
 
@@ -52,6 +58,14 @@ class Ended(Protocol):
     def hint(self) -> str | None:
         """What to do next."""
 
+    @property
+    def error(self) -> object:
+        """The exception that ended it."""
+
+    @property
+    def stderr(self) -> bytes | str:
+        """What was kept of its standard error."""
+
 
 def exit_code(result: Ended) -> int:
     """Choose our exit code: the program's own, or the one that shells use for its fate."""
@@ -65,11 +79,11 @@ def exit_code(result: Ended) -> int:
     return code or (0 if result.cause == Cause.EXITED else EXIT_FAILED)
 
 
-def explain(result: Ended) -> str | None:
-    """Say in a line or two why it ended, unless the program ended by itself and so said it all."""
+def explain(result: Ended, sandbox: str | None = None) -> str | None:
+    """Say in a line or two why it ended; of a program that ended by itself, only what to type next, if anything."""
     what = _WHAT.get(result.cause or "")
     if what is None:
-        return None
+        return _advise(result, sandbox)
     if result.cause == Cause.KILLED and result.exit_code is not None:
         what = f"it was killed by {_signal_name(-result.exit_code)}" if result.exit_code < 0 else "it ended abruptly"
     parts = [what]
@@ -80,6 +94,39 @@ def explain(result: Ended) -> str | None:
     line = ", ".join(parts)
     # Whoever pressed Ctrl-C need not hear that it was pressed.
     return f"{line}\n{result.hint}" if result.hint and result.cause != Cause.INTERRUPTED else line
+
+
+def _advise(result: Ended, sandbox: str | None) -> str | None:
+    """Say what to type where a module is missing or a host was not reached; `sandbox` is there for the next command."""
+    if exit_code(result) == 0:
+        return None
+    error: Any = result.error
+    name, value = (error["name"], error["value"]) if isinstance(error, Mapping) else _split(error)
+    if name == MISSING_MODULE and (found := _MODULE.search(value)):
+        return _advise_module(found[1].partition(".")[0], sandbox)
+    grant = f"`warren egress set {sandbox} packages`, or `warren egress grant {sandbox} HOST`"
+    remedy = "--egress packages, or --allow HOST" if sandbox is None else grant
+    if result.hint and _REFUSED.match(result.hint):
+        return f"{result.hint}\nto let it: {remedy}"
+    if isinstance(result.stderr, bytes) and is_unreached(result.stderr):
+        return f"it may reach no host; to let it: {remedy}"
+    return None
+
+
+def _split(error: Any) -> tuple[str, str]:
+    return ("", "") if error is None else (error.name, error.value)
+
+
+def _advise_module(module: str, sandbox: str | None) -> str:
+    if sandbox is None:
+        return (
+            f"this image has no module {module}: `warren image list` shows the others; a sandbox that stays can have "
+            f"it: `warren sandbox create --egress packages`, then `warren sandbox install SANDBOX {module}`"
+        )
+    return (
+        f"this image has no module {module}: `warren sandbox install {sandbox} {module}`, "
+        f"after `warren egress set {sandbox} packages`"
+    )
 
 
 def explain_gap(missing: int, way: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from warren.cli.codes import EXIT_INTERRUPTED
+from warren.cli.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,6 +38,9 @@ class Signals:
 
     async def watch(self) -> None:
         """Wait for signals until cancelled."""
+        if sys.platform == "win32":
+            # A loop takes no signals there; Ctrl-C ends the command as it does any Python.
+            return
         interrupted = False
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
             async for number in received:

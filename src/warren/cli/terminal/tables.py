@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import os
 import re
 import sys
 from datetime import datetime
@@ -17,15 +17,14 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u
 """What a terminal obeys, or reads backwards; all but tabs and ends of lines."""
 _COLOURED = re.compile(r"\x1b\[3[1-3]m[a-z, ]+\x1b\[0m")
 """The one way in which cells of ours have a colour."""
-
-
-def wants_json(asked: bool) -> bool:
-    """Whether to print JSON: when asked to, and when nobody is looking."""
-    return asked or not sys.stdout.isatty()
+_BOLD = "\x1b[1m{}\x1b[0m"
+_COLOUR = re.compile(r"\x1b\[[0-9]+m")
 
 
 def as_plain(value: Any) -> dict[str, Any]:
     """Make JSON of a dataclass; times are written as the API writes them, and bytes left out: their text is there."""
+    import dataclasses
+
     return {name: _plain(each) for name, each in dataclasses.asdict(value).items() if not isinstance(each, bytes)}
 
 
@@ -54,22 +53,44 @@ def render_json(value: Any, indent: int | None = None) -> str:
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under headings, as wide as the terminal allows; in a pipe a line each, as wide as it is."""
-    if not sys.stdout.isatty():
-        print("\n".join(_lines(title, columns, rows)))
+    """Print rows under headings, a line each. What is wider than a terminal is folded there, and never in a pipe."""
+    width = _terminal_width()
+    lines = _align(columns, rows, is_coloured=width is not None)
+    if width is None or all(len(_COLOUR.sub("", line)) <= width for line in lines):
+        print("\n".join([*([title] if title else []), *lines]))
         return
     from rich.console import Console
 
     Console().print(build_table(title, columns, rows))
 
 
-def _lines(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align the cells with spaces: no colour, no box, nothing folded or cut."""
+def _terminal_width() -> int | None:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
+    except OSError:
+        return None
+
+
+def _align(columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_coloured: bool) -> list[str]:
+    """Align the cells with spaces: no box, nothing folded or cut."""
     heading = [list(columns)] if any(columns) else []
     cells = heading + [[_bare(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    padded = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
-    return [*([title] if title else []), *(line.rstrip() for line in padded)]
+    lines = []
+    for number, row in enumerate(cells):
+        given = rows[number - len(heading)] if number >= len(heading) else None
+        padded = []
+        for position, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            text = cell
+            if is_coloured:
+                text = _BOLD.format(cell) if given is None else _coloured(given[position])
+            padded.append(text + " " * (width - len(cell)))
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def _coloured(cell: str) -> str:
+    return cell if _COLOURED.fullmatch(cell) else _bare(cell)
 
 
 def _bare(cell: str) -> str:

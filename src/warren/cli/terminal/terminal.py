@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
-import termios
-import tty
+import sys
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import to_thread
+
+from warren.cli.quick.standard_streams import STDIN, is_in_background, read_stdin_now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-STDIN = 0
-
 
 async def read_stdin() -> AsyncIterator[bytes]:
     """Yield what comes on standard input, as it comes, until its end."""
-    while not _is_in_background():
+    if sys.platform == "win32":
+        # Its pipes and consoles cannot be waited for: a thread waits, and is left behind at the end.
+        while data := await to_thread.run_sync(read_stdin_now, abandon_on_cancel=True):
+            yield data
+        return
+    while not is_in_background():
         # Epoll refuses regular files and /dev/null, which never block.
         with contextlib.suppress(PermissionError):
             await anyio.wait_readable(STDIN)
-        try:
-            data = os.read(STDIN, 1 << 16)
-        except OSError:
-            return
+        data = read_stdin_now()
         if not data:
             return
         yield data
-
-
-def _is_in_background() -> bool:
-    """Whether reading would stop us: the terminal belongs to another job."""
-    try:
-        return os.isatty(STDIN) and os.tcgetpgrp(STDIN) != os.getpgrp()
-    except OSError:
-        return False
 
 
 @contextlib.contextmanager
@@ -45,6 +39,9 @@ def raw_mode() -> Iterator[None]:
     if not os.isatty(STDIN):
         yield
         return
+    import termios
+    import tty
+
     before = termios.tcgetattr(STDIN)
     try:
         # Not TCSAFLUSH, the default: it throws away what was typed ahead.

@@ -1,4 +1,4 @@
-"""Bytes both ways through the link to a sandbox."""
+"""Byte stream: bytes both ways over the connection to an agent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class ByteStream:
-    """Bytes both ways through the sandbox's link: a connection to a port, or one that a program inside made."""
+    """A connection to a port inside, or one that a program inside made."""
 
     def __init__(self, stream: AgentStream) -> None:
         self._stream = stream
@@ -19,19 +19,19 @@ class ByteStream:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is there any more to take what we send."""
+        """Whether the other end takes no more of what we send."""
         return self._stream.answered
 
     def widen(self, window: int) -> None:
-        """Hold this much of what arrives and is not read, where it began with less."""
+        """Allow this many unread bytes, where it began with less."""
         self._stream.widen(window)
 
     async def send(self, data: bytes) -> None:
-        """Send all of `data`; what the other end no longer takes is dropped."""
+        """Send all of `data`; the rest is dropped once the other end takes no more."""
         await self._stream.send(data)
 
     def send_eof(self) -> None:
-        """Say that no more follows from us; receiving goes on."""
+        """Send the end of our data; receiving goes on."""
         self._stream.send_eof()
 
     async def receive(self) -> bytes:
@@ -46,7 +46,7 @@ class ByteStream:
         return b""
 
     async def wait(self) -> Header:
-        """Wait for the agent's last word, passing over data that nobody received."""
+        """Wait for the last frame of the agent, discarding unread data."""
         if self._answer is None:
             self._answer, _ = await self._stream.answer()
         return self._answer

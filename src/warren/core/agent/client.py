@@ -1,17 +1,17 @@
-"""Our end of the wire to one sandbox: run code, follow it, handle kernels, terminals, ports and files."""
+"""Agent client: runs code in one sandbox, follows it, and handles its kernels, terminals, ports and files."""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING
 
-from warren.core.agent.budget import EVERYBODY, Unread
 from warren.core.agent.byte_stream import ByteStream
 from warren.core.agent.events import Shown, parse_event
-from warren.core.agent.request import render_request
+from warren.core.agent.streams import ALL_CONNECTIONS, Unread
 from warren.core.agent.terminals import Terminal, TerminalClient
 from warren.core.agent.values import Kernel, get_int, get_objects, get_str, parse_kernel
 from warren.guest.wire.frames import CHUNK, WINDOW, ProtocolError
+from warren.guest.wire.run_request import encode_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
@@ -36,12 +36,12 @@ class TunnelStream(ByteStream):
 
 
 class AgentClient(TerminalClient):
-    """One connection to one sandbox's agent. Use it with `async with`, or `await Link.open(channel, task_group)`."""
+    """One connection to one sandbox's agent: use it with `async with`, or `await AgentClient.open(channel, tasks)`."""
 
-    def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
+    def __init__(self, channel: Channel, unread: Unread = ALL_CONNECTIONS) -> None:
         super().__init__(channel, unread)
         self.on_tunnel: dict[str, Callable[[TunnelStream], Awaitable[None]]] = {}
-        """By listener: called, in a task of the link, for each connection from inside; without it they are refused."""
+        """By listener: called in a task of ours for each connection from inside. Without a handler it is refused."""
 
     async def run(
         self,
@@ -50,7 +50,7 @@ class AgentClient(TerminalClient):
         stdin: bytes | AsyncIterable[bytes] | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> ExecResult:
-        """Run something and return how it ended. If the caller is cancelled it runs on: `attach` finds it."""
+        """Run something and return its result. If the caller is cancelled it runs on: `attach` finds it."""
         stream = await self._start_run(request, stdin)
         shown, end = Shown(), stream.close
         try:
@@ -67,7 +67,7 @@ class AgentClient(TerminalClient):
     def stream(
         self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Run something and yield what it does; the result is the last event. Close it if you leave early."""
+        """Run something and yield its events; the result is the last. Close it if you leave early."""
         return self._events(functools.partial(self._start_run, request, stdin), request.id)
 
     def attach(self, exec_id: str, after: int = 0, *, follow: bool = True) -> AsyncGenerator[Event, None]:
@@ -83,7 +83,7 @@ class AgentClient(TerminalClient):
         await self.call("ack", {"exec": exec_id})
 
     def ack_soon(self, exec_id: str) -> None:
-        """As `ack`, and nobody waits for it or hears whether it was known."""
+        """As `ack`, without waiting and whether or not the agent knows it."""
         self.tell("ack", {"exec": exec_id})
 
     async def interrupt(self, exec_id: str) -> None:
@@ -97,7 +97,7 @@ class AgentClient(TerminalClient):
     async def configure(
         self, *, env: Mapping[str, str] | None = None, limits: Mapping[str, float] | None = None
     ) -> None:
-        """Change what later kernels and commands get."""
+        """Change the environment and limits of later kernels and commands."""
         await self.call("configure", {"env": dict(env or {}), "limits": dict(limits or {})})
 
     async def kernels(self) -> tuple[Kernel, ...]:
@@ -139,12 +139,12 @@ class AgentClient(TerminalClient):
         return ByteStream(stream)
 
     async def listen_port(self, port: int, listener: str) -> int:
-        """Have connections to a port inside come to `on_tunnel[listener]`; return the port, chosen when it was 0."""
+        """Hand connections to a port inside to `on_tunnel[listener]`; return the port, chosen when it was 0."""
         header, _ = await self.call("tunnel.listen", {"port": port, "listener": listener})
         return self.checked(get_int, header, "port")
 
     def opened(self, stream: AgentStream, header: Header) -> None:
-        """Hand a connection from inside to whoever takes those of its listener. Raises ProtocolError."""
+        """Hand a connection from inside to the handler of its listener. Raises ProtocolError."""
         if header.get("op") != "tunnel":
             raise ProtocolError("the agent opened something that is not a tunnel")
         listener, host, port = get_str(header, "listener"), get_str(header, "host"), get_int(header, "port")
@@ -153,18 +153,19 @@ class AgentClient(TerminalClient):
             self.forget(stream)
         else:
             window, first = header.get("window"), header.get("first")
-            # An agent that was started by an older version does not say so, and sends more.
+            # An agent of an older version names no window, and sends more.
             if type(window) is int and type(first) is int and 0 < first <= window <= WINDOW:
                 stream.narrow(window, first)
             self.serve(lambda stream: handler(TunnelStream(stream, listener, host, port)), stream)
 
     async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> AgentStream:
-        code, parameters = request.code.encode("utf-8", "surrogatepass"), render_request(request)
-        if stdin is not None:
-            parameters["stdin"] = True
+        code, parameters = (
+            request.code.encode("utf-8", "surrogatepass"),
+            encode_run(request, has_stdin=stdin is not None),
+        )
         if isinstance(stdin, bytes) and len(stdin) <= WINDOW:
             pieces = tuple(stdin[at : at + CHUNK] for at in range(0, max(1, len(stdin)), CHUNK))
-            stream = await self.request_with("run", parameters, code, pieces)
+            stream = await self.request("run", parameters, code, pieces)
         else:
             stream = await self.request("run", parameters, code)
             if stdin is not None:
@@ -186,7 +187,7 @@ class AgentClient(TerminalClient):
             end()
 
     async def _next_event(self, stream: AgentStream, exec_id: str, shown: Shown) -> Event | None:
-        """Wait for what an execution does next, which has displayed `shown`; None when that is nothing more."""
+        """Wait for the next event of an execution that has displayed `shown`; None at its end."""
         while True:
             header, payload = await stream.next()
             if header["t"] == "ok" and header.get("kind") != "result":

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 import anyio
 import anyio.lowlevel
 
-from warren.core.agent.budget import EVERYBODY, Unread, room_for
-from warren.core.agent.streams import AgentStream
+from warren.core.agent.streams import ALL_CONNECTIONS, AgentStream, Unread, room_for
 from warren.core.agent.values import Hello, parse_hello
 from warren.domain.errors import Conflict, SandboxLost
 from warren.guest.wire.frames import WINDOW, Decoder, Header, ProtocolError, encode
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
 HELLO_TIMEOUT_S = 10.0
 MAX_OPENED = 256
 """Streams that an agent may have open towards us; further ones are refused."""
-MAX_LINK_OUTPUT_QUEUED = 32 << 20
-MAX_LINK_QUEUED = 128 << 20
-"""Unread on all streams together: of output, which is dropped beyond it, and of all; past that, the slowest is."""
+MAX_ALL_OUTPUT_QUEUED = 32 << 20
+MAX_ALL_QUEUED = 128 << 20
+"""Unread on all streams together. Beyond the first, output is dropped; beyond the second, the slowest stream is."""
 _CLOSED_HERE = "the connection to the sandbox was closed on this side"
 _MAX_UNSENT = 4 << 20
 _BATCH = 1 << 20
@@ -49,11 +48,11 @@ class Connection:
     """
 
     hello: Hello
-    """What the agent said first."""
+    """The first frame of the agent."""
 
-    def __init__(self, channel: Channel, unread: Unread = EVERYBODY) -> None:
+    def __init__(self, channel: Channel, unread: Unread = ALL_CONNECTIONS) -> None:
         self._channel = channel
-        self._everybody = unread
+        self._all_unread = unread
         self._streams: dict[int, AgentStream] = {}
         self._next_id = 1
         self._last_opened = 0
@@ -70,13 +69,13 @@ class Connection:
         self.queued = 0
         """Bytes of events that have arrived and not been read, on all streams."""
         self.unread: set[AgentStream] = set()
-        """Streams with events that have not been read; also answered ones."""
+        """Streams with unread events; also answered ones."""
         self.waiting: set[AgentStream] = set()
-        """Streams that wait for the writer to have less to do."""
+        """Streams whose data waits until less is unsent."""
         self.lost: SandboxLost | None = None
-        """Why there is no connection any more."""
+        """Why the connection ended; None while it is open."""
         self.broke_protocol = False
-        """True when the agent sent what no correct agent sends; its sandbox should be stopped."""
+        """Whether the agent sent what no correct agent sends; its sandbox should be stopped."""
 
     @classmethod
     async def open(cls, channel: Channel, tasks: TaskGroup) -> Self:
@@ -111,7 +110,7 @@ class Connection:
             await self._channel.aclose()
 
     async def wait_lost(self) -> SandboxLost:
-        """Wait until the connection is gone, and say why."""
+        """Wait until the connection has ended, and return why."""
         await self._ended.wait()
         assert self.lost is not None
         return self.lost
@@ -126,36 +125,31 @@ class Connection:
             raise self._gone(self.lost)
 
     async def request(
-        self, op: str, parameters: Header | None = None, payload: bytes = b"", *, window: int = WINDOW
-    ) -> AgentStream:
-        """Send a request and return its stream, which the caller must read to its end or close.
-
-        `window` is how much data the agent may send that has not been read: what a slow reader costs us.
-        """
-        asked = parameters or {}
-        return await self.request_with(
-            op, asked if window == WINDOW else {**asked, "window": window}, payload, (), window=window
-        )
-
-    async def request_with(
         self,
         op: str,
-        parameters: Header,
-        payload: bytes,
-        pieces: tuple[bytes | memoryview, ...],
+        parameters: Header | None = None,
+        payload: bytes = b"",
+        pieces: tuple[bytes | memoryview, ...] = (),
         *,
         window: int = WINDOW,
     ) -> AgentStream:
-        """Send a request, and in the same write data that fits the first credit, and its end."""
+        """Send a request and return its stream, which the caller must read to its end or close.
+
+        `pieces` are data within the first credit; they and their end go out in the same write. `window` is how much
+        data the agent may send that has not been read: what a slow reader costs us.
+        """
         if self.lost is not None:
-            # Whoever is cancelled together with the connection hears that, and not that a sandbox is gone.
+            # A caller that is cancelled together with the connection gets that, and not a lost sandbox.
             await anyio.lowlevel.checkpoint_if_cancelled()
             raise self._gone(self.lost)
         if len(self._streams) >= room_for(op):
             raise Conflict(f"{len(self._streams)} requests are under way in this sandbox, or followed: end some first")
         stream = AgentStream(self, self._next_id, window)
         self._next_id += 2
-        parts = encode({"t": "req", "id": stream.id, "op": op, **parameters}, payload)
+        header: Header = {"t": "req", "id": stream.id, "op": op, **(parameters or {})}
+        if window != WINDOW:
+            header["window"] = window
+        parts = encode(header, payload)
         for piece in pieces:
             stream.credit -= len(piece)
             parts += encode({"t": "data", "id": stream.id}, piece)
@@ -165,7 +159,10 @@ class Connection:
         if self._out or self._sending:
             self._queue(parts)
         else:
-            await self._write_now(b"".join(parts), stream)
+            await self._transmit(b"".join(parts))
+            if self.lost is not None:
+                self.forget(stream)
+                raise self._gone(self.lost)
         return stream
 
     async def call(self, op: str, parameters: Header | None = None, payload: bytes = b"") -> tuple[Header, bytes]:
@@ -177,7 +174,7 @@ class Connection:
             stream.close()
 
     def tell(self, op: str, parameters: Header) -> None:
-        """Queue a request whose answer nobody wants; it is thrown away when it comes."""
+        """Queue a request and discard its answer."""
         self.post({"t": "req", "id": self._next_id, "op": op, **parameters})
         self._next_id += 2
 
@@ -192,21 +189,21 @@ class Connection:
         return self._unsent >= _MAX_UNSENT
 
     def checked(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Parse something the agent sent; what cannot be parsed ends the connection."""
+        """Parse a claim of the agent; one that cannot be parsed ends the connection."""
         try:
             return parse(*args, **kwargs)
         except ProtocolError as error:
             raise self.break_off(error) from error
 
     def break_off(self, error: ProtocolError) -> SandboxLost:
-        """End the connection because of what the agent sent; return what to raise."""
+        """End the connection because of what the agent sent; return the error to raise."""
         self.broke_protocol = True
         self._lose(SandboxLost(f"the sandbox broke its protocol: {error}"))
         assert self.lost is not None
         return self._gone(self.lost)
 
     def forget(self, stream: AgentStream) -> None:
-        """Take a stream off the table, and cancel it at the agent if that has not answered."""
+        """Take a stream off the table, and cancel it at the agent unless that has answered."""
         if self._streams.pop(stream.id, None) is not None and not stream.answered:
             self.post({"t": "cancel", "id": stream.id})
         stream.answered = True
@@ -217,23 +214,23 @@ class Connection:
         """Count events of a stream that arrived, or were read."""
         before, self.queued = self.queued, self.queued + size
         if self.lost is None:
-            self._everybody.change(before, self.queued)
+            self._all_unread.change(before, self.queued)
         if stream.buffered:
             self.unread.add(stream)
         else:
             self.unread.discard(stream)
 
     def is_full(self, *, is_output: bool) -> bool:
-        """Whether so much is unread that no more can be kept of what comes."""
-        most = MAX_LINK_OUTPUT_QUEUED if is_output else MAX_LINK_QUEUED
-        return self.queued > most or self._everybody.is_full_for(self.queued, is_output=is_output)
+        """Whether so much is unread that no more may be kept."""
+        most = MAX_ALL_OUTPUT_QUEUED if is_output else MAX_ALL_QUEUED
+        return self.queued > most or self._all_unread.is_full_for(self.queued, is_output=is_output)
 
     def drop_slowest(self) -> None:
-        """Make room: no agent is to blame for readers of ours that do not read."""
+        """Make room by failing the slowest stream: the agent is not to blame for a reader of ours."""
         max(self.unread, key=lambda stream: stream.buffered).drop()
 
     def feed(self, stream: AgentStream, source: bytes | AsyncIterable[bytes]) -> None:
-        """Send a source on a stream from a task of the connection's own; it ends with the stream."""
+        """Send a source on a stream, in a task of the connection that ends with the stream."""
         assert self._tasks is not None
         stream.feeding = anyio.CancelScope()
         self._tasks.start_soon(self._feed, stream, stream.feeding, source)
@@ -244,7 +241,7 @@ class Connection:
         self._tasks.start_soon(self._serve, handler, stream)
 
     def opened(self, stream: AgentStream, _header: Header) -> None:
-        """Take a stream that the agent opened. A plain connection wants none."""
+        """Take a stream that the agent opened. A plain connection refuses it."""
         self.forget(stream)
 
     async def _start(self, tasks: TaskGroup) -> None:
@@ -294,7 +291,7 @@ class Connection:
         elif kind == "open":
             self._handle_open(stream_id, header)
         elif kind == "ping":
-            # Not to one that asks without reading: what it is owed would pile up here.
+            # Not to one that asks without reading: its answers would pile up here.
             if not self.is_busy:
                 self.post({"t": "pong"})
         elif kind == "pong":
@@ -306,7 +303,7 @@ class Connection:
     def _handle_stream(self, kind: str, stream_id: int, header: Header, payload: bytes) -> None:
         stream = self._streams.get(stream_id)
         if stream is None:
-            # Of a stream that we have cancelled, frames may still be on their way.
+            # Frames of a stream that we have cancelled may still be under way.
             if stream_id >= self._next_id if stream_id % 2 else stream_id > self._last_opened:
                 raise ProtocolError("a frame for a stream that was never opened")
         elif kind == "credit":
@@ -314,7 +311,7 @@ class Connection:
         else:
             stream.push(header, payload)
             if stream.answered:
-                # It may be gone already: what it pushed may have been too much, and itself the one to drop.
+                # It may be gone already: this push may have made it the slowest stream, which is dropped.
                 self._streams.pop(stream_id, None)
 
     def _handle_open(self, stream_id: int, header: Header) -> None:
@@ -361,12 +358,6 @@ class Connection:
             if self._out and self._posted is not None:
                 self._posted.set()
 
-    async def _write_now(self, data: bytes, stream: AgentStream) -> None:
-        await self._transmit(data)
-        if self.lost is not None:
-            self.forget(stream)
-            raise self._gone(self.lost)
-
     def _queue(self, parts: list[bytes | bytearray | memoryview]) -> None:
         for part in parts:
             self._out.append(part)
@@ -378,7 +369,7 @@ class Connection:
         with scope:
             try:
                 await stream.send_all(source)
-            except Exception as error:  # noqa: BLE001 - the caller's source; whoever reads the stream raises it
+            except Exception as error:  # noqa: BLE001 - the caller's source; the reader of the stream raises it
                 stream.fail(error)
 
     async def _serve(self, handler: Callable[[AgentStream], Awaitable[None]], stream: AgentStream) -> None:
@@ -393,7 +384,7 @@ class Connection:
         if self.lost is not None:
             return
         self.lost = error
-        self._everybody.change(self.queued, 0)
+        self._all_unread.change(self.queued, 0)
         for stream in list(self._streams.values()):
             if stream.feeding is not None:
                 stream.feeding.cancel()
@@ -406,5 +397,5 @@ class Connection:
             scope.cancel()
 
     def _gone(self, error: SandboxLost) -> SandboxLost:
-        """Make a fresh exception for each caller: one that is raised twice drags the first one's traceback along."""
+        """Make a fresh exception for each caller: one that is raised twice keeps the first traceback."""
         return SandboxLost(str(error))

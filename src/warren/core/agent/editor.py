@@ -1,4 +1,4 @@
-"""The text editor of a sandbox, over its link."""
+"""The text editor of a sandbox, over the connection to its agent."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Viewed:
     content: bytes
     is_folder: bool
     lines: int
-    """That it has in all."""
+    """In the whole file."""
     first: int
     """The number of the first line that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """How often a text was found; found once, it was replaced, and these are the whole lines around it."""
+    """How often a text was found. Found once, it was replaced: `before` and `after` are the whole lines around it."""
 
     matches: int
     line: int = 0
@@ -47,7 +47,7 @@ class EditorClient(FileClient):
         )
 
     async def create_text(self, path: str, text: bytes, *, overwrite: bool = False) -> tuple[bool, bool]:
-        """Make a file, and say whether it was made, and whether another was replaced by it."""
+        """Make a file; return whether it was made, and whether it replaced another."""
         header, _ = await self._edit("edit.create", {"path": path, "overwrite": overwrite}, text)
         return self.checked(get_bool, header, "created"), self.checked(get_bool, header, "replaced")
 
@@ -57,12 +57,12 @@ class EditorClient(FileClient):
         return self.checked(_parse_replaced, header, payload)
 
     async def insert_text(self, path: str, line: int, text: bytes) -> tuple[bool, int]:
-        """Insert after a line, and say whether there is such a line, and how many there were."""
+        """Insert after a line; return whether there is such a line, and how many there were."""
         header, _ = await self._edit("edit.insert", {"path": path, "line": line}, text)
         return self.checked(get_bool, header, "inserted"), self.checked(get_int, header, "lines")
 
     async def undo_text(self, path: str) -> bool:
-        """Undo the last edit of a file; say whether one was known."""
+        """Undo the last edit of a file; return whether there was one."""
         header, _ = await self._edit("edit.undo", {"path": path})
         return self.checked(get_bool, header, "undone")
 

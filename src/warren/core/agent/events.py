@@ -1,4 +1,4 @@
-"""Parsing what an agent says of an execution: its events, and at the end its result. Everything in it is a claim."""
+"""Parsing the events and the result of an execution. Everything that an agent sends is a claim."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_SHOWN = 24 << 20
-"""Held of what an execution displays: more than what an agent sends of it, unless they are very many or not text."""
+"""Memory for the displays of an execution. An agent sends less, unless they are very many or not text."""
 _MAX_BODY = 1 << 20
 _KINDS = ("stdout", "stderr", "display", "result")
 _DISPLAYS = ("result", "display")
@@ -39,7 +39,7 @@ _STATES: dict[str, State] = {one.value: one for one in State}
 
 
 class Shown:
-    """What an execution has displayed so far, for its result; bounded, as bytes and as what Python makes of them."""
+    """The displays of an execution so far, for its result; bounded, as bytes and as Python objects."""
 
     def __init__(self) -> None:
         self.kept: list[Display] = []
@@ -48,7 +48,7 @@ class Shown:
         self._room = MAX_SHOWN
 
     def add(self, payload: bytes, kind: object) -> Display:
-        """Read one more, and keep it where there is room."""
+        """Parse one more, and keep it where there is room."""
         self._bytes += len(payload)
         if self._bytes > MAX_DISPLAY_BYTES:
             raise ProtocolError("more was displayed than an execution may display")
@@ -62,7 +62,7 @@ class Shown:
 
 
 def parse_event(header: Header, payload: bytes, exec_id: str, shown: Shown) -> Event:
-    """Read one event of an execution that has displayed `shown` before, and add to that."""
+    """Parse one event of an execution, and add a display to `shown`."""
     seq, kind = get_int(header, "seq"), get_choice(header, "kind", _KINDS)
     if kind == "display":
         return Event(seq, kind, display=shown.add(payload, header.get("display")))
@@ -72,7 +72,7 @@ def parse_event(header: Header, payload: bytes, exec_id: str, shown: Shown) -> E
 
 
 def parse_result(header: Header, payload: bytes, exec_id: str, shown: Shown) -> ExecResult:
-    """Read a result: its JSON, the output that was kept, and what was displayed if that did not come before it."""
+    """Parse a result: its JSON, the kept output, and the displays that did not come as events before it."""
     content, stdout, stderr, *displays = _cut(payload, header.get("parts"))
     kinds = header.get("displays", [])
     if not isinstance(kinds, list) or len(kinds) != len(displays):
@@ -82,7 +82,7 @@ def parse_result(header: Header, payload: bytes, exec_id: str, shown: Shown) -> 
     body = parse_object(content)
     if get_str(body, "exec") != exec_id:
         raise ProtocolError("the result of another execution")
-    # Only what is there: an agent leaves out what is usual, and that is the default of these fields.
+    # Only what is there: an agent leaves out the defaults of these fields.
     fields = {name: read(body, name) for name, read in _FIELDS.items() if name in body}
     for display, kind in zip(displays, kinds, strict=True):
         shown.add(display, kind)
@@ -128,7 +128,7 @@ def _parse_display(payload: bytes, kind: object) -> Display:
 
 
 def _weigh(display: Display) -> int:
-    """Say what a display takes besides its text: a list of empty lists is 27 times as large as it was as JSON."""
+    """Estimate the memory of a display besides its text: a list of empty lists is 27 times as large as its JSON."""
     weight = EVENT_COST * (1 + len(display.data))
     return weight + 32 * len(str(display.metadata)) if display.metadata else weight
 

@@ -1,4 +1,4 @@
-"""The file operations of a sandbox, over its link. Paths are the workspace's; the agent resolves them, inside."""
+"""The files of a sandbox, over the connection to its agent, which resolves all paths inside the workspace."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Content:
         """How many have come."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the bytes: as many as were promised, or else Conflict at the end."""
+        """Yield exactly `length` bytes. Raises Conflict at the end when the file changed meanwhile."""
         while True:
             header, payload = await self._stream.next()
             if header["t"] == "data":
@@ -53,21 +53,21 @@ class Content:
             raise Conflict(f"the file changed while it was read: {self.sent} of {self.length} bytes came")
 
     def close(self) -> None:
-        """Lose interest; safe at any time."""
+        """Stop reading; safe at any time."""
         self._stream.close()
 
 
 class FileClient(Connection):
-    """A connection that knows files. Errors of the request are NotFound, Conflict, InvalidRequest or TooLarge."""
+    """A connection that handles files. Errors of the request are NotFound, Conflict, InvalidRequest or TooLarge."""
 
     async def stat(self, path: str, *, follow: bool = True) -> Entry:
-        """Describe a file or folder, or with `follow=False` a link itself."""
+        """Describe a file or folder, or with `follow=False` a symbolic link itself."""
         return await self._entry("fs.stat", path=path, follow=follow)
 
     async def list(
         self, path: str = ".", *, recursive: bool = False, limit: int = 10_000, hidden: bool = True
     ) -> tuple[tuple[Entry, ...], bool]:
-        """List a folder, sorted by path, and say whether that is all of it."""
+        """List a folder, sorted by path; return whether the list is complete."""
         header, payload = await self.call(
             "fs.list", {"path": path, "recursive": recursive, "limit": limit, "hidden": hidden}
         )
@@ -81,7 +81,7 @@ class FileClient(Connection):
         return self._data(functools.partial(self.request, "fs.read", asked))
 
     async def open_file(self, path: str, offset: int = 0, length: int | None = None, *, follow: bool = True) -> Content:
-        """Open a file, or a part of it, and say what it is; with `follow=False` no link. The caller closes it."""
+        """Open a file, or a part of it; with `follow=False` no symbolic link. The caller closes it."""
         asked: Header = {"path": path, "offset": offset}
         if not follow:
             asked["follow"] = False
@@ -119,7 +119,7 @@ class FileClient(Connection):
         return b"".join(pieces)
 
     def empty_scratch(self, folders: Iterable[str]) -> None:
-        """Have folders of /tmp emptied before anything else is done there; nobody waits for it."""
+        """Empty folders of /tmp, before any later request and without waiting for it."""
         self.tell("scratch.empty", {"folders": list(folders)})
 
     async def write(
@@ -146,7 +146,7 @@ class FileClient(Connection):
         return await self._entry("fs.move", path=path, to=to, overwrite=overwrite)
 
     async def delete(self, path: str, *, recursive: bool = False) -> int:
-        """Delete a file or folder; return how many things that were."""
+        """Delete a file or folder; return how many entries that were."""
         header, _ = await self.call("fs.delete", {"path": path, "recursive": recursive})
         return self.checked(get_int, header, "deleted")
 
@@ -159,7 +159,7 @@ class FileClient(Connection):
         regex: str | None = None,
         limit: int = 1000,
     ) -> tuple[tuple[Match, ...], bool]:
-        """Find files by a glob and lines by a text or a regular expression, and say whether that is all."""
+        """Find files by a glob, and lines by a text or a regular expression; return whether the list is complete."""
         asked = {"path": path, "name": name, "text": text, "regex": regex, "limit": limit}
         header, payload = await self.call(
             "fs.search", {key: value for key, value in asked.items() if value is not None}
@@ -181,13 +181,13 @@ class FileClient(Connection):
         return self.checked(get_int, header, "entries")
 
     async def changes(self) -> tuple[tuple[FileChange, ...], bool]:
-        """Say which files changed since the last execution or the last call of this, and whether that is all."""
+        """Return the files changed since the last execution or call of this, and whether the list is complete."""
         header, payload = await self.call("fs.changes")
         changed = self.checked(lambda: parse_changes(parse_list(payload)))
         return changed, self.checked(get_bool, header, "complete")
 
     async def _parse_all(self, parse: Callable[[dict[str, Any]], T], payload: bytes) -> tuple[T, ...]:
-        """Parse a list; a long one in a thread, because everybody else's calls would wait for it."""
+        """Parse a list; a long one in a thread, because all other calls would wait for it."""
 
         def work() -> tuple[T, ...]:
             return tuple(parse(one) for one in parse_list(payload))

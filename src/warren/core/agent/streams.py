@@ -1,25 +1,93 @@
-"""Our end of one stream to an agent: what has arrived and not been read, and the credit of both directions."""
+"""Our end of one stream to an agent: unread frames, the credit of both directions, and the limits of all streams."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 import anyio
 
 from warren.core.agent.values import parse_error
 from warren.domain.errors import Conflict
 from warren.guest.wire.frames import CHUNK, EVENT_COST, WINDOW, Header, ProtocolError
+from warren.guest.wire.streams import MAX_STREAMS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable
+    from collections.abc import AsyncIterable, Callable
 
-    from warren.core.agent.connection import Connection
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_OUTPUT_QUEUED = 8 << 20
-"""Output that nobody reads is dropped beyond this; the result still has its head and tail."""
+"""Output of one stream beyond this is dropped until it is read; the result still has its head and tail."""
 MAX_QUEUED = 48 << 20
+UNREAD_BYTES = 256 << 20
+"""Of all connections together: past it, each may keep its share, so that a few noisy sandboxes silence no other."""
+_MORE = 2
+"""How often as much may be unread of displays and results, which are not dropped as easily as output."""
 _OUTPUTS = ("stdout", "stderr")
+_CONTROL = frozenset({"kill", "interrupt", "ack", "configure", "kernels", "kernel.restart", "kernel.delete"})
+_LASTING = frozenset({"terminal.open", "terminal.attach", "tunnel.connect"})
+_FOR_LASTING = MAX_STREAMS // 2
+_FOR_MOST = MAX_STREAMS - 64
+
+
+def room_for(op: str) -> int:
+    """Return how many streams may be open for one more of that kind: whatever else goes on, `kill` finds room."""
+    if op in _CONTROL:
+        return MAX_STREAMS
+    return _FOR_LASTING if op in _LASTING else _FOR_MOST
+
+
+class Unread:
+    """Sums the unread bytes of all connections. A connection reports each change, and leaves when it is lost."""
+
+    def __init__(self, most: int = UNREAD_BYTES) -> None:
+        self._most = most
+        self._connections = 0
+        self.size = 0
+
+    def change(self, before: int, now: int) -> None:
+        """Count a connection that held `before` bytes and holds `now`."""
+        self.size += now - before
+        self._connections += bool(now) - bool(before)
+
+    def is_full_for(self, held: int, *, is_output: bool) -> bool:
+        """Whether a connection that holds so much has more than its share, where all together have too much."""
+        most = self._most if is_output else self._most * _MORE
+        return self.size > most and held * self._connections > most
+
+
+ALL_CONNECTIONS = Unread()
+"""Memory is the process's: one for all connections, unless a test gives another."""
+
+
+class Multiplexer(Protocol):
+    """The part of a connection that its streams use."""
+
+    waiting: set[AgentStream]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so much is unsent that data should wait."""
+
+    def post(self, header: Header, payload: bytes | memoryview = b"") -> None:
+        """Queue a frame."""
+
+    def checked(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Parse a claim of the agent."""
+
+    def forget(self, stream: AgentStream) -> None:
+        """Take a stream off the table."""
+
+    def count(self, stream: AgentStream, size: int) -> None:
+        """Count unread bytes."""
+
+    def is_full(self, *, is_output: bool) -> bool:
+        """Whether no more may be kept unread."""
+
+    def drop_slowest(self) -> None:
+        """Make room."""
 
 
 class AgentStream:
@@ -43,7 +111,7 @@ class AgentStream:
         "window",
     )
 
-    def __init__(self, connection: Connection, stream_id: int, window: int = WINDOW) -> None:
+    def __init__(self, connection: Multiplexer, stream_id: int, window: int = WINDOW) -> None:
         self._connection = connection
         self.id = stream_id
         self.credit = WINDOW
@@ -51,10 +119,10 @@ class AgentStream:
         self.window = window
         """Bytes of data the agent may still send."""
         self._grain = window // 4
-        """Bytes that have been read before the agent is told that it may send as many more."""
+        """Bytes to read before the agent gets as much credit again."""
         self.answered = False
         self.is_paced = False
-        """Whether output uses up the window as data does, so that the program waits and none is dropped."""
+        """Whether output uses up the window as data does: the program then waits, and no output is dropped."""
         self.feeding: anyio.CancelScope | None = None
         self._items: deque[tuple[Header, bytes]] = deque()
         self._buffered = 0
@@ -65,12 +133,12 @@ class AgentStream:
         self._granted: anyio.Event | None = None
 
     def narrow(self, window: int, first: int) -> None:
-        """Have less of a stream under way that has just been opened: the agent was told so before."""
+        """Shrink the windows of a stream that the agent has just opened with these sizes."""
         self.credit, self.window = window, first
         self._grain = max(first // 4, 1)
 
     def widen(self, window: int) -> None:
-        """Let the agent send this much, where it began with less."""
+        """Allow the agent to send this much, where it began with less."""
         more = window - self.window - self._unacknowledged
         if more > 0 and not self.answered:
             self.window += more
@@ -78,7 +146,7 @@ class AgentStream:
             self._connection.post({"t": "credit", "id": self.id, "n": more})
 
     async def next(self) -> tuple[Header, bytes]:
-        """Return the next frame of the stream; `ok` is the last. Raises what an `err` says, or SandboxLost."""
+        """Return the next frame; `ok` is the last. Raises the error of an `err`, or SandboxLost."""
         while not self._items:
             if self._failure is not None:
                 raise self._failure
@@ -105,7 +173,7 @@ class AgentStream:
                 return header, payload
 
     async def send(self, data: bytes | memoryview) -> None:
-        """Send data against credit; once the agent has answered or is gone, the rest is dropped: read to learn why."""
+        """Send data against credit; the rest is dropped once the agent has answered or is gone, and `next` says why."""
         view = memoryview(data)
         while view:
             while self.credit <= 0 or self._connection.is_busy:
@@ -134,17 +202,17 @@ class AgentStream:
         self.send_eof()
 
     def send_eof(self) -> None:
-        """Say that no more data follows from us."""
+        """Send the end of our data."""
         if not self.answered:
             self._connection.post({"t": "eof", "id": self.id})
 
     def close(self) -> None:
-        """Lose interest: unless it has been answered, the agent is told to cancel it."""
+        """Stop reading; cancels the request at the agent unless it has been answered."""
         self.release()
         self._connection.forget(self)
 
     def release(self) -> None:
-        """Wait for nothing more: the last event has been read, and the `ok` after it says nothing."""
+        """Stop reading after the last event: the `ok` that follows says nothing."""
         if self.feeding is not None:
             self.feeding.cancel()
         self._count(-self._buffered)
@@ -156,17 +224,17 @@ class AgentStream:
         return self._buffered
 
     def drop(self) -> None:
-        """Give up on whoever should read this: what has arrived is thrown away."""
+        """Give up on a reader that does not read: all that has arrived is discarded."""
         self.close()
         self.fail(Conflict("what happened was not read for so long that it could not be kept: follow it again"))
 
     def fail(self, error: Exception) -> None:
-        """Make whoever reads it, after what has arrived, raise `error`."""
+        """Make `next` raise `error`, after all that has arrived."""
         self._failure = error
         self.wake()
 
     def push(self, header: Header, payload: bytes) -> None:
-        """Take in a frame. Raises ProtocolError when there is more than any correct agent sends."""
+        """Take in a frame. Raises ProtocolError for more than any correct agent sends."""
         kind = header["t"]
         if kind == "data":
             self.window -= len(payload)
@@ -207,7 +275,7 @@ class AgentStream:
             self._granted.set()
 
     def wake(self) -> None:
-        """Let whoever waits on this stream look again."""
+        """Wake the tasks that wait on this stream."""
         for event in (self._arrived, self._granted):
             if event is not None:
                 event.set()

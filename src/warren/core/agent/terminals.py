@@ -1,4 +1,4 @@
-"""The terminals of a sandbox, over its link."""
+"""The terminals of a sandbox, over the connection to its agent."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from warren.guest.wire.frames import Header
 
 WINDOW = 128 << 10
-"""Of what a program writes and nobody has read yet; more would only make what is read old."""
+"""Unread output of a program; more would only make old what is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalState:
-    """A terminal that is there."""
+    """An existing terminal."""
 
     name: str
     program: str
     cols: int
     rows: int
     viewers: int
-    """How many are attached now."""
+    """Attached now."""
     age_s: float
 
 
@@ -43,12 +43,12 @@ class Terminal(ByteStream):
         self._agent = agent
         self.name = name
         self.created = created
-        """Whether it was opened just now, or was there already."""
+        """Whether it was opened just now, and not before."""
         self.scrollback = scrollback
-        """So many of the bytes that come first were written before."""
+        """How many of the first bytes were written before we attached."""
 
     async def resize(self, cols: int, rows: int) -> None:
-        """Tell the program its new size."""
+        """Set the size of the terminal."""
         await self._agent.call("terminal.resize", {"terminal": self.name, "cols": cols, "rows": rows})
 
     async def hang_up(self) -> None:
@@ -74,7 +74,7 @@ class TerminalClient(EditorClient):
         cwd: str | None = None,
         attach: bool = False,
     ) -> Terminal:
-        """Start a program, bash by default, on a new terminal; with `attach`, join one of that name if it is there."""
+        """Start a program, bash by default, on a new terminal; with `attach`, join an existing one of that name."""
         asked: Header = {"terminal": name, "env": dict(env or {}), "attach": attach, **_size(cols, rows)}
         if argv:
             asked["argv"] = list(argv)
@@ -83,7 +83,7 @@ class TerminalClient(EditorClient):
         return await self._join("terminal.open", name, asked)
 
     async def attach_terminal(self, name: str, *, cols: int | None = None, rows: int | None = None) -> Terminal:
-        """Join a terminal that is there: its scroll-back, then what comes."""
+        """Join an existing terminal: first its scroll-back, then its output."""
         return await self._join("terminal.attach", name, {"terminal": name, **_size(cols, rows)})
 
     async def terminals(self) -> tuple[TerminalState, ...]:

@@ -1,4 +1,4 @@
-"""Parsing what an agent says into the domain's values. Anything of another type or size is a ProtocolError."""
+"""Parsing the claims of an agent into values of the domain. Any other type or size is a ProtocolError."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KnownExecution:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who answers at the other end."""
+    """The first frame of an agent: its sandbox and its executions."""
 
     sandbox_id: str
     agent: str
@@ -105,7 +105,7 @@ def parse_match(value: dict[str, Any]) -> Match:
 
 
 def parse_kernel(value: dict[str, Any]) -> Kernel:
-    """Read what is known of one kernel."""
+    """Read the state of one kernel."""
     return Kernel(
         name=get_str(value, "name"),
         busy=get_choice(value, "state", ("idle", "busy")) == "busy",
@@ -179,7 +179,7 @@ def get_choice(source: dict[str, Any], name: str, among: Collection[str]) -> str
 
 
 def get_optional(source: dict[str, Any], name: str, get: Callable[[dict[str, Any], str], T]) -> T | None:
-    """Return what `get` finds, or None where it is null or absent."""
+    """Return the value that `get` finds, or None where it is null or absent."""
     return None if source.get(name) is None else get(source, name)
 
 

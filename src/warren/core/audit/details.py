@@ -1,4 +1,4 @@
-"""Details of an audit entry, cut to what one entry may hold; what was cut says so."""
+"""Details of an audit entry, truncated to its size limit, with a mark where something was cut."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ MOST_BYTES = 32 << 10
 _WORST = 12
 """Bytes of one character in JSON, at most."""
 _MARKS = 1024
-"""For the words that say that something was cut."""
+"""Bytes reserved for the marks."""
 _DEPTH = 8
 
 
 def bound_details(details: Mapping[str, object]) -> tuple[dict[str, object], int]:
-    """Build plain JSON values of at most 32 KiB, and about how many bytes they are."""
+    """Build plain JSON values of at most 32 KiB, and return their approximate size."""
     room = MOST_BYTES - _MARKS
     while True:
         cutter = _Cutter(room)
         bounded = {str(name): cutter.cut(value) for name, value in details.items()}
         size = room - cutter.room
         if size * _WORST > MOST_BYTES:
-            # The same length, and ten times as fast, where nothing but ASCII is in it.
+            # The same length, and ten times as fast, for pure ASCII.
             size = len(orjson.dumps(bounded)) if cutter.is_ascii else len(json.dumps(bounded))
         if size <= MOST_BYTES:
             return bounded, size
@@ -34,7 +34,7 @@ def bound_details(details: Mapping[str, object]) -> tuple[dict[str, object], int
 
 
 class _Cutter:
-    """Takes from what room is left, value by value."""
+    """Spends a budget of bytes, value by value."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -58,7 +58,7 @@ class _Cutter:
 
     def _cut_text(self, text: str) -> str:
         if not text.isascii():
-            # Half a surrogate pair cannot be written as UTF-8.
+            # A lone surrogate cannot be encoded as UTF-8.
             text = text.encode("utf-8", "replace").decode()
             self.is_ascii = False
         keep = max(self.room, 0)
@@ -93,5 +93,5 @@ class _Cutter:
 def _write(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    # Python refuses to write numbers of more than 4300 digits in decimal.
+    # Python refuses to format numbers of more than 4300 digits.
     return hex(value) if isinstance(value, int) else str(value)

@@ -1,4 +1,4 @@
-"""The audit record: what happened, in order, written behind in batches and never given up."""
+"""Audit record: entries in order, written behind in batches, never dropped."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _log = logging.getLogger(__name__)
 _BATCH = 128
 BACKLOG = 20_000
 BACKLOG_BYTES = 64 << 20
-"""So much may wait to be written; then nothing more is done."""
+"""Bytes that may wait to be written; above that, operations are refused."""
 _RETRY_S = (0.05, 0.2, 1.0, 5.0)
 
 
 class Audit:
-    """Takes entries at once and writes them soon. `run` is a task of the service; `flush` also works without it."""
+    """Accepts entries at once and writes them soon. `run` is a task of the service; `flush` works without it."""
 
     def __init__(self, store: Store, policy: Policy) -> None:
         self.policy = policy
         self.before_look: list[Callable[[], None]] = []
-        """Called before the record is read, to note what has happened and was not noted yet."""
+        """Called before the record is read, to note pending events."""
         self._store = store
         self._backlog: deque[tuple[AuditEntry, int]] = deque()
         self._backlog_bytes = 0
@@ -47,7 +47,7 @@ class Audit:
         self._wake = anyio.Event()
         self._refusals = LoginFailures()
         self._failure: StoreError | None = None
-        """Why the last attempt to write failed."""
+        """The failure of the last write."""
 
     def note(
         self,
@@ -59,7 +59,7 @@ class Audit:
         execution_id: str = "",
         **details: object,
     ) -> None:
-        """Put an entry in line. Without a caller the service itself did it."""
+        """Queue an entry. Without a caller, the service itself is the actor."""
         if caller is not None and caller.link_id:
             details |= {"via": "link", "link": caller.link_id}
         bounded, size = bound_details(details)
@@ -84,7 +84,7 @@ class Audit:
         execution_id: str = "",
         **details: object,
     ) -> None:
-        """Note, and wait until it is on disk. Raises StoreError when it cannot be yet; it stays in line."""
+        """Queue an entry, and wait until it is on disk. Raises StoreError when it is not yet; it stays queued."""
         self.note(caller, action, outcome=outcome, sandbox_id=sandbox_id, execution_id=execution_id, **details)
         await self.flush()
 
@@ -92,9 +92,10 @@ class Audit:
     async def operation(
         self, caller: Caller, action: str, *, unfinished: str = "cancelled", with_message: bool = False, **details: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Write down what becomes of an operation, before anybody is told; the body may add details.
+        """Audit the outcome of an operation before its response; the body may add details.
 
-        `unfinished` is its outcome when neither it nor an Error ends it, and `with_message` adds what an Error says.
+        `unfinished` is the outcome when neither the body nor an Error ends it; `with_message` adds the message of an
+        Error.
         """
         outcome = unfinished
         try:
@@ -110,7 +111,7 @@ class Audit:
             await self.settle()
 
     def refuse(self, reason: str, *, address: str = "", request_id: str = "", who: Principal | None = None) -> None:
-        """Note a failed login. Many in a minute become one entry with their count."""
+        """Note a failed login. Many within a minute become one entry with a count."""
         self._collect_refusals()
         if not self._refusals.count(address):
             return
@@ -122,13 +123,13 @@ class Audit:
         self._put(dataclasses.replace(entry, details={"reason": reason}), len(reason))
 
     def check_writable(self) -> None:
-        """Raise StoreError when what is done now could not be recorded: the last attempt to write failed."""
+        """Raise StoreError when the last write failed: the operation could not be audited."""
         if self._failure is not None:
             raise StoreError(f"nothing is done that cannot be recorded: {self._failure}")
         self.check_room()
 
     def check_room(self) -> None:
-        """Raise StoreError when so much waits to be written that nobody may even look at anything."""
+        """Raise StoreError when the backlog is so large that reads are refused too."""
         if len(self._backlog) >= BACKLOG or self._backlog_bytes >= BACKLOG_BYTES:
             raise StoreError(
                 f"the audit record cannot be written and {len(self._backlog)} entries wait: "
@@ -137,21 +138,21 @@ class Audit:
 
     @property
     def noted(self) -> int:
-        """The number of the last entry that was put in line."""
+        """The number of the last queued entry."""
         return self._noted
 
     @property
     def written(self) -> int:
-        """The number of the last entry that is on disk."""
+        """The number of the last entry on disk."""
         return self._written
 
     @property
     def backlog(self) -> int:
-        """How many entries are not on disk yet."""
+        """The number of entries that are not on disk yet."""
         return len(self._backlog)
 
     async def run(self) -> None:
-        """Write what is noted, for as long as the service lives. What the store refuses is tried again."""
+        """Write queued entries until the service stops. Failed writes are retried."""
         failures = 0
         while True:
             timeout_s = WINDOW_S if not failures else _RETRY_S[min(failures, len(_RETRY_S)) - 1]
@@ -165,10 +166,10 @@ class Audit:
                 failures = 0
             except StoreError as exc:
                 failures += 1
-                _log.warning("audit.unwritten", extra={"backlog": len(self._backlog), "reason": str(exc)})
+                _log.warning("audit.write_failed", extra={"backlog": len(self._backlog), "reason": str(exc)})
 
     async def flush(self) -> None:
-        """Write everything noted so far. Raises StoreError; what is not written stays in line."""
+        """Write all queued entries. Raises StoreError; unwritten entries stay queued."""
         wanted = self._noted
         while self._written < wanted:
             async with self._writing:
@@ -176,18 +177,18 @@ class Audit:
                     await self._write_batch()
 
     async def settle(self) -> None:
-        """Have on disk what was noted so far, before anybody is told; what cannot be written now stays in line."""
+        """Wait until the entries so far are on disk, before a response; a failure leaves them queued."""
         if self._written < self._noted:
             with contextlib.suppress(StoreError):
                 await self.flush()
 
     async def close(self) -> None:
-        """Write the last of it. Raises StoreError when something is lost."""
+        """Write the last entries. Raises StoreError when some are lost."""
         self._collect_refusals(now=True)
         await self.flush()
 
     async def list(self, caller: Caller, query: AuditQuery) -> Page[AuditRow]:
-        """Return a page of the record, newest first; without the admin scope only of what the caller did."""
+        """Return a page of the record, newest first; without the admin scope, the caller's own entries only."""
         principal = caller.principal
         if not principal.may(Scope.ADMIN):
             asked = (query.tenant or principal.tenant, query.subject or principal.subject)
@@ -198,19 +199,19 @@ class Audit:
         return await self._store.audit(query)
 
     async def verify(self) -> tuple[int, str]:
-        """Check the whole chain and return its last number and hash. Raises Conflict, which names the row."""
+        """Verify the whole chain, and return its last number and hash. Raises Conflict, which names the row."""
         await self.flush()
         return await self._store.verify()
 
     async def export(self, *, since: float | None = None, until: float | None = None) -> AsyncIterator[AuditRow]:
-        """Yield the rows of a time, oldest first."""
+        """Yield the rows of a period, oldest first."""
         await self._complete()
         async for row in self._store.chain():
             if (since is None or row.entry.at >= since) and (until is None or row.entry.at < until):
                 yield row
 
     async def _complete(self) -> None:
-        """Have what was done in the record by the time that anybody looks, also what was answered just now."""
+        """Write all pending entries before a read, including those of responses just sent."""
         for note in self.before_look:
             note()
         with contextlib.suppress(StoreError):
@@ -229,7 +230,7 @@ class Audit:
 
     async def _write_batch(self) -> None:
         batch = [self._backlog[i] for i in range(min(_BATCH, len(self._backlog)))]
-        # Done or not, never unknown: a write that was cancelled half-way would be written twice.
+        # Shielded: a write that was cancelled half-way would be repeated.
         try:
             with anyio.CancelScope(shield=True):
                 await self._store.append(*(entry for entry, _ in batch))

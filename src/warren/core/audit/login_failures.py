@@ -1,4 +1,4 @@
-"""How failed logins are counted: the first of a minute one by one, the rest together, so that no disk is filled."""
+"""Rate limit of audit entries for failed logins: the first of a minute get their own, the rest share one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 WINDOW_S = 60.0
 EACH = 60
-"""Of one address in a minute, one by one."""
+"""Entries per address and minute."""
 ALL = 600
-"""Of all addresses in a minute, one by one."""
+"""Entries per minute, of all addresses."""
 _NAMED = 20
-"""Addresses that the entry for the rest names."""
+"""Addresses that the shared entry names."""
 _KNOWN = 1000
-"""Addresses that are told apart in one minute."""
+"""Addresses that are counted separately within one minute."""
 
 
 class LoginFailures:
-    """Decides which failed logins get an entry of their own, and adds up the others."""
+    """Decides which failed logins get their own entry, and counts the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -30,7 +30,7 @@ class LoginFailures:
         self._alone = 0
 
     def count(self, address: str) -> bool:
-        """Count one; whether it gets an entry of its own. `collect` must have been called before."""
+        """Count a failed login; True if it gets its own entry. Call `collect` before."""
         if address not in self._seen and len(self._seen) >= _KNOWN:
             address = ""
         seen = self._seen[address] = self._seen.get(address, 0) + 1
@@ -41,7 +41,7 @@ class LoginFailures:
         return False
 
     def collect(self, *, now: bool = False) -> dict[str, Any] | None:
-        """Begin another minute if it is time, or `now`; say what was added up in the last one."""
+        """Start a new minute if it is time, or `now`; return the counts of the last one."""
         at = self._clock()
         if not now and at < self._ends:
             return None

@@ -1,4 +1,4 @@
-"""How long the audit record is kept: once an hour, what is older than the operator wants is cut off its beginning."""
+"""Audit retention: once an hour, rows older than `records.audit_days` are cut off the beginning."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _DAY_S = 86_400
 _AGAIN_S = 3600.0
 _PAUSE_S = 0.05
-"""Between two cuts, so that others can write."""
+"""Pause between two cuts, so that other writers proceed."""
 
 _log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Cuts, and writes into the record what was cut: its numbers, and the hash that the rest goes on from."""
+    """Cuts the record, and audits the cut: the numbers of its rows, and the hash that the rest continues from."""
 
     def __init__(self, store: Store, audit: Audit, policy: Policy) -> None:
         self._store = store
@@ -32,16 +32,16 @@ class Retention:
         self._days = policy.audit_days
 
     async def run(self) -> None:
-        """Cut what is due, for as long as the service lives; never, unless the operator said after how many days."""
+        """Cut due rows until the service stops; returns at once where no retention is set."""
         while self._days is not None:
             try:
                 await self.prune(time.time() - self._days * _DAY_S)
             except Error as error:
-                _log.warning("audit.unpruned", extra={"reason": str(error)})
+                _log.warning("audit.prune_failed", extra={"reason": str(error)})
             await anyio.sleep(_AGAIN_S)
 
     async def prune(self, before: float) -> int:
-        """Cut off all that is from before a time, and return how many rows that were."""
+        """Cut all rows before a time, and return their number."""
         first, last, hashed = 0, 0, ""
         while (cut := await self._store.prune_audit(before)) is not None:
             first, (_, last, hashed) = first or cut[0], cut

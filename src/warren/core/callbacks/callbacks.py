@@ -1,7 +1,7 @@
-"""Tools outside that programs inside may call: through the sandbox's own channel, so they need no network.
+"""Tool callbacks: programs inside call tools of a client through the sandbox's own channel, without a network.
 
-A program says which tool, and with what; the service makes the call. So the token stays here: it is in the store, and
-never in a sandbox, a log or an answer. What a program sends is hostile until parsed.
+A program names the tool and its arguments; the service makes the call. So the token stays in the store, and is never in
+a sandbox, a log or a response. Input of a program is hostile until parsed.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MAX_REQUEST = 4 << 20
 MAX_TOOLS = 1000
 MAX_DOCS = 512 << 10
 AT_ONCE = 16
-"""Calls of one sandbox; further ones wait, unread."""
+"""Calls of one sandbox at once; further ones wait, unread."""
 EVERYBODY = 128
-"""Of all sandboxes, shared among their owners: a call may hold 12 MiB here, and its tool may take an hour."""
+"""Calls of all sandboxes, shared among owners: a call may hold 12 MiB here, and its tool may take an hour."""
 WAITING, WAIT_S = 2048, 300.0
 BURST, PER_S = 300, 20.0
-"""Calls of one sandbox: so many at once, and then so many a second."""
+"""Rate of one sandbox: a burst, then so many a second."""
 _LISTENER = "callbacks"
 _READ_S = 30.0
 _WRITE_S = 60.0
@@ -54,15 +54,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCallbacks:
-    """What a client offers to the programs of a sandbox."""
+    """Tools that a client offers to the programs of a sandbox."""
 
     url: str = field(repr=False)
     token: str = field(repr=False)
     tools: Mapping[str, str]
-    """The name of each, and what it says about itself."""
+    """Names and descriptions."""
     timeout_s: float = 300.0
     peer: str = ""
-    """Who offers it, where that is known for sure."""
+    """Address of the client, where it is known for sure."""
 
 
 class ToolCallbacks:
@@ -75,7 +75,7 @@ class ToolCallbacks:
         self._targets = targets
         self._kept: dict[str, Callbacks] = {}
         self.turns = KeyedLock()
-        """At each sandbox: of two who offer tools at once, all that is in force is the second's."""
+        """By sandbox: of two concurrent registrations, the second replaces the first as a whole."""
         self._limiter = OwnerLimiter(
             observer,
             "calls of tools",
@@ -87,24 +87,24 @@ class ToolCallbacks:
         )
 
     async def load(self) -> None:
-        """Remember what was registered before the service was started."""
+        """Load the registrations of the store, at start-up."""
         self._kept = {each.sandbox_id: each for each in await self._store.callbacks()}
 
     async def register(self, caller: Caller, sandbox_id: str, new: NewCallbacks) -> str:
-        """Offer tools to the programs of a sandbox, in the place of those before; return where the module is.
+        """Offer tools to the programs of a sandbox, in place of earlier ones; return the path of the module.
 
-        Raises InvalidRequest for names that cannot be, and for an address that may not be called.
+        Raises InvalidRequest for invalid names, and for an address that may not be called.
         """
         self._audit.check_writable()
         noted: dict[str, Any] = {"sandbox_id": sandbox_id, "tools": len(new.tools)}
         async with self._audit.operation(caller, "callbacks.register", unfinished="abandoned", **noted):
             _check_tools(new.tools)
             await self._targets.check(new.url, new.peer)
-            async with self._sandboxes.use(caller, sandbox_id) as live, self.turns.one(sandbox_id):
+            async with self._sandboxes.use(caller, sandbox_id) as live, self.turns.hold(sandbox_id):
                 return await self._install(live, new)
 
     async def attach(self, sandbox_id: str, agent: AgentClient) -> None:
-        """Serve what programs say on a connection that was just opened, where tools are registered."""
+        """Serve the calls of a sandbox whose agent has just connected, where tools are registered."""
         kept = self._kept.get(sandbox_id)
         if kept is None:
             return
@@ -113,7 +113,7 @@ class ToolCallbacks:
             folder = await find_folder(agent)
             await agent.configure(env={"PYTHONPATH": self._search_path(sandbox_id, folder)})
         except Error as error:
-            _log.warning("callbacks.unattached", extra={"sandbox_id": sandbox_id, "code": error.code})
+            _log.warning("callbacks.attach_failed", extra={"sandbox_id": sandbox_id, "code": error.code})
             return
         self._listen(sandbox_id, agent)
 
@@ -130,7 +130,7 @@ class ToolCallbacks:
             peer=new.peer,
         )
         folder = await find_folder(agent)
-        # WHY a file of that name: Python then keeps no compiled copy, which it would take for the next one's, if that
+        # WHY a file of that name: Python then keeps no compiled copy, which it would take for the next version, if that
         # has the same size and second.
         await agent.write(f"{FOLDER}/__pycache__", b"")
         await agent.write(f"{FOLDER}/{MODULE}", render_stub(kept.tools, port, kept.timeout_s))
@@ -139,7 +139,7 @@ class ToolCallbacks:
         self._kept[live.id] = kept
         self._listen(live.id, agent)
         if is_first:
-            # Once: a second time a program may be waiting for a tool that waits for us.
+            # Once only: the second time, a program may be waiting for a tool that waits for this.
             await agent.configure(env={"PYTHONPATH": self._search_path(live.id, folder)})
             await extend_path(agent, folder)
         return f"{folder}/{MODULE}"
@@ -156,23 +156,23 @@ class ToolCallbacks:
         agent.on_tunnel[_LISTENER] = serve
 
     def _forget_gone(self) -> None:
-        """Drop what belongs to sandboxes that are no more; the store has done so."""
+        """Drop the data of deleted sandboxes; the store has done so."""
         there = self._sandboxes.transitions.live_sandboxes
         self._kept = {key: value for key, value in self._kept.items() if key in there}
 
     async def _serve(self, sandbox_id: str, tunnel: TunnelStream) -> None:
-        """Answer one connection from inside. Must not raise: it runs beside everything else of the link."""
+        """Serve one connection from inside. Must not raise: the agent connection has other tasks in the same group."""
         live = self._sandboxes.transitions.live_sandboxes.get(sandbox_id)
         if live is None:
             return
         try:
-            # Before it is read: what waits costs no more than its connection.
+            # Before the read: a waiting call costs no more than its connection.
             async with self._limiter.one(live.sandbox.owner, sandbox_id):
                 with anyio.fail_after(_READ_S):
                     request = await _read_line(tunnel)
                 await self._serve_request(sandbox_id, tunnel, request)
         except (Error, TimeoutError):
-            pass  # The program hung up, or says nothing.
+            pass  # The program closed, or sends nothing.
         except Exception as error:  # noqa: BLE001 - as above
             _log.error("callbacks.failed", extra={"sandbox_id": sandbox_id, "error": type(error).__name__})
 
@@ -182,12 +182,12 @@ class ToolCallbacks:
         async def watch() -> None:
             try:
                 while await tunnel.receive():
-                    pass  # Nothing more is expected.
+                    pass  # No more input is expected.
             except Error:
                 pass
             has_left.set()
             if not is_answered:
-                # Killed, or no longer interested: nobody wants the answer.
+                # Killed, or closed: the response has no reader.
                 tasks.cancel_scope.cancel()
 
         is_answered = False
@@ -199,7 +199,7 @@ class ToolCallbacks:
                 await tunnel.send(orjson.dumps(head) + b"\n")
                 await tunnel.send(body)
                 tunnel.send_eof()
-            # To close at once would drop what the program has not read yet.
+            # An immediate close would drop what the program has not read yet.
             with anyio.move_on_after(_READ_S):
                 await has_left.wait()
             tasks.cancel_scope.cancel()
@@ -219,7 +219,7 @@ class ToolCallbacks:
         if not taken.allowed:
             return {"unreachable": "too many calls in a short time: wait a moment"}, b""
         content = orjson.dumps({"call_id": call_id, "name": name, "input": given})
-        # As values it may be many times as large.
+        # Parsed, it may be many times as large.
         del asked, given
         return await self._call(kept, name, content)
 
@@ -256,7 +256,7 @@ class ToolCallbacks:
 
 
 def check_tool_name(name: str) -> None:
-    """Raise InvalidRequest for what Python could not call."""
+    """Raise InvalidRequest for a name that Python cannot call."""
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"invalid tool name: {name[:100]!r}")
     if keyword.iskeyword(name):
@@ -271,7 +271,7 @@ def _check_tools(tools: Mapping[str, str]) -> None:
 
 
 async def _read_line(tunnel: TunnelStream) -> bytes:
-    """Read to the first line feed, or to the end of what may come."""
+    """Read to the first line feed, or to the size limit."""
     line = bytearray()
     while piece := await tunnel.receive():
         line += piece

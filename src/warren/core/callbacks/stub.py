@@ -1,4 +1,4 @@
-"""The module that programs import to call tools outside, and how they find it. There is nothing secret in it."""
+"""The Python module by which programs call tools, and its search path. It holds no secret."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ globals().update({name: _make(name, doc) for name, doc in _tools.items()})
 
 
 def render_stub(tools: Mapping[str, str], port: int, timeout_s: float) -> bytes:
-    """Write the module."""
-    # What the operator's side waits for, and some more: it is the one that says that it took too long.
+    """Render the module."""
+    # Longer than the service's own timeout: the service reports that a call took too long.
     values = {"@PORT@": str(port), "@TIMEOUT@": repr(timeout_s + 10), "@TOOLS@": ascii(json.dumps(dict(tools)))}
     source = _SOURCE
     for mark, value in values.items():
@@ -107,7 +107,7 @@ def render_stub(tools: Mapping[str, str], port: int, timeout_s: float) -> bytes:
 
 
 async def find_folder(link: AgentClient) -> str:
-    """Ask where the workspace is, as programs see it. Raises SandboxLost where no answer makes sense."""
+    """Return the workspace as programs see it. Raises SandboxLost for an invalid answer."""
     done = await link.run(_build_inside(ExecKind.SHELL, "pwd"))
     link.ack_soon(done.id)
     folder = done.stdout.decode("utf-8", "replace").removesuffix("\n")
@@ -117,7 +117,7 @@ async def find_folder(link: AgentClient) -> str:
 
 
 async def extend_path(link: AgentClient, folder: str) -> None:
-    """Have the kernels that are there find the module; those that come later do by their environment."""
+    """Add the module to the path of running kernels; later ones have it in their environment."""
     code = f"__import__('sys').path.insert(0, {json.dumps(folder)})"
     for kernel in await link.kernels():
         done = await link.run(_build_inside(ExecKind.CELL, code, kernel.name))

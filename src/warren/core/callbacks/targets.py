@@ -1,8 +1,8 @@
-"""Where the service calls on behalf of programs, and how: the one place from which sandboxes' words leave this host.
+"""Targets of tool callbacks: which addresses may be called, and the only HTTP client that sends input of sandboxes.
 
 1. Only http and https, to a host that the operator listed, to a public address, or to the address that registered.
-2. A name is looked up here, and the very address that was checked is connected to: it cannot become another meanwhile.
-3. Redirects are not followed, proxies of the environment are not used, and what comes back is bounded.
+2. A name is resolved here, and the address that was checked is connected to: it cannot change in between.
+3. Redirects are not followed, proxies of the environment are ignored, and responses are bounded.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Unreached(Exception):
-    """Nobody answered; the message says why, and nothing that is secret."""
+    """The call failed; the message holds no secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """An answer."""
+    """A response."""
 
     status: int
     body: bytes
 
 
 class Targets:
-    """Knows where calls may go, and makes them."""
+    """Decides which addresses may be called, and calls them."""
 
     def __init__(self, hosts: Iterable[str] = ()) -> None:
         self._names: set[str] = set()
@@ -57,7 +57,7 @@ class Targets:
                 self._names.add(host.lower().rstrip("."))
 
     async def check(self, url: str, peer: str) -> None:
-        """Raise InvalidRequest for an address that would not be called. One that cannot be looked up may be later."""
+        """Raise InvalidRequest for an address that may not be called. A name may become resolvable later."""
         parts = _split(url)
         if self._is_named(parts):
             return
@@ -66,14 +66,14 @@ class Targets:
         except Unreached:
             return
         if not any(self._may(address, peer) for address in found):
-            # Not the address itself: what the names of this network lead to is no tenant's business.
+            # Not the address itself: tenants must not learn what internal names resolve to.
             raise InvalidRequest(
                 f"callback_url leads to {parts.hostname}, which is no public address: the operator may list it in the "
                 "settings, under callback_hosts"
             )
 
     async def post(self, url: str, peer: str, *, token: str, content: bytes, timeout_s: float) -> Reached:
-        """Post JSON and return the answer. Raises Unreached."""
+        """Post JSON and return the response. Raises Unreached."""
         try:
             with anyio.fail_after(timeout_s):
                 address = await self._choose(url, peer)
@@ -95,7 +95,7 @@ class Targets:
         raise Unreached("its address is not public, and the operator has not listed it")
 
     async def _post(self, url: str, address: str | None, *, token: str, content: bytes, timeout_s: float) -> Reached:
-        # Not above: whoever has no tools to call pays nothing for it.
+        # Imported here: services without tools do not pay for it.
         import httpx
 
         if self._context is None:
@@ -106,7 +106,7 @@ class Targets:
             "Authorization": f"Bearer {token}",
             "Content-Type": "application/json",
             "Accept": "application/json",
-            # A few bytes must not become many.
+            # A few bytes must not expand to many.
             "Accept-Encoding": "identity",
         }
         pinned = target if address is None else target.copy_with(host=address)
@@ -141,7 +141,7 @@ class Targets:
 
 
 def _split(url: str) -> SplitResult:
-    """Take an address apart. Raises InvalidRequest for what is none that we would call."""
+    """Split a URL. Raises InvalidRequest for one that would not be called."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -167,6 +167,6 @@ async def _look_up(parts: SplitResult) -> list[Address]:
 
 
 def _explain(exc: Exception) -> str:
-    """Say what kind of failure it was; libraries' own words may hold the address, which may hold secrets."""
+    """Return the kind of failure; messages of libraries may hold the URL, and so secrets."""
     kinds = {"ConnectError": "connection refused or impossible", "ConnectTimeout": "timed out"}
     return kinds.get(type(exc).__name__, f"the connection failed ({type(exc).__name__})")

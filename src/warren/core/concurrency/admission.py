@@ -1,4 +1,4 @@
-"""Who may do how much now: rates and concurrency of a principal, and the places that everybody shares."""
+"""Admission: rates and concurrency of each principal and tenant, and the places that all share."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ T = TypeVar("T")
 
 _WINDOW_S = 60
 _RESTART_S = 5.0
-"""About when a service that stops is back."""
+"""About how long a restart takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate(RateDecision):
-    """What taking from a rate gave, and what a client should know of the rate."""
+    """The decision of a rate, and the rate itself, for the headers of an answer."""
 
     limit: int
     window_s: int
     reset_s: float
-    """When all of it is there again."""
+    """When the whole rate is available again."""
 
 
 class RateExceeded(QuotaExceeded):
@@ -46,7 +46,7 @@ class RateExceeded(QuotaExceeded):
 
 
 class Admission:
-    """Counts what is under way. One for the whole service."""
+    """Counts creates and executions under way. One for the whole service."""
 
     def __init__(self, store: Store, policy: Policy, observer: Counters | None = None) -> None:
         self._store = store
@@ -55,12 +55,12 @@ class Admission:
         self._own: dict[Owner, int] = {}
         self._tenants: dict[str, int] = {}
         self._is_closed = False
-        self.creates = self._build_gate("making sandboxes", policy.creates)
-        # Shared, because what runs in the background may keep its place for ever.
-        self.executions = self._build_gate("executions", policy.executions, shared=True)
+        self.creates = self._build_queue("making sandboxes", policy.creates)
+        # Shared, because an execution in the background may keep its place for ever.
+        self.executions = self._build_queue("executions", policy.executions, shared=True)
 
     def close(self) -> None:
-        """Let nothing more be begun; what is under way, or waits, goes on."""
+        """Refuse everything new; what is under way, or waits, goes on."""
         self._is_closed = True
 
     async def check_rate(self, principal: Principal) -> Rate | None:
@@ -71,7 +71,7 @@ class Admission:
     async def creating(self, principal: Principal, *, is_again: bool = False) -> AsyncIterator[None]:
         """Hold a place among the sandboxes being made. Raises RateExceeded or Overloaded on entering.
 
-        Whoever is here again for one that was counted already is not counted once more.
+        `is_again` is a second attempt of one create, which the rate counts once.
         """
         self._check_open()
         if not is_again:
@@ -107,7 +107,7 @@ class Admission:
         if self._is_closed:
             raise Overloaded("the service is stopping: try again when it is back", retry_after_s=_RESTART_S)
 
-    def _build_gate(self, what: str, slots: int, *, shared: bool = False) -> FairQueue:
+    def _build_queue(self, what: str, slots: int, *, shared: bool = False) -> FairQueue:
         return FairQueue(
             what,
             slots=slots,
@@ -118,12 +118,12 @@ class Admission:
         )
 
     async def _take_both(self, what: str, owner: Owner) -> Rate | None:
-        """Take from the owner's rate and from the tenant's; return the one that will be used up first."""
+        """Take from the owner's rate and from the tenant's; return the one with less left."""
         name = f"{what}_per_minute"
-        own, ceiling = getattr(self._policy, name), getattr(self._policy.ceiling_of(owner.tenant), name)
+        own, of_tenant = getattr(self._policy, name), getattr(self._policy.ceiling_of(owner.tenant), name)
         rate = await self._take(what, f"{owner.tenant}\0{owner.subject}", own) if own else None
-        if ceiling:
-            whole = await self._take(what, owner.tenant, ceiling, f" of tenant {owner.tenant!r}")
+        if of_tenant:
+            whole = await self._take(what, owner.tenant, of_tenant, f" of tenant {owner.tenant!r}")
             rate = whole if rate is None or whole.remaining < rate.remaining else rate
         return rate
 
@@ -150,8 +150,8 @@ class Admission:
     def _count(self, owner: Owner) -> None:
         own, whole = self._own.get(owner, 0), self._tenants.get(owner.tenant, 0)
         self._check_place(own, self._policy.own_executions, "your quota")
-        ceiling = self._policy.ceiling_of(owner.tenant).executions
-        self._check_place(whole, ceiling, f"the ceiling of tenant {owner.tenant!r}")
+        of_tenant = self._policy.ceiling_of(owner.tenant).executions
+        self._check_place(whole, of_tenant, f"the ceiling of tenant {owner.tenant!r}")
         self._own[owner] = own + 1
         self._tenants[owner.tenant] = whole + 1
 

@@ -1,4 +1,4 @@
-"""A bounded number of places, and a bounded, fair line in front of them: owners who wait are served in turn."""
+"""Fair queue: a bounded number of places, and a bounded line in front of them that serves owners in turn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 _WEIGHT = 0.1
-"""Of the newest stay in the moving estimate of how long one takes."""
+"""Weight of the newest stay in the moving estimate of how long one takes."""
 _LONGEST_ADVICE_S = 60.0
 SHARE = 2
 
@@ -30,10 +30,10 @@ class _Waiter:
 class FairQueue:
     """Lets `slots` in at once, 0 being no limit; up to `waiting` more wait, each for up to `wait_s`.
 
-    1. Whoever waits and may enter is let in when somebody leaves: none who may ever waits beside a free place.
-    2. Where places are `shared`, whoever holds as many as `SHARE` times those that are free gets no more. However long
-       a few owners keep what they have, something is left for the next: of 256 places one owner gets 170, four get 56
-       each, and 28 stay free.
+    1. A leaver lets in every waiter that may enter: none that may waits beside a free place.
+    2. Where places are `shared`, an owner that holds as many as `SHARE` times the free ones gets no more. However long
+       a few owners keep their places, some are left for the next: of 256 places one owner gets 170, four get 56 each,
+       and 28 stay free.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class FairQueue:
         self._lines: OrderedDict[Hashable, deque[_Waiter]] = OrderedDict()
         self._stay_s = 1.0
         self._held: dict[Hashable, int] | None = {} if shared and slots else None
-        """How many places each owner has, where that matters."""
+        """Places of each owner, where they are shared."""
 
     def try_enter(self, owner: Hashable) -> bool:
         """Enter if there is room for this owner, at once."""
@@ -86,7 +86,7 @@ class FairQueue:
             raise self._refuse(owner, "waited_too_long", f"waited {self._wait_s:g} s")
 
     def leave(self, owner: Hashable, stay_s: float | None = None) -> None:
-        """Free the place, and let in whoever may have it. `stay_s` is how long it was held."""
+        """Free the place, and let in the waiters that may have it. `stay_s` is how long it was held."""
         if stay_s is not None:
             self._stay_s += _WEIGHT * (stay_s - self._stay_s)
         self.inside -= 1
@@ -121,7 +121,7 @@ class FairQueue:
             self._held[owner] = self._held.get(owner, 0) + 1
 
     def advice_s(self, ahead: int, slots: int) -> float:
-        """Estimate when one of `slots` is free for somebody with that many ahead."""
+        """Estimate when one of `slots` is free for a caller with that many ahead."""
         return min(max(self._stay_s * (ahead + 1) / max(slots, 1), 0.1), _LONGEST_ADVICE_S)
 
     def _join(self, owner: Hashable) -> _Waiter:
@@ -133,7 +133,7 @@ class FairQueue:
         return waiter
 
     def _make_room_for(self, owner: Hashable) -> None:
-        """Turn away the last of the longest line, so that one owner alone cannot keep the others out."""
+        """Turn away the last waiter of the longest line, so that one owner alone cannot keep the others out."""
         longest = max(self._lines, key=lambda each: len(self._lines[each]), default=None)
         if longest is None or len(self._lines[longest]) <= len(self._lines.get(owner, ())) + 1:
             raise self._refuse(owner, "queue_full", f"found {self.waiting} waiting already")

@@ -1,4 +1,4 @@
-"""Taking turns: one at a time at each thing, and nothing is kept of what nobody wants."""
+"""Keyed lock: one holder per key; unused keys are dropped."""
 
 from __future__ import annotations
 
@@ -12,33 +12,37 @@ if TYPE_CHECKING:
 
 
 class KeyedLock:
-    """Whose turn it is, by whatever they take turns at."""
+    """A lock for each key, made when it is first wanted."""
 
     def __init__(self) -> None:
-        self._turns: dict[Hashable, _Turn] = {}
+        self._entries: dict[Hashable, _Entry] = {}
 
     @contextlib.asynccontextmanager
-    async def one(self, key: Hashable) -> AsyncIterator[None]:
-        """Hold the turn at something; whoever comes meanwhile waits."""
-        turn = self._turns.setdefault(key, _Turn())
-        turn.wanted += 1
+    async def hold(self, key: Hashable, wait_s: float | None = None) -> AsyncIterator[None]:
+        """Hold the lock of a key, in the order in which callers came. Raises TimeoutError after `wait_s` seconds."""
+        entry = self._entries.setdefault(key, _Entry())
+        entry.users += 1
         try:
-            async with turn.lock:
+            with anyio.fail_after(wait_s):
+                await entry.lock.acquire()
+            try:
                 yield
+            finally:
+                entry.lock.release()
         finally:
-            turn.wanted -= 1
-            if not turn.wanted:
-                del self._turns[key]
+            entry.users -= 1
+            if not entry.users:
+                del self._entries[key]
 
-    def wanted(self, key: Hashable) -> int:
-        """Count who has the turn at something, or waits for it."""
-        turn = self._turns.get(key)
-        return 0 if turn is None else turn.wanted
+    def users(self, key: Hashable) -> int:
+        """Count the holder of a key and the callers that wait for it."""
+        entry = self._entries.get(key)
+        return 0 if entry is None else entry.users
 
 
-class _Turn:
-    __slots__ = ("lock", "wanted")
+class _Entry:
+    __slots__ = ("lock", "users")
 
     def __init__(self) -> None:
         self.lock = anyio.Lock(fast_acquire=True)
-        self.wanted = 0
+        self.users = 0

@@ -1,4 +1,4 @@
-"""How much passes through the service at once: each transfer that a slow client reads holds a window of memory here."""
+"""Owner limit: how many transfers run at once. Each one that a slow client reads holds a window of memory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from warren.domain.records import Owner
 
 OWN = 32
-"""Transfers of one owner at once; whoever reads slowly keeps only themselves waiting."""
+"""Transfers of one owner at once; a slow reader delays only its own."""
 EVERYBODY = 128
-"""Of all owners. At about 2 MiB each, this is what files can cost the service."""
+"""Of all owners. At about 2 MiB each, this bounds the memory of all transfers."""
 WAITING = 512
 WAIT_S = 30.0
 
 
 class OwnerLimiter:
-    """Places for transfers: a few for each owner, more for all together, and a line in front of both."""
+    """Places for transfers: a few for each owner, more for all together, with a fair queue in front of both."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class OwnerLimiter:
     async def one(self, owner: Owner, part: str = "") -> AsyncIterator[None]:
         """Hold a place for a transfer, waiting for one. Raises QuotaExceeded or Overloaded.
 
-        With a part, a sandbox for instance, the owner has as many places for each.
+        With a part, such as a sandbox, the owner has as many places for each.
         """
         key = (owner, part)
-        gate = self._own.setdefault(key, self._build(self._what_own, self._most_own))
+        queue = self._own.setdefault(key, self._build(self._what_own, self._most_own))
         try:
-            await gate.enter(owner)
+            await queue.enter(owner)
         except Overloaded as error:
             raise QuotaExceeded(str(error), retry_after_s=error.retry_after_s) from error
         try:
@@ -63,9 +63,9 @@ class OwnerLimiter:
             finally:
                 self.everybody.leave(owner)
         finally:
-            gate.leave(owner)
-            # SAFE BECAUSE: whoever waits is let in when one leaves, so an empty gate has no line.
-            if not gate.inside and self._own.get(key) is gate:
+            queue.leave(owner)
+            # SAFE BECAUSE: a leaver lets waiters in, so a queue with no one inside has no line.
+            if not queue.inside and self._own.get(key) is queue:
                 del self._own[key]
 
     def _build(self, what: str, slots: int, *, shared: bool = False) -> FairQueue:

@@ -1,7 +1,7 @@
-"""The use cases of the way out: what a sandbox is granted for a while, and the secrets that it uses and never has.
+"""Egress grants and brokered secrets: the use cases of their owners.
 
-What a sandbox may reach otherwise is set with the sandbox itself (`core/sandboxes/sandboxes.py`), and
-`core/policy/egress_rules.py` says what that means.
+The egress policy of a sandbox is part of its record (`core/sandboxes/sandboxes.py`); `core/policy/egress_rules.py`
+decides by it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MAX_SECRETS = 50
 MAX_SECRET_HOSTS = 32
 MAX_VALUE = 8192
 _LOOK_S = 60.0
-"""Between two looks at what has expired, at most: clocks are set."""
+"""The longest wait between two checks for expired grants: the system clock may be set."""
 _PLACEHOLDER = "wsec_"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-# WHY not shorter: it is taken out of every answer, and would be found where it does not stand.
+# WHY 8 characters: values are removed from every response, and a shorter one would match unrelated text.
 _VALUE = re.compile(r"[\x21-\x7e][\x20-\x7e]{6,}[\x21-\x7e]")
 
 _log = logging.getLogger(__name__)
@@ -49,19 +49,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewGrant:
-    """What a sandbox shall be able to reach for a while."""
+    """A request to let a sandbox reach a destination for a limited time."""
 
     rule: EgressRule
     expires_in_s: float = 3600.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.expires_in_s <= MAX_GRANT_S:
-            raise InvalidRequest(f"a grant is for 1 to {MAX_GRANT_S:.0f} seconds: put what shall stay into a rule")
+            raise InvalidRequest(f"a grant lasts 1 to {MAX_GRANT_S:.0f} seconds: use a rule for longer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSecret:
-    """A secret that a sandbox shall be able to use, at these hosts and nowhere else."""
+    """A request to let a sandbox use a secret at these hosts and no others."""
 
     name: str
     value: str = field(repr=False)
@@ -69,7 +69,7 @@ class NewSecret:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise InvalidRequest("the name of a secret is that of a variable: letters, digits and underscores")
+            raise InvalidRequest("the name of a secret must be a variable name: letters, digits and underscores")
         if len(self.value) > MAX_VALUE or not _VALUE.fullmatch(self.value):
             raise InvalidRequest(f"the value of a secret is 8 to {MAX_VALUE} printable ASCII characters, in one line")
         if not 1 <= len(self.hosts) <= MAX_SECRET_HOSTS:
@@ -77,7 +77,7 @@ class NewSecret:
 
 
 class EgressControl:
-    """What sandboxes may reach for a while, and their secrets, for their owners."""
+    """Grants and secrets of sandboxes."""
 
     def __init__(self, sandboxes: Sandboxes, store: Store, audit: Audit, policies: EgressPolicies) -> None:
         self.policies = policies
@@ -90,14 +90,14 @@ class EgressControl:
         sandboxes.on_egress = policies.changed
 
     async def load(self) -> None:
-        """Remember what was granted and given before the service was started."""
+        """Load the grants and secrets of the store, at start-up."""
         for grant in await self._store.grants():
             self.policies.grants.setdefault(grant.sandbox_id, {})[grant.id] = grant
         for secret in await self._store.secrets():
             self.policies.secrets.setdefault(secret.sandbox_id, {})[secret.name] = secret
 
     async def run(self) -> None:
-        """Take back what was granted when its time is over: new connections are refused, and open ones are cut."""
+        """Remove expired grants: new connections are refused, and open ones are cut."""
         while True:
             self._granted = anyio.Event()
             await self._expire()
@@ -107,7 +107,7 @@ class EgressControl:
                 await self._granted.wait()
 
     async def grant(self, caller: Caller, sandbox_id: str, new: NewGrant) -> Grant:
-        """Let a sandbox reach something for a while. Raises InvalidRequest, Forbidden and QuotaExceeded."""
+        """Let a sandbox reach a destination for a limited time. Raises InvalidRequest, Forbidden and QuotaExceeded."""
         async with (
             self._sandboxes.audited(caller, "egress.grant", sandbox_id=sandbox_id, host=new.rule.host) as noted,
             self._sandboxes.hold(caller, sandbox_id, Scope.RUN) as live,
@@ -126,14 +126,14 @@ class EgressControl:
             return grant
 
     async def grants(self, caller: Caller, sandbox_id: str) -> tuple[Grant, ...]:
-        """List what a sandbox was granted and still has, oldest first."""
+        """List the grants of a sandbox that have not expired, oldest first."""
         await self._sandboxes.get(caller, sandbox_id)
         now = time.time()
         kept = self.policies.grants.get(sandbox_id, {}).values()
         return tuple(grant for grant in kept if (grant.rule.until or 0.0) > now)
 
     async def revoke(self, caller: Caller, sandbox_id: str, grant_id: str) -> None:
-        """Take back a grant: connections that nothing else allows are cut. Raises NotFound."""
+        """Revoke a grant; connections that no other rule allows are cut. Raises NotFound."""
         async with (
             self._sandboxes.audited(caller, "egress.revoke", sandbox_id=sandbox_id, grant=grant_id[:64]) as noted,
             self._sandboxes.hold(caller, sandbox_id, Scope.RUN),
@@ -147,9 +147,9 @@ class EgressControl:
             self.policies.changed(sandbox_id)
 
     async def create_secret(self, caller: Caller, sandbox_id: str, new: NewSecret) -> Brokered:
-        """Let a sandbox use a secret, in the place of its secret of that name, whose placeholder stays the same.
+        """Create or replace a secret of a sandbox. A replaced secret keeps its placeholder.
 
-        Commands and kernels that begin from now on have the placeholder in a variable of that name. Raises
+        Commands and kernels that start from now on have the placeholder in a variable of that name. Raises
         InvalidRequest, Forbidden, QuotaExceeded, and Conflict where the sandbox has another variable of that name.
         """
         async with (
@@ -181,12 +181,12 @@ class EgressControl:
             return secret
 
     async def secrets(self, caller: Caller, sandbox_id: str) -> tuple[Brokered, ...]:
-        """List the secrets of a sandbox; nobody may show their values."""
+        """List the secrets of a sandbox. Values are never shown."""
         await self._sandboxes.get(caller, sandbox_id)
         return tuple(self.policies.secrets.get(sandbox_id, {}).values())
 
     async def delete_secret(self, caller: Caller, sandbox_id: str, name: str) -> None:
-        """Take back a secret: its placeholder means nothing from now on. Raises NotFound."""
+        """Delete a secret; its placeholder is then plain text. Raises NotFound."""
         async with (
             self._sandboxes.audited(caller, "secret.delete", sandbox_id=sandbox_id, name=name[:128]),
             self._sandboxes.hold(caller, sandbox_id, Scope.RUN) as live,
@@ -196,7 +196,7 @@ class EgressControl:
             await self._store.remove_secret(sandbox_id, name)
             del self.policies.secrets[sandbox_id][name]
             env = {key: value for key, value in live.sandbox.env.items() if key != name}
-            # An agent's environment is only added to; what is empty is as good as not there until the next start.
+            # The environment of an agent only grows: an empty value stands for no variable until the next start.
             await self._set_env(live, env, {name: ""})
 
     def _check_hosts(self, tenant: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ class EgressControl:
             if (grant.rule.until or 0.0) <= now
         ]
         for grant in over:
-            # While the one before was removed, its sandbox may have been deleted, or its owner have taken it back.
+            # Each removal awaits the store: meanwhile a sandbox may be deleted, or an owner may revoke its grant.
             if self.policies.grants.get(grant.sandbox_id, {}).pop(grant.id, None) is None:
                 continue
             self._audit.note(None, "egress.expire", sandbox_id=grant.sandbox_id, grant=grant.id, host=grant.rule.host)
@@ -237,5 +237,5 @@ class EgressControl:
             try:
                 await self._store.remove_grant(grant.id)
             except Error as error:
-                # It opens nothing any more; the next start finds it, and that it has expired.
-                _log.warning("egress.unremoved", extra={"grant": grant.id, "reason": error.code})
+                # The grant opens nothing any more; the next start finds it in the store, expired.
+                _log.warning("egress.grant_remove_failed", extra={"grant": grant.id, "reason": error.code})

@@ -1,88 +1,66 @@
-"""Connections to the outside: names are looked up here and nowhere else, and what was checked is what is connected to.
+"""Egress connections, over TCP and TLS, to addresses that were checked.
 
-1. Between looking a name up and connecting, nothing is looked up again: whoever answers for a name cannot answer twice.
-2. Looking up takes a thread until it ends, whatever became of who asked: threads are shared among owners.
-3. No proxy, resolver option or certificate of the environment is used but what the operator named.
+1. Nothing is resolved here: a DNS server cannot change its answer between the check and the connect.
+2. Proxies and certificates of the environment are ignored; only those of the settings count.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import ipaddress
 import os
 import socket
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
-from anyio import to_thread
 from anyio.abc import ByteStream
-
-from warren.core.concurrency.fair_queue import FairQueue
-from warren.domain.errors import Overloaded
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Hashable, Sequence
+    from collections.abc import Sequence
 
     from anyio.abc import TaskGroup
     from anyio.streams.tls import TLSStream
 
-    from warren.core.telemetry.counters import Counters
-
-    Resolve = Callable[[Hashable, str], Awaitable[tuple[str, ...]]]
-    Find = Callable[[str], tuple[str, ...]]
 
 RECEIVE_BYTES = 256 << 10
-LOOK_UP_S = 10.0
-_PROBE_S = 1.0
-_PROBED_S = 30.0
-_NOBODYS = "warren.invalid"
-"""A name of which whoever answers at all says at once that there is none."""
 CONNECT_S = 15.0
-"""For all addresses of a name together."""
-MAX_ADDRESSES = 16
+"""For all addresses of a name."""
 _NEXT_S = 0.3
-"""After which the next address is tried too, while the one before does not answer."""
-_THREADS = 32
-_WAITING = 1024
+"""The delay before the next address is tried in parallel."""
 _FAIR_SHARE = 1 << 20
-"""Bytes after which a busy connection lets the other tasks run: `sock_recv` does not yield while data is there."""
+"""Bytes after which a busy connection yields: `sock_recv` does not yield while data is available."""
 
 
 class Unreached(Exception):
-    """There is no connection. The sentence is for the program, and names no address of this network."""
+    """The connection failed. The sentence is for the program, and names no internal address."""
 
     def __init__(self, why: str, *, is_late: bool = False) -> None:
         super().__init__(why)
         self.is_late = is_late
 
 
-class Crowded(Unreached):
-    """So much is looked up that nothing can be said of one name more."""
-
-
 class Outside(Protocol):
-    """A connection to somebody outside."""
+    """A connection to a server."""
 
     address: str
 
     async def send(self, data: bytes) -> None:
-        """Send all of it. Raises OSError."""
+        """Send all data. Raises OSError."""
 
     async def receive(self) -> bytes:
-        """Return the next bytes, or b"" when no more follow. Raises OSError."""
+        """Return the next bytes, or b"" at the end. Raises OSError."""
 
     async def send_eof(self) -> None:
-        """Say that no more follows from us, where the connection can say so."""
+        """Half-close the connection, where the protocol can."""
 
     @property
     def has_news(self) -> bool:
-        """Whether something arrived, or it ended: then it cannot take another request."""
+        """Whether data or the end has arrived: then the connection cannot take another request."""
 
     async def aclose(self) -> None:
-        """Close it. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
 
 
 class PlainOutside:
@@ -95,15 +73,15 @@ class PlainOutside:
         self._since_yield = 0
 
     def put_back(self, data: bytes) -> None:
-        """Have `receive` return these first."""
+        """Return these bytes from `receive` first."""
         self._early = data
 
     async def send(self, data: bytes) -> None:
-        """Send all of it. Raises OSError."""
+        """Send all data. Raises OSError."""
         await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
     async def receive(self) -> bytes:
-        """Return the next bytes, or b"" when no more follow. Raises OSError."""
+        """Return the next bytes, or b"" at the end. Raises OSError."""
         if self._early:
             data, self._early = self._early, b""
             return data
@@ -115,13 +93,13 @@ class PlainOutside:
         return data
 
     async def send_eof(self) -> None:
-        """Say that no more follows from us."""
+        """Half-close the connection."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
     @property
     def has_news(self) -> bool:
-        """Whether something arrived, or it ended."""
+        """Whether data or the end has arrived."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -131,12 +109,12 @@ class PlainOutside:
         return True
 
     async def aclose(self) -> None:
-        """Close it. Safe to call twice; nobody may be using it."""
+        """Close the connection. Safe to call twice; no task may be using it."""
         self._socket.close()
 
 
 class SecureOutside:
-    """TLS over a connection, the server proven to be whom we asked for."""
+    """A TLS connection to a verified server."""
 
     def __init__(self, stream: TLSStream, plain: PlainOutside) -> None:
         self.address = plain.address
@@ -144,14 +122,14 @@ class SecureOutside:
         self._plain = plain
 
     async def send(self, data: bytes) -> None:
-        """Send all of it. Raises OSError."""
+        """Send all data. Raises OSError."""
         try:
             await self._stream.send(data)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise ConnectionResetError("the connection broke") from error
 
     async def receive(self) -> bytes:
-        """Return the next bytes, or b"" when no more follow. Raises OSError."""
+        """Return the next bytes, or b"" at the end. Raises OSError."""
         try:
             return await self._stream.receive(RECEIVE_BYTES)
         except anyio.EndOfStream:
@@ -164,99 +142,18 @@ class SecureOutside:
 
     @property
     def has_news(self) -> bool:
-        """Whether something arrived, or it ended, as far as can be seen from outside."""
+        """Whether data or the end has arrived, as far as the TCP connection shows."""
         return self._plain.has_news
 
     async def aclose(self) -> None:
-        """Close it. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         with anyio.move_on_after(1, shield=True):
             with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await self._stream.aclose()
 
 
-def look_up(name: str) -> tuple[str, ...]:
-    """Return the addresses of a name; waits for whoever answers for names. Raises Unreached."""
-    try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise Unreached(f"{name} cannot be found: check its spelling.") from None
-    addresses = (str(each[4][0]) for each in found)
-    return tuple(dict.fromkeys(each for each in addresses if "%" not in each))[:MAX_ADDRESSES]
-
-
-class SystemResolver:
-    """Looks names up as this host does, in threads of which there are a few.
-
-    `patience_s` is for one name. To wait for a thread is no part of it: whoever takes them all would make others' names
-    unknown.
-    """
-
-    def __init__(self, observer: Counters, patience_s: float = LOOK_UP_S, find: Find = look_up) -> None:
-        self._patience_s = patience_s
-        self._find = find
-        self._queue = FairQueue(
-            "names that are looked up",
-            slots=_THREADS,
-            waiting=_WAITING,
-            wait_s=LOOK_UP_S,
-            on_refused=observer.rejected,
-            shared=True,
-        )
-        # Never what anybody waits for: the gate lets in fewer.
-        self._threads: anyio.CapacityLimiter | None = None
-        self._probing: anyio.Lock | None = None
-        self._probed = (-_PROBED_S, True)
-        """When somebody was last asked whether names are answered at all, and whether they are."""
-
-    async def __call__(self, owner: Hashable, name: str) -> tuple[str, ...]:
-        """Return the addresses of a name. Raises Unreached, and Crowded where that says nothing of the name."""
-        self._threads = self._threads or anyio.CapacityLimiter(_THREADS * 2)
-        if not self._queue.try_enter(owner):
-            await self._wait(owner, name)
-        loop = asyncio.get_running_loop()
-
-        def work() -> tuple[str, ...]:
-            try:
-                return self._find(name)
-            finally:
-                # Here, and not by who asked: it may have left long before the thread could.
-                with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(functools.partial(self._queue.leave, owner))
-
-        try:
-            with anyio.fail_after(self._patience_s):
-                return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
-        except TimeoutError:
-            raise Unreached(
-                f"{name} could not be looked up in {self._patience_s:g} s: try again.", is_late=True
-            ) from None
-
-    async def _wait(self, owner: Hashable, name: str) -> None:
-        """Wait for a thread, unless those who have them wait for nobody. Raises Unreached."""
-        if self._patience_s < LOOK_UP_S and not await self._is_answered():
-            raise Unreached(f"{name} cannot be looked up: nobody answers.", is_late=True)
-        try:
-            await self._queue.enter(owner)
-        except Overloaded as error:
-            raise Crowded(f"{name} cannot be looked up now: {error}", is_late=True) from None
-
-    async def _is_answered(self) -> bool:
-        """Whether anybody answers for names here. It does not matter what: no sandbox can keep this answer away."""
-        self._probing = self._probing or anyio.Lock()
-        async with self._probing:
-            at, is_answered = self._probed
-            if anyio.current_time() - at >= _PROBED_S:
-                is_answered = False
-                with anyio.move_on_after(_PROBE_S):
-                    with contextlib.suppress(Unreached):
-                        await to_thread.run_sync(self._find, _NOBODYS, abandon_on_cancel=True, limiter=self._threads)
-                    is_answered = True
-                self._probed = (anyio.current_time(), is_answered)
-            return is_answered
-
-
 async def connect(name: str, addresses: Sequence[str], port: int, tls: ssl.SSLContext | None = None) -> Outside:
-    """Connect to one of these addresses, and to nothing else; `name` is for words and for TLS. Raises Unreached."""
+    """Connect to one of these addresses; `name` is for messages and TLS. Raises Unreached."""
     try:
         with anyio.fail_after(CONNECT_S):
             plain = PlainOutside(*await race(addresses, port))
@@ -268,7 +165,7 @@ async def connect(name: str, addresses: Sequence[str], port: int, tls: ssl.SSLCo
 
 
 async def race(addresses: Sequence[str], port: int) -> tuple[socket.socket, str]:
-    """Try one after the other, without waiting long for any; the first that answers is it. Raises OSError."""
+    """Try the addresses in order, each after a short delay; the first to answer wins. Raises OSError."""
     if len(addresses) == 1:
         return await _connect_one(addresses[0], port), addresses[0]
     found: list[tuple[socket.socket, str]] = []
@@ -311,7 +208,7 @@ async def _connect_one(address: str, port: int) -> socket.socket:
 
 
 async def secure(plain: PlainOutside, name: str, context: ssl.SSLContext) -> Outside:
-    """Speak TLS over a connection, which is closed if that fails. Raises Unreached."""
+    """Start TLS on a connection, and close it on failure. Raises Unreached."""
     import ssl
 
     from anyio.streams.tls import TLSStream
@@ -324,7 +221,7 @@ async def secure(plain: PlainOutside, name: str, context: ssl.SSLContext) -> Out
         await plain.aclose()
         unproven = getattr(error, "verify_message", "")
         reason = unproven or getattr(error, "reason", "") or "the connection broke"
-        remedy = " The operator can have its certificate believed with egress.ca_file." if unproven else ""
+        remedy = " The operator can trust its certificate with egress.ca_file." if unproven else ""
         raise Unreached(f"{name} cannot be spoken to over TLS: {reason}.{remedy}") from None
     except BaseException:
         await plain.aclose()
@@ -333,7 +230,7 @@ async def secure(plain: PlainOutside, name: str, context: ssl.SSLContext) -> Out
 
 
 class _Carrier(ByteStream):
-    """A connection as anyio's TLS wants it."""
+    """A connection as a byte stream of anyio."""
 
     def __init__(self, plain: PlainOutside) -> None:
         self._plain = plain
@@ -362,5 +259,5 @@ class _Carrier(ByteStream):
 
 
 def _explain(error: OSError) -> str:
-    # Not the error's own words: an event loop puts the address into them.
+    # Not the text of the error: event loops put the address into it.
     return os.strerror(error.errno).lower() if error.errno else "the connection failed"

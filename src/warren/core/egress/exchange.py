@@ -1,4 +1,4 @@
-"""One request passed on and its answer passed back, both bodies at once and neither ever whole in memory."""
+"""One HTTP exchange of the egress proxy: both bodies are streamed at once, and neither is held in memory."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 _MAX_INTERIM = 16
 _MAX_EARLY = 64 << 10
-"""Of a program's next request, kept while it waits its turn."""
+"""Bytes of the next, pipelined request that are kept meanwhile."""
 
 
 class Broken(Exception):
-    """The server did not answer, or not in HTTP; the sentence is for the program."""
+    """The server did not respond, or not in HTTP; the sentence is for the program."""
 
     def __init__(self, why: str, status: int = 502, *, is_unanswered: bool = False) -> None:
         super().__init__(why)
         self.status = status
         self.is_unanswered = is_unanswered
-        """Whether not one byte of an answer came."""
+        """Whether no byte of a response arrived."""
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class Exchange:
         self._has_heard = False
         self._has_left = False
         self.is_switched = False
-        """Whether it became a WebSocket: no longer HTTP."""
+        """Whether the connection became a WebSocket."""
         self.is_kept = False
-        """Whether the server would take another request on the same connection."""
+        """Whether the server accepts another request on the connection."""
 
     async def run(self, request: h11.Request, target: Target, *, upgrade: bool) -> None:
-        """Pass it on and back. Raises Broken."""
+        """Forward the request and the response. Raises Broken."""
         self._request, self._target = request, target
         self._connection.requests += 1
         head = self._build_head(upgrade=upgrade)
@@ -93,7 +93,7 @@ class Exchange:
             raise Broken(f"the request cannot be passed on: {said}.", 400) from None
 
     async def _upload(self, scope: anyio.CancelScope, *, upgrade: bool) -> None:
-        """Send the request's body; then notice when the program leaves."""
+        """Send the body of the request; afterwards notice when the program disconnects."""
         try:
             while self._http.their_state is h11.SEND_BODY:
                 event = self._http.next_event()
@@ -106,7 +106,7 @@ class Exchange:
             self._leave(scope)
             return
         except (OSError, h11.LocalProtocolError):
-            # It takes no more; what it said before that is still to be read.
+            # The server takes no more; what it sent before that is still read.
             return
         if not upgrade:
             await self._watch(scope)
@@ -149,7 +149,7 @@ class Exchange:
         await self._send_inside(h11.EndOfMessage())
 
     async def _read_head(self, *, upgrade: bool) -> h11.Response | None:
-        """Return the head of the answer; None when it became a WebSocket."""
+        """Return the head of the response; None after a switch to WebSocket."""
         for _ in range(_MAX_INTERIM):
             event = await self._next_head()
             if isinstance(event, h11.Response):
@@ -167,7 +167,7 @@ class Exchange:
         raise self._broken("it answers with promises only")
 
     async def _next_head(self) -> h11.Event:
-        """Wait for an answer, and as long as the request's body moves."""
+        """Wait for a response; the timeout restarts while the body of the request moves."""
         while True:
             still_s = time.monotonic() - self._connection.moved_at
             if still_s >= self._answer_s:
@@ -176,7 +176,7 @@ class Exchange:
                 return await self._next()
 
     async def _switch(self, event: h11.InformationalResponse) -> None:
-        """Say that it is no longer HTTP, and what came with that."""
+        """Forward the switch of protocols, and the bytes that came with it."""
         self.is_switched = True
         headers = self._broker.clean_headers(answer_headers(event, upgrade=True), self._target)
         reason = self._broker.clean(event.reason)

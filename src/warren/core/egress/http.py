@@ -1,7 +1,7 @@
-"""Plain HTTP on the way out: one request after the other, each decided by itself, each side framed by itself.
+"""Egress proxy for plain HTTP: requests in order, each with its own decision, each side with its own framing.
 
-A connection to the outside is kept for the next request to the same host. One that a program sends before it has the
-answer to the last waits its turn.
+The connection to a server is kept for the next request to the same host. Pipelined requests wait until the response
+before them is complete.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import anyio
 import h11
 
+from warren.core.egress.connection import Asked
 from warren.core.egress.dialer import Unreached
 from warren.core.egress.exchange import Broken, Exchange
 from warren.core.egress.internal_hosts import InnerFailed, InnerRequest
 from warren.core.egress.message import MAX_HEAD, BadRequest, read_authority, read_target, reason, wants_upgrade
 from warren.core.egress.secret_broker import Broker
 from warren.core.egress.session import Limited, Refused
-from warren.core.egress.traffic import Asked
 from warren.core.egress.tunnel import run_switched, run_tunnel
 from warren.domain.errors import Error
 
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
     from warren.core.egress.session import Opened, Session
 
 HEAD_S = 60.0
-"""For the head of a request, and between two of them."""
+"""For the head of a request, and the longest pause between two requests."""
 _INNER_BODY = 1 << 20
 _KEPT_S = 4.0
-"""For the next request; servers close what is idle for longer, often without a word."""
+"""How long a connection is kept for the next request. Servers close idle connections soon after, often silently."""
 _log = logging.getLogger(__name__)
 _REPEATED = (b"GET", b"HEAD", b"OPTIONS")
-"""Asking for these once more does no harm, and they have no body that would be lost."""
+"""Methods that are safe to repeat, and have no body that would be lost."""
 
 
 class HttpSession:
-    """Serves what one program says in HTTP, until it says something else, or goes."""
+    """Serves the HTTP requests of one program until it closes, or switches to another protocol."""
 
     def __init__(self, session: Session, within: tuple[str, int] | None = None) -> None:
         self._session = session
         self._within = within
-        """The host and port of a tunnel that this is spoken in; None: it is spoken to us."""
+        """Host and port of the tunnel that carries these requests; None for requests to the proxy itself."""
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._kept: tuple[tuple[str, int], Opened] | None = None
 
     async def run(self) -> None:
-        """Serve requests until the program leaves."""
+        """Serve requests until the program closes."""
         try:
             while (request := await self._next_request()) is not None:
                 if self._session.inside.is_over:
-                    # What it asked for in advance is for nobody.
+                    # The program left: requests that it sent ahead have no recipient.
                     return
                 if request.method == b"CONNECT" and self._within is None:
                     await self._connect(request)
@@ -88,19 +88,19 @@ class HttpSession:
         return event
 
     async def _serve(self, request: h11.Request) -> bool:
-        """Answer one request; False when the connection cannot go on."""
+        """Answer one request; False when the connection must close."""
         try:
             target = read_target(request, self._within)
             if target.host in self._session.around.inner:
                 return await self._serve_inner(request, target)
             return await self._pass_on(request, target)
         except (BadRequest, h11.RemoteProtocolError) as error:
-            # What follows may be part of it, in somebody's reading.
+            # The bytes that follow may be part of the bad request to another parser.
             await self._answer(400, f"{error}.", "bad request", is_last=True)
         except Refused as refused:
             await self._answer(403, refused.verdict.why, "refused")
         except Limited as limited:
-            # Not another at once, for as good as nothing: to ask again takes a connection.
+            # The connection closes: a retry then costs the program a new connection.
             await self._answer(429, str(limited), "limited", is_last=True)
         except Unreached as error:
             await self._answer(504 if error.is_late else 502, str(error), "unreachable")
@@ -122,7 +122,7 @@ class HttpSession:
         except Broken as error:
             if is_new or not error.is_unanswered or request.method not in _REPEATED:
                 raise
-            # The server had closed the connection that was kept, in the very moment that it was used again.
+            # The server closed the kept connection just as it was used again.
             await self._let_go()
             opened, _ = await self._reach(asked, broker)
             exchange = await self._exchange(request, target, opened, broker)
@@ -142,7 +142,7 @@ class HttpSession:
         return exchange
 
     async def _reach(self, asked: Asked, broker: Broker) -> tuple[Opened, bool]:
-        """Return a connection for a request: the one that is kept, if it may be used for it, or a new one."""
+        """Return a connection for a request, and whether it is new. The kept one is used where that is allowed."""
         if self._kept is not None:
             (host, port), opened = self._kept
             is_same = (host, port) == (asked.host, asked.port) and opened.connection.secrets == broker.names
@@ -167,7 +167,7 @@ class HttpSession:
             await opened.aclose(self._session.around.traffic)
 
     async def _serve_inner(self, request: h11.Request, target: Target) -> bool:
-        """Answer for a host that is ours."""
+        """Answer for an internal host."""
         session, method = self._session, request.method.decode("ascii", "replace")
         opened = await self._reach_inner(Asked(target.host, target.port, "http", method))
         opened.connection.requests += 1
@@ -183,18 +183,18 @@ class HttpSession:
         try:
             await self._send_inner(answer, opened)
         except InnerFailed as failed:
-            # The answer has no end, and so the program knows that it is not all.
+            # The response ends early, which tells the program that it is incomplete.
             opened.connection.fail(failed.outcome)
             session.around.policies.note_failed(session.sandbox_id, f"{failed}.")
             fields = {"sandbox_id": session.sandbox_id, "host": target.host, "outcome": failed.outcome}
-            _log.warning("egress.unfinished", extra={**fields, "reason": str(failed)})
+            _log.warning("egress.response_failed", extra={**fields, "reason": str(failed)})
         if self._can_go_on():
             return True
         await session.inside.finish()
         return False
 
     async def _reach_inner(self, asked: Asked) -> Opened:
-        """Return what requests to a host of ours are counted on: one for all that follow each other."""
+        """Return the connection that counts requests to an internal host: one for all that follow each other."""
         if self._kept is not None and self._kept[0] == (asked.host, asked.port):
             self._session.decide(asked)
             return self._kept[1]
@@ -227,7 +227,7 @@ class HttpSession:
                 await self._send(h11.Data(data=piece))
             await self._send(h11.EndOfMessage())
         finally:
-            # Also when not a byte of it was asked for: it holds files.
+            # A body holds open files, also when none of it was read.
             close = getattr(answer.body, "aclose", None)
             if close is not None:
                 with anyio.CancelScope(shield=True):
@@ -265,7 +265,7 @@ class HttpSession:
         await self._session.inside.finish()
 
     async def _answer(self, status: int, sentence: str, word: str, *, is_last: bool = False) -> None:
-        """Answer by ourselves, unless an answer has begun."""
+        """Send a response of the proxy's own, unless a response has begun."""
         if self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             return
         self._skip_arrived()
@@ -278,17 +278,17 @@ class HttpSession:
         if is_last:
             headers.append(("Connection", "close"))
         if word == "limited":
-            # Installers wait and try again only if they are told for how long.
+            # Installers retry only after a Retry-After.
             headers.append(("Retry-After", "1"))
         await self._send(h11.Response(status_code=status, headers=headers, reason=reason(sentence)))
         await self._send(h11.Data(data=body))
         await self._send(h11.EndOfMessage())
 
     def _skip_arrived(self) -> None:
-        """Read to the end of a request without a body, so that the next one can follow."""
+        """Read the rest of a request without a body, so that the next request can follow."""
         with contextlib.suppress(h11.RemoteProtocolError):
             while self._http.their_state is h11.SEND_BODY and self._http.next_event() is not h11.NEED_DATA:
-                """Nobody wants it."""
+                """Discarded."""
 
     async def _send(self, event: h11.Event) -> None:
         with contextlib.suppress(h11.LocalProtocolError):

@@ -1,4 +1,4 @@
-"""Hosts that the way out answers itself, without a connection: the package index is one."""
+"""Internal hosts: names that the egress proxy answers itself, such as the package index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InnerRequest:
-    """What a program asked of such a host. Every word of it is hostile until parsed."""
+    """A request of a program to an internal host. Every field is hostile until parsed."""
 
     sandbox_id: str
     owner: Owner
@@ -25,19 +25,19 @@ class InnerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InnerAnswer:
-    """What it is told."""
+    """The response of an internal host."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | AsyncIterator[bytes] = b""
-    """An iterator is closed by whoever sends it, also when the program goes away."""
+    """The sender closes an iterator, also when the program disconnects."""
 
 
 class InnerFailed(Exception):
-    """A body that cannot be sent to its end; the sentence is for the program."""
+    """A response body that breaks off; the sentence is for the program."""
 
     outcome = "broken"
-    """What is written down of the connection."""
+    """The outcome in the audit entry of the connection."""
 
 
 InnerHost = Callable[[InnerRequest], Awaitable[InnerAnswer]]

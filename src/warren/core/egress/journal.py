@@ -1,8 +1,8 @@
-"""What passes between sandboxes and the outside now, in a file: a service that is killed finds it again.
+"""Egress journal: open connections in a file, so that a service that was killed can audit them when it starts again.
 
-1. Each has a slot, which is written in place before a byte leaves, without waiting for the disk: what a process wrote
-   outlives it. It is emptied when the audit record has what became of it.
-2. What is read at the start was written by this service, and may be torn all the same: what cannot be read is left out.
+1. Each connection has a slot, written in place before its first byte leaves, without fsync: written pages survive the
+   process. The slot is cleared once the audit record has the connection.
+2. A slot may be torn. Slots that cannot be parsed are skipped.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import orjson
 from warren.domain.errors import StoreError
 
 _SLOT = 2048
-"""Divides a page of memory: what is written at once is there at once."""
+"""Divides a page of memory, so that a write is complete or absent."""
 _TEXTS = ((255, 255), (60, 255), (60, 60))
-"""Characters of a text that are kept, and of whose it is; the next where that is too much for a slot."""
+"""Characters kept of a text and of an identity; the next pair where the entry exceeds a slot."""
 _WHOSE = frozenset({"tenant", "subject"})
-"""Cut last: with a part of it, the record would name somebody else."""
+"""Cut last: a truncated identity would name another principal."""
 _MAX_BYTES = 64 << 20
 
 
 class EgressJournal:
-    """The file, which is made when something is first written."""
+    """The file. It is created at the first write."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -35,7 +35,7 @@ class EgressJournal:
         self._slots = 0
 
     def put(self, slot: int | None, entry: dict[str, Any]) -> int:
-        """Write an entry into its slot, or the first time into a new one, which is returned. Raises StoreError."""
+        """Write an entry to its slot; without one, to a new slot. Returns the slot. Raises StoreError."""
         raw = _render(entry)
         at = self._take() if slot is None else slot
         try:
@@ -57,9 +57,9 @@ class EgressJournal:
         self._free.append(slot)
 
     def read(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return what the service before left, with its slots: clear each when it is written down. Only at the start.
+        """Return the entries that the last service left, with their slots; the caller clears those. Only at start-up.
 
-        Waits for the disk. Raises StoreError.
+        Reads the disk. Raises StoreError.
         """
         if not os.path.exists(self._path):
             return []

@@ -1,9 +1,9 @@
-"""Requests and answers of HTTP as the way out passes them on, head by head. Pure: values in, values out.
+"""HTTP heads as the egress proxy forwards them. Pure: values in, values out.
 
-1. Both sides are framed apart, by h11: what one side takes for a body cannot be another's request.
-2. The host in the request's target is what counts; a `Host` that says otherwise is refused, and so is whatever two
-   servers might read in two ways.
-3. What belongs to one connection stays on it. Nothing of ours is added: no `Via`, no address of the sandbox.
+1. h11 frames both sides separately: a body of one side is never a request to the other.
+2. The host in the request target counts. A different `Host`, and anything that two servers may parse differently, is
+   refused.
+3. Hop-by-hop headers stay on their connection. Nothing is added: no `Via`, no address of the sandbox.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _REASON = re.compile(r"[^\x20-\x7e]")
 
 
 class BadRequest(ValueError):
-    """What a program said that is no request we pass on; the sentence is for the program."""
+    """A request that cannot be forwarded; the sentence is for the program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes."""
+    """The destination of a request."""
 
     host: str
-    """In its one spelling."""
+    """In canonical spelling."""
     port: int
     path: bytes
     authority: bytes
-    """As the program wrote it, for the `Host` of what is passed on."""
+    """As the program wrote it, for the `Host` of the forwarded request."""
 
 
 def read_authority(text: str, default: int | None) -> tuple[str, int]:
-    """Take apart `host:port`; the host in its one spelling. Raises BadRequest."""
+    """Split `host:port`; the host in canonical spelling. Raises BadRequest."""
     host, port = text, ""
     if text.startswith("["):
         host, closed, port = text.partition("]")
@@ -73,14 +73,14 @@ def read_authority(text: str, default: int | None) -> tuple[str, int]:
 
 
 def read_target(request: h11.Request, within: tuple[str, int] | None = None) -> Target:
-    """Find out where a request goes: `within` a tunnel, where that goes. Raises BadRequest."""
+    """Return the destination of a request; within a tunnel, that of the tunnel. Raises BadRequest."""
     _check_framing(request)
     target = request.target
     if within is None:
         scheme, _, rest = target.partition(b"://")
         if scheme.lower() != b"http":
             raise BadRequest(
-                "this is the way out of the sandbox, a proxy: ask it for http://host/path, or with CONNECT for TLS"
+                "this is the egress proxy of the sandbox: request http://host/path from it, or CONNECT for TLS"
             )
         authority, path = _split(rest)
     else:
@@ -95,7 +95,7 @@ def read_target(request: h11.Request, within: tuple[str, int] | None = None) -> 
 
 
 def request_headers(request: h11.Request, target: Target, *, upgrade: bool) -> Headers:
-    """Build the headers of a request as the server outside gets them."""
+    """Build the headers of a request for the server."""
     passed: Headers = [(b"Host", target.authority)]
     passed += _passed(request.headers.raw_items(), frozenset({b"host"}))
     if upgrade:
@@ -104,7 +104,7 @@ def request_headers(request: h11.Request, target: Target, *, upgrade: bool) -> H
 
 
 def answer_headers(answer: h11.Response | h11.InformationalResponse, *, upgrade: bool = False) -> Headers:
-    """Build the headers of an answer as the program gets them."""
+    """Build the headers of a response for the program."""
     passed = _passed(answer.headers.raw_items(), frozenset())
     if any(name.lower() == b"transfer-encoding" for name, _ in passed):
         passed = [(name, value) for name, value in passed if name.lower() != b"content-length"]
@@ -114,14 +114,14 @@ def answer_headers(answer: h11.Response | h11.InformationalResponse, *, upgrade:
 
 
 def wants_upgrade(request: h11.Request) -> bool:
-    """Whether a request asks for a WebSocket; no other protocol is passed on."""
+    """Whether a request asks for a WebSocket, the only upgrade that is forwarded."""
     says = {name: value.lower() for name, value in request.headers}
     named = {each.strip() for each in says.get(b"connection", b"").split(b",")}
     return request.method == b"GET" and b"upgrade" in named and says.get(b"upgrade", b"").strip() == b"websocket"
 
 
 def reason(sentence: str) -> bytes:
-    """Build a reason phrase: what installers show of an answer, and others of one to CONNECT, and often all of it."""
+    """Build a reason phrase. Many clients show nothing else of a failed CONNECT, and installers of any response."""
     return _REASON.sub("?", sentence)[:300].encode("ascii")
 
 
@@ -162,6 +162,6 @@ def _check_host(request: h11.Request, host: str, port: int) -> None:
 def _passed(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> Headers:
     listed = list(headers)
     said = b",".join(value for name, value in listed if name.lower() == b"connection")
-    # What frames a message is ours to say: nobody has it removed by naming it.
+    # Framing headers are the proxy's: naming them in `Connection` does not remove them.
     named = frozenset(each.strip().lower() for each in said.split(b",")) - _FRAMING
     return [(name, value) for name, value in listed if name.lower() not in _HOP | named | dropped]

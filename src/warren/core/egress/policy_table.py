@@ -1,9 +1,9 @@
-"""What each sandbox may reach now: in memory, so that a connection waits for no store. The proxy asks nothing else."""
+"""Egress policies in memory, so that a connection waits for no store. The proxy decides by nothing else."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from warren.core.policy.egress_hosts import parse_host
 from warren.core.policy.egress_rules import decide, decide_by_name
@@ -16,20 +16,27 @@ if TYPE_CHECKING:
 
     from warren.core.policy.policy import Policy
     from warren.core.policy.public_addresses import Address
-    from warren.core.sandboxes.live import LiveSandbox
     from warren.domain.egress import Brokered, Grant
+    from warren.domain.records import Sandbox
 
 _NOBODY = Owner("", "")
 
 
-class EgressPolicies:
-    """The policies of all sandboxes of this process, with their grants and brokered secrets."""
+class _Live(Protocol):
+    """A sandbox in memory; only its record is used."""
 
-    def __init__(self, live_sandboxes: Mapping[str, LiveSandbox], policy: Policy) -> None:
+    @property
+    def sandbox(self) -> Sandbox: ...
+
+
+class EgressPolicies:
+    """Egress policies of all sandboxes of this process, with their grants and brokered secrets."""
+
+    def __init__(self, live_sandboxes: Mapping[str, _Live], policy: Policy) -> None:
         self.on_change: list[Callable[[str], None]] = []
-        """Called with the id of a sandbox that may reach something else now: what is open is looked at again."""
+        """Called with the id of a sandbox whose policy changed, so that its open connections are decided again."""
         self.grants: dict[str, dict[str, Grant]] = {}
-        """By sandbox and id, expired ones too until they are removed."""
+        """By sandbox and id; expired grants stay until they are removed."""
         self.secrets: dict[str, dict[str, Brokered]] = {}
         """By sandbox and name."""
         self._live_sandboxes = live_sandboxes
@@ -37,12 +44,12 @@ class EgressPolicies:
         self.is_ours: Callable[[Address], bool] = is_ours
         """Which public addresses are this host's own."""
         self.has_upstream = False
-        """Whether somebody else looks names up: of those that cannot be looked up here, there are no addresses."""
+        """Whether an upstream proxy resolves names: a name that this host cannot resolve then has no addresses."""
         self._refused: dict[str, tuple[int, str]] = {}
         self._failed: dict[str, tuple[int, str]] = {}
 
     def current(self, sandbox_id: str) -> tuple[Egress, Owner]:
-        """Return what a sandbox may reach at this moment, grants included, and whose it is; nobody's reach nothing."""
+        """Return the current policy of a sandbox with its grants, and its owner. An unknown sandbox reaches nothing."""
         live = self._live_sandboxes.get(sandbox_id)
         if live is None:
             return Egress(), _NOBODY
@@ -62,7 +69,7 @@ class EgressPolicies:
         method: str | None = None,
         addresses: Sequence[str] | None = None,
     ) -> Verdict:
-        """Decide about a connection of a sandbox, as `egress_rules.decide` does."""
+        """Decide about a connection of a sandbox: see `egress_rules.decide`."""
         egress, owner = self.current(sandbox_id)
         ceiling = self.policy.ceiling_of(owner.tenant).egress
         if self.has_upstream and addresses is not None and not addresses:
@@ -70,7 +77,7 @@ class EgressPolicies:
         return decide(egress, ceiling, host, port, method=method, addresses=addresses, is_ours=self.is_ours)
 
     def secrets_for(self, sandbox_id: str, host: str) -> tuple[Brokered, ...]:
-        """Return the secrets that are put into what a sandbox says to a host."""
+        """Return the secrets that a sandbox may use at a host."""
         kept = self.secrets.get(sandbox_id)
         if not kept:
             return ()
@@ -81,29 +88,29 @@ class EgressPolicies:
         return tuple(secret for secret in kept.values() if name in secret.hosts)
 
     def note_refused(self, sandbox_id: str, verdict: Verdict) -> None:
-        """Remember that a connection was refused: the result of what runs meanwhile says so."""
+        """Count a refused connection; results of executions that run meanwhile mention it."""
         count, _ = self._refused.get(sandbox_id, (0, ""))
         self._refused[sandbox_id] = (count + 1, verdict.why)
 
     def refused(self, sandbox_id: str) -> tuple[int, str]:
-        """Return how many connections were refused so far, and why the last was."""
+        """Return how many connections were refused so far, and the last reason."""
         return self._refused.get(sandbox_id, (0, ""))
 
     def note_failed(self, sandbox_id: str, why: str) -> None:
-        """Remember that a connection that is allowed was not to be had: what fails meanwhile says so."""
+        """Count an allowed connection that failed; failures of executions that run meanwhile mention it."""
         count, _ = self._failed.get(sandbox_id, (0, ""))
         self._failed[sandbox_id] = (count + 1, why)
 
     def failed(self, sandbox_id: str) -> tuple[int, str]:
-        """Return how many connections could not be had so far, and why the last could not."""
+        """Return how many allowed connections failed so far, and the last reason."""
         return self._failed.get(sandbox_id, (0, ""))
 
     def changed(self, sandbox_id: str) -> None:
-        """Tell whoever has connections open that a sandbox may reach something else now."""
+        """Report a changed policy to everything with open connections."""
         for tell in self.on_change:
             tell(sandbox_id)
 
     def forget(self, sandbox_id: str) -> None:
-        """Forget a sandbox that is gone, secrets and all."""
+        """Drop all data of a deleted sandbox, secrets included."""
         for table in (self.grants, self.secrets, self._refused, self._failed):
             table.pop(sandbox_id, None)

@@ -1,9 +1,9 @@
-"""The way out: the only one that a sandbox has. What its programs say on their loopback's port 3128 comes here.
+"""Egress proxy: the only network of a sandbox. Its programs connect to port 3128 of their loopback.
 
-1. A sandbox has no network; the service alone looks names up and connects, and only what a policy allows.
-2. HTTP, CONNECT and SOCKS come on the same port and are told apart by their first byte. All of it is hostile.
-3. What is open is looked at again when a policy changes, and every few seconds: a grant ends by itself.
-4. Whatever happens to one connection ends that connection: it runs beside everything else of the link.
+1. A sandbox has no network. The service resolves names and connects, within the policy of the sandbox.
+2. HTTP, CONNECT and SOCKS share the port; the first byte tells them apart. All input is hostile.
+3. Open connections are decided again when a policy changes and every 2 s, so that expired grants end them.
+4. A failure ends its own connection and nothing else of the agent's link.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.concurrency.owner_limit import OwnerLimiter
-from warren.core.egress.dialer import SystemResolver
 from warren.core.egress.http import HEAD_S, HttpSession
 from warren.core.egress.journal import EgressJournal
 from warren.core.egress.record import EgressRecord
+from warren.core.egress.resolver import SystemResolver
 from warren.core.egress.session import Session, Surroundings
 from warren.core.egress.socks_session import run_socks
 from warren.core.egress.traffic import Traffic
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 LISTENER = "egress"
 WINDOW = 1 << 20
-"""Of what somebody outside says and a program has not taken yet: in its own sandbox's memory."""
+"""Bytes from a server that the program has not read yet; they are in the memory of its sandbox."""
 HELD = 256 << 10
-"""Of what a program says and nobody outside has taken yet: what a connection may cost us."""
+"""Bytes of a program that the server has not taken yet: the memory that a connection costs the service."""
 FIRST = 16 << 10
-"""Of what a program says while it waits for a place."""
+"""Bytes of a program while it waits for a slot."""
 TICK_S = 2.0
 _WAITING, _WAIT_S = 1024, 15.0
 
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class EgressProxy:
-    """Serves the way out of every sandbox. `run` is a task of the service; `attach` is called for each link."""
+    """Serves the egress of all sandboxes. `run` is a task of the service; `attach` serves one agent connection."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class EgressProxy:
         journal_path: str,
     ) -> None:
         self.inner: dict[str, InnerHost] = {}
-        """Hosts that are answered here, by name."""
+        """Internal hosts, by name."""
         self._policies = policies
         self._engine = engine
         limits = policy.egress_limits
@@ -80,7 +80,7 @@ class EgressProxy:
         )
         self.around.ca_file = policy.egress_ca_file
         self.around.upstream = upstream
-        # WHY its own: names of sandboxes may take all threads, and all the time there is for them.
+        # WHY a resolver of its own: lookups of sandboxes may take all threads of the other.
         self.around.find_upstream = SystemResolver(observer)
         policies.has_upstream = upstream is not None
         self._limiter = OwnerLimiter(
@@ -95,13 +95,13 @@ class EgressProxy:
         policies.on_change.append(self.look_again)
 
     async def load(self, store: Store) -> None:
-        """Write down what was under way when the service before this was killed. Raises StoreError."""
+        """Audit the connections that a killed service left open. Raises StoreError."""
         await self._record.recover(store)
 
     async def attach(self, sandbox_id: str, agent: AgentClient) -> None:
-        """Serve what programs say on a connection that was just opened; nobody waits for it."""
+        """Serve the programs of a sandbox whose agent has just connected."""
         if not self._engine.has_own_network:
-            # Its programs have the network of this host: nothing would go this way, or could be held to anything.
+            # Programs on this engine use the network of the host: no traffic comes here, and no rule could hold.
             return
 
         async def serve(tunnel: TunnelStream) -> None:
@@ -111,7 +111,7 @@ class EgressProxy:
         agent.tell("tunnel.listen", {"port": PROXY_PORT, "listener": LISTENER, "window": WINDOW, "first": FIRST})
 
     async def run(self) -> None:
-        """Write down what passes and end what may not go on, for as long as the service lives."""
+        """Record traffic, and end connections that are no longer allowed, until the service stops."""
         try:
             while True:
                 await anyio.sleep(TICK_S)
@@ -122,11 +122,11 @@ class EgressProxy:
             self._traffic.collect(now=True)
 
     def look_again(self, sandbox_id: str) -> None:
-        """End what a sandbox has open and may not have any more."""
+        """End the connections of a sandbox that its policy no longer allows."""
         for connection in list(self._traffic.live.get(sandbox_id, ())):
             asked = connection.asked
             if connection.addresses is None and asked.host not in self.inner:
-                continue  # It is not made yet, and will be decided by what holds then.
+                continue  # Not connected yet: the decision follows then.
             verdict = self._policies.decide(
                 sandbox_id, asked.host, asked.port, method=asked.method, addresses=connection.addresses
             )
@@ -134,7 +134,7 @@ class EgressProxy:
                 connection.cut("cut", verdict.why)
 
     async def _serve(self, sandbox_id: str, tunnel: TunnelStream) -> None:
-        """Serve one connection from inside. Must not raise."""
+        """Serve one connection of a program. Must not raise."""
         _, owner = self._policies.current(sandbox_id)
         if not owner.tenant:
             return
@@ -151,7 +151,7 @@ class EgressProxy:
                     await session.inside.send(_BUSY % (len(sentence) + 1, sentence))
                     await session.inside.finish()
         except Error:
-            pass  # The sandbox is gone, or its connection.
+            pass  # The sandbox or its agent connection is gone.
         except Exception as error:  # noqa: BLE001 - as above
             _log.error("egress.failed", extra={"sandbox_id": sandbox_id, "error": type(error).__name__}, exc_info=True)
 

@@ -1,4 +1,4 @@
-"""What is written down of connections to the outside: in the journal while they pass, in the audit record for good."""
+"""Records of egress connections: in the journal while they are open, in the audit record when they end."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from warren.domain.records import AuditQuery, Caller, Owner, Principal
 
 if TYPE_CHECKING:
     from warren.core.audit.log import Audit
+    from warren.core.egress.connection import EgressConnection
     from warren.core.egress.journal import EgressJournal
-    from warren.core.egress.traffic import EgressConnection
     from warren.stores.base import Store
 
 _BEFORE_S = 10.0
-"""How much earlier than the journal was last written the audit record may have something: clocks are set."""
+"""The audit entry of a connection may be this much older than its last journal write: the system clock may be set."""
 _PAGE = 500
 _KEPT = (
     *("host", "port", "kind", "verdict", "rule", "address", "bytes_out", "bytes_in", "duration_ms", "requests"),
@@ -30,16 +30,16 @@ _log = logging.getLogger(__name__)
 
 
 class EgressRecord:
-    """Writes it down, and finds what a service that was killed had not written yet."""
+    """Writes both, and recovers what a killed service left in the journal."""
 
     def __init__(self, audit: Audit, journal: EgressJournal) -> None:
         self._audit = audit
         self._journal = journal
         self._settling: deque[tuple[int, int]] = deque()
-        """Slots of the journal, with the number of the audit entry that stands for them."""
+        """Journal slots to clear, with the number of the audit entry that replaces each."""
 
     def hold(self, connection: EgressConnection, *, allowed: bool = True, count: int = 0) -> None:
-        """Have something in the journal as it is now. Raises StoreError."""
+        """Write the current state of a connection to the journal. Raises StoreError."""
         self.settle()
         details = _describe(connection, allowed=allowed)
         entry: dict[str, Any] = {
@@ -55,12 +55,12 @@ class EgressRecord:
         connection.slot = self._journal.put(connection.slot, entry)
 
     def renew(self, connection: EgressConnection, *, allowed: bool = True, count: int = 0) -> None:
-        """Have what changed in the journal too, if that is possible."""
+        """Write the current state to the journal; a failure is ignored."""
         with contextlib.suppress(StoreError):
             self.hold(connection, allowed=allowed, count=count)
 
     def note(self, connection: EgressConnection, action: str, *, allowed: bool, **more: Any) -> None:
-        """Have it in the audit record."""
+        """Write an audit entry."""
         details = _describe(connection, allowed=allowed)
         outcome = "open" if action == "egress.open" else connection.outcome
         self._note(
@@ -68,18 +68,18 @@ class EgressRecord:
         )
 
     def let_go(self, connection: EgressConnection) -> None:
-        """Have it in the journal no longer than until the audit record has what was noted so far."""
+        """Release the journal slot once the audit record has all entries so far."""
         if connection.slot is not None:
             self._settling.append((self._audit.noted, connection.slot))
             connection.slot = None
 
     def settle(self) -> None:
-        """Empty the slots of what is in the audit record."""
+        """Clear the slots whose audit entries are on disk."""
         while self._settling and self._settling[0][0] <= self._audit.written:
             self._journal.clear(self._settling.popleft()[1])
 
     async def recover(self, store: Store) -> None:
-        """Write down what was under way when the service before this was killed. Raises StoreError."""
+        """Audit the connections that a killed service left open. Raises StoreError."""
         found = self._journal.read()
         for slot, entry in found:
             try:
@@ -130,7 +130,7 @@ def _describe(connection: EgressConnection, *, allowed: bool) -> dict[str, Any]:
 
 
 async def _find(store: Store, sandbox_id: str, connection: str, since: float) -> list[dict[str, Any]]:
-    """Find what the audit record has of a connection."""
+    """Return the details of all audit entries of a connection."""
     found: list[dict[str, Any]] = []
     query = AuditQuery(sandbox_id=sandbox_id, action="egress.connect", since=since, limit=_PAGE)
     while True:

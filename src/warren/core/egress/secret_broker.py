@@ -1,9 +1,9 @@
-"""Secrets that a sandbox uses and never has: placeholders become values on the way out, and back on the way in.
+"""Secret broker: programs have placeholders; the proxy puts in the values, and takes them out of responses.
 
-1. A value goes to the hosts it is for, over TLS, in a header. Never into a tunnel: nobody sees what is said there.
-2. What comes back is looked through, headers and body, for the value as servers write it (`secret_echo.py`). We
-   ask that it be neither compressed nor only a part: a program could have the value told to it piece by piece.
-3. A server that writes a value in another way (backwards, encrypted) can give it away; it is trusted with it.
+1. A value goes only to its hosts, over TLS, in a header. Never into a tunnel, whose content is not visible.
+2. Headers and bodies of responses are searched for the value in the encodings of `secret_echo.py`. The request asks for
+   neither compression nor ranges, by which a program could read the value piece by piece.
+3. A server that encodes a value otherwise (reversed, encrypted) can reveal it; it is trusted with the value.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _BASIC = b"basic "
 _TLS_PORT = 443
 _PLAIN_PORT = 80
 _MOST = 64 << 10
-"""Bytes of values in one request: a placeholder is short, and a value need not be."""
+"""Bytes of values in one request: placeholders are short, values need not be."""
 _MOST_ENCODED = 4
 _ASKS_FOR_A_PART = frozenset({b"range", b"if-range", b"accept-charset"})
 
 
 class TooMuch(ValueError):
-    """A request would be far longer with the values in it."""
+    """The request would be too long with the values in it."""
 
 
 class Broker:
-    """The secrets for one host; without any it changes nothing."""
+    """The secrets for one host; without any, nothing is changed."""
 
     def __init__(self, secrets: Sequence[Brokered]) -> None:
         self.names = tuple(sorted(secret.name for secret in secrets))
-        # WHY the longest first: another may be a part of it.
+        # WHY longest first: one placeholder may be a part of another.
         ordered = sorted(secrets, key=lambda secret: -len(secret.value))
         self._pairs = [(secret.placeholder.encode(), secret.value.encode()) for secret in ordered]
         self._sent: list[tuple[bytes, bytes]] = []
-        """What was sent encoded, with what the program has in its place."""
+        """Encoded values that were sent, with the text that the program wrote in their place."""
         self._room = _MOST
         self._whole: Cleaner | None = None
 
@@ -54,17 +54,17 @@ class Broker:
         return bool(self._pairs)
 
     def port(self, asked: int) -> int:
-        """Return the port to connect to: what is plain inside is TLS outside."""
+        """Return the port to connect to: plain HTTP inside is TLS outside."""
         return _TLS_PORT if self and asked == _PLAIN_PORT else asked
 
     async def trust(self, around: Surroundings) -> ssl.SSLContext:
-        """Return whom to believe over TLS: whom this host does, and whom the operator named."""
+        """Return the TLS context: the certificates of this host and of `egress.ca_file`."""
         if around.trust is None:
             around.trust = await to_thread.run_sync(_build_trust, around.ca_file)
         return around.trust
 
     def fill(self, headers: Headers) -> Headers:
-        """Put the values where the placeholders are. Raises TooMuch."""
+        """Replace placeholders with values. Raises TooMuch."""
         if not self:
             return headers
         self._sent, self._room, self._whole = [], _MOST, None
@@ -75,12 +75,12 @@ class Broker:
         return [*filled, (b"Accept-Encoding", b"identity")]
 
     def clean(self, text: bytes) -> bytes:
-        """Put the placeholders where values are."""
+        """Replace values with placeholders."""
         self._whole = self._whole or self.cleaner()
         return self._whole.clean(text) if self._whole else text
 
     def clean_headers(self, headers: Headers, target: Target) -> Headers:
-        """Put the placeholders where values are, and lead back to us what leads to the host over TLS."""
+        """Replace values with placeholders, and rewrite https links to the host so that they come back to the proxy."""
         if not self:
             return headers
         secure = b"https://" + target.host.encode()
@@ -89,14 +89,14 @@ class Broker:
             clean = self.clean(value)
             if name.lower() == b"location" and clean.startswith((secure + b"/", secure + b":443/")):
                 clean = b"http://" + target.authority + b"/" + clean.removeprefix(b"https://").partition(b"/")[2]
-            # What is replaced may have another length.
+            # The replacement may have another length.
             if name.lower() != b"content-length":
                 cleaned.append((name, clean))
         return cleaned
 
     def cleaner(self) -> Cleaner | None:
-        """Return what looks through a body, whatever its server says of how it is encoded; None without secrets."""
-        words = [(way, told) for told, value in self._pairs if value for way in spell(value)]
+        """Return a cleaner for a body, whatever its declared encoding; None without secrets."""
+        words = [(way, shown) for shown, value in self._pairs if value for way in spell(value)]
         return Cleaner([*words, *self._sent]) if self else None
 
     def _fill(self, value: bytes) -> bytes:
@@ -107,7 +107,7 @@ class Broker:
                 said = b""
             if any(placeholder in said for placeholder, _ in self._pairs):
                 filled = base64.b64encode(self._replace(said))
-                # Whoever repeats it gives back what the program sent.
+                # A server that echoes the header returns what the program sent.
                 self._sent.append((filled, value[len(_BASIC) :].strip()))
                 if len(self._sent) > _MOST_ENCODED:
                     raise TooMuch(f"it has secrets in more than {_MOST_ENCODED} headers that are encoded")

@@ -1,7 +1,7 @@
-"""Finding a secret in what a server says back, in each of the ways that servers write it. Pure: bytes in, bytes out.
+"""Finds a secret in responses, in the encodings that servers use. Pure: bytes in, bytes out.
 
-A server that means no harm may still repeat what it was sent: in JSON, in a page, in an address, or as it was encoded
-for `Authorization: Basic`. Those are looked for. Against one that means harm nothing helps: it has the value.
+A benign server may echo a request: in JSON, HTML, a URL, or base64 as in `Authorization: Basic`. These encodings are
+searched for. Nothing helps against a malicious server: it has the value.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import re
 from urllib.parse import quote
 
 _SHORTEST = 8
-"""Of an encoded value: what is shorter would be found where it does not stand."""
+"""Bytes of an encoded value; a shorter one would match unrelated text."""
 _LONG = 2048
-"""Of values longer than that, the end of what arrived is held back without a closer look, which would take long."""
+"""For longer values, the tail of each piece is held back without a search for partial matches, which would be slow."""
 _ESCAPED = re.compile("%[0-9A-F]{2}")
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 @functools.lru_cache(maxsize=512)
 def spell(value: bytes) -> tuple[bytes, ...]:
-    """Return a value as servers may write it, the value itself first; a long one only as it is."""
+    """Return the encodings of a value, the plain one first; of a long value, only that."""
     if len(value) > _LONG:
         return (value,)
     text = value.decode("latin-1")
@@ -44,7 +44,7 @@ def spell(value: bytes) -> tuple[bytes, ...]:
 
 
 def _encode(value: bytes) -> list[bytes]:
-    """Return what base64 makes of a value wherever in a text it stands, without what depends on its neighbours."""
+    """Return the base64 of a value at each alignment, without the characters that depend on its neighbours."""
     found = []
     for before in range(3):
         first, end = -(-before * 8 // 6), (before + len(value)) * 8 // 6
@@ -53,36 +53,36 @@ def _encode(value: bytes) -> list[bytes]:
 
 
 class Cleaner:
-    """Replaces words in a body that comes in pieces; a word may lie across them."""
+    """Replaces words in a stream of pieces; a word may span several."""
 
     def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        # WHY the longest first: another may be a part of it, and would leave the rest.
+        # WHY longest first: one word may be a part of another, and the rest of that would remain.
         self._pairs = sorted(pairs, key=lambda pair: -len(pair[0]))
         self._others = tuple({other for _, other in pairs})
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Take in a piece and return what is sure by now."""
+        """Take a piece, and return the bytes that can be released."""
         text = self.clean(self._rest + data)
         sure = len(text) - self._count_unsure(text)
         self._rest = text[sure:]
         return text[:sure]
 
     def end(self) -> bytes:
-        """Return the rest."""
+        """Return the remaining bytes."""
         rest, self._rest = self._rest, b""
         return rest
 
     def clean(self, text: bytes) -> bytes:
-        """Replace the words in something that is whole."""
+        """Replace the words in a complete text."""
         for word, other in self._pairs:
             text = text.replace(word, other)
         return text
 
     def _count_unsure(self, text: bytes) -> int:
-        """Return how many bytes at the end may be the beginning of a word: no more, so that whoever waits gets all."""
+        """Return the smallest number of bytes at the end that may begin a word, so that no other byte is delayed."""
         if self._others and text.endswith(self._others):
-            return 0  # It is ours to the last letter, whichever word may begin with that one.
+            return 0  # A complete word at the end is replaced, even if another word may begin with its last byte.
         most = 0
         for word, _ in self._pairs:
             at = max(0, len(text) - len(word) + 1)

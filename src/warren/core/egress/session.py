@@ -1,4 +1,4 @@
-"""One connection that a program inside made to the way out: what it says, and what is opened outside on its word."""
+"""One connection of a program to the egress proxy, and the connections that it opens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.egress.dialer import Crowded, Unreached, connect
+from warren.core.egress.dialer import Unreached, connect
+from warren.core.egress.resolver import Crowded
 from warren.core.egress.upstream import connect_through
 from warren.core.policy.egress_hosts import parse_host
 from warren.domain.egress import PACKAGES_HOST, Verdict
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 
     from warren.core.agent.client import TunnelStream
     from warren.core.audit.log import Audit
-    from warren.core.egress.dialer import Outside, Resolve
+    from warren.core.egress.connection import Asked, EgressConnection
+    from warren.core.egress.dialer import Outside
     from warren.core.egress.internal_hosts import InnerHost
     from warren.core.egress.policy_table import EgressPolicies
-    from warren.core.egress.traffic import Asked, EgressConnection, Traffic
+    from warren.core.egress.resolver import Resolve
+    from warren.core.egress.traffic import Traffic
     from warren.core.egress.upstream import Upstream
     from warren.domain.records import Owner
 
@@ -31,7 +34,7 @@ _LINGER_BYTES = 1 << 20
 
 
 class Refused(Exception):
-    """The policy does not allow it."""
+    """The policy refuses the connection."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.why)
@@ -39,11 +42,11 @@ class Refused(Exception):
 
 
 class Limited(Exception):
-    """It may be allowed, but not now; the sentence is for the program."""
+    """The connection exceeds a limit now; the sentence is for the program."""
 
 
 class Surroundings:
-    """What every session of the way out stands on."""
+    """What all sessions share."""
 
     def __init__(
         self,
@@ -59,17 +62,17 @@ class Surroundings:
         self.audit = audit
         self.resolve = resolve
         self.inner = inner
-        """Hosts that are answered here, by name."""
+        """Internal hosts, by name."""
         self.trust: ssl.SSLContext | None = None
-        """Whom we believe over TLS, where we speak it; made when it is first wanted."""
+        """TLS context for brokered secrets; built at first use."""
         self.ca_file = ""
         self.upstream: Upstream | None = None
         self.find_upstream = resolve
-        """Looks up where that is."""
+        """Resolves the address of the upstream proxy."""
 
 
 class Inside:
-    """The program's end: bytes that were read too early can be put back."""
+    """The side of the program: bytes that were read ahead can be put back."""
 
     def __init__(self, tunnel: TunnelStream, scope: anyio.CancelScope) -> None:
         self._tunnel = tunnel
@@ -77,7 +80,7 @@ class Inside:
         self._early = b""
 
     async def receive(self) -> bytes:
-        """Return the next bytes, or b"" when no more follow; when it broke, all that was opened for it ends."""
+        """Return the next bytes, or b"" at the end. A broken connection ends everything that the session opened."""
         if self._early:
             data, self._early = self._early, b""
             return data
@@ -89,23 +92,23 @@ class Inside:
 
     @property
     def is_over(self) -> bool:
-        """Whether the program is gone: whatever we send is for nobody."""
+        """Whether the program is gone."""
         return self._tunnel.is_over
 
     def put_back(self, data: bytes) -> None:
-        """Have `receive` return these first."""
+        """Return these bytes from `receive` first."""
         self._early = data + self._early
 
     async def send(self, data: bytes | bytearray) -> None:
-        """Send all of it; what the program no longer takes is dropped."""
+        """Send all data; once the program is gone, it is dropped."""
         await self._tunnel.send(bytes(data) if isinstance(data, bytearray) else data)
 
     def send_eof(self) -> None:
-        """Say that no more follows."""
+        """Half-close the connection."""
         self._tunnel.send_eof()
 
     async def finish(self) -> None:
-        """Say that no more follows, and let the program read what it was told: to close at once would drop it."""
+        """Half-close, and wait until the program has read the response: an immediate close would drop it."""
         self._tunnel.send_eof()
         left = _LINGER_BYTES
         with anyio.move_on_after(LINGER_S):
@@ -114,7 +117,7 @@ class Inside:
 
 
 class Opened:
-    """Something that a program reached: the connection, unless we answer ourselves, and what is written down of it."""
+    """An open destination: its record, and its connection unless the host is internal."""
 
     def __init__(self, connection: EgressConnection, verdict: Verdict, outside: Outside | None) -> None:
         self.connection = connection
@@ -123,30 +126,30 @@ class Opened:
 
     @property
     def outside(self) -> Outside:
-        """The connection."""
+        """The connection to the server."""
         assert self._outside is not None
         return self._outside
 
     async def aclose(self, traffic: Traffic) -> None:
-        """Close it and write down what passed."""
+        """Close the connection and record its end."""
         if self._outside is not None:
             await self._outside.aclose()
         traffic.end(self.connection)
 
 
 class Session:
-    """Opens what one program asks for, if its sandbox may."""
+    """Opens the connections that one program asks for, within the policy of its sandbox."""
 
     def __init__(self, around: Surroundings, sandbox_id: str, owner: Owner, tunnel: TunnelStream) -> None:
         self.around = around
         self.sandbox_id = sandbox_id
         self.owner = owner
         self.scope = anyio.CancelScope()
-        """All of it: when something is cut that it opened, it ends."""
+        """The whole session: cutting one of its connections ends it."""
         self.inside = Inside(tunnel, self.scope)
 
     async def open(self, asked: Asked, *, tls: ssl.SSLContext | None = None) -> Opened:
-        """Connect to what was asked for. Raises Refused, Limited and Unreached; whatever happens is written down."""
+        """Connect to a destination, and record the outcome. Raises Refused, Limited and Unreached."""
         traffic = self.around.traffic
         self._check_bounds()
         connection = traffic.begin(self.sandbox_id, self.owner, asked, self.scope)
@@ -186,7 +189,7 @@ class Session:
         return Opened(connection, verdict, outside)
 
     def is_plain(self, asked: Asked) -> bool:
-        """Whether what is said in a tunnel is HTTP that is looked at, request by request."""
+        """Whether the HTTP inside a tunnel is parsed, request by request."""
         if asked.port != PLAIN_PORT:
             return False
         if asked.host in self.around.inner or self.around.policies.secrets_for(self.sandbox_id, asked.host):
@@ -195,7 +198,7 @@ class Session:
         return verdict.allowed and verdict.is_by_name
 
     def refuse_late(self, opened: Opened, verdict: Verdict, server_name: str | None) -> None:
-        """Write down that an open connection was refused by what was said over it, before any of it was passed on."""
+        """Record the refusal of an open connection whose first bytes were wrong; none of them was forwarded."""
         opened.connection.server_name = server_name
         self.around.policies.note_refused(self.sandbox_id, verdict)
         self.around.traffic.refuse(opened.connection, verdict)
@@ -216,7 +219,7 @@ class Session:
         return Limited(why)
 
     def decide(self, asked: Asked, addresses: tuple[str, ...] | None = None) -> Verdict:
-        """Ask whether something may be reached, before its name is looked up or after. Raises Refused."""
+        """Decide about a destination, before its name is resolved or after. Raises Refused."""
         verdict = self.around.policies.decide(
             self.sandbox_id, asked.host, asked.port, method=asked.method, addresses=addresses
         )
@@ -237,7 +240,7 @@ class Session:
             return (str(host.address),)
         if self.around.upstream is None:
             return await self.around.resolve(self.owner, host.text)
-        # What is known here counts, and else what its name says.
+        # The addresses that this host resolves count; without any, the name does.
         try:
             return await self.around.resolve(self.owner, host.text)
         except Crowded:
@@ -248,7 +251,7 @@ class Session:
     async def _reach(
         self, asked: Asked, addresses: tuple[str, ...], verdict: Verdict, tls: ssl.SSLContext | None
     ) -> Outside:
-        """Connect, and ask once more: it may have been taken back meanwhile. Raises Refused and Unreached."""
+        """Connect, and decide again: the policy may have changed meanwhile. Raises Refused and Unreached."""
         outside = await self._connect(asked, verdict, tls)
         try:
             self.decide(asked, addresses)
@@ -265,13 +268,13 @@ class Session:
         try:
             where = (str(literal),) if literal else await self.around.find_upstream(self.owner, upstream.host)
         except Unreached as error:
-            # Not as it is said there: what the proxy is called is no program's business.
+            # Not the original message: it names the proxy, which programs must not learn.
             why = "the operator's proxy (egress.upstream_proxy) cannot be looked up"
             raise Unreached(f"{asked.host}:{asked.port} cannot be reached: {why}.", is_late=error.is_late) from None
         return await connect_through(upstream, where, asked.host, asked.port, tls)
 
     def may_still(self, asked: Asked, connection: EgressConnection) -> bool:
-        """Ask again for a connection that is kept: the next request is a decision of its own."""
+        """Decide about the next request on a kept connection."""
         verdict = self.around.policies.decide(
             self.sandbox_id, asked.host, asked.port, method=asked.method, addresses=connection.addresses
         )

@@ -1,4 +1,4 @@
-"""SOCKS as far as the way out speaks it: versions 4, 4a and 5, CONNECT only. Pure: bytes in, values out."""
+"""SOCKS 4, 4a and 5, CONNECT only. Pure: bytes in, values out."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _CONNECT = 1
 
 
 class Reply(enum.Enum):
-    """How a request ended, in the numbers of both versions."""
+    """Replies, in the numbers of both versions."""
 
     OK = (0, 90)
     FAILED = (1, 91)
     REFUSED = (2, 91)
-    """By the rules."""
+    """By the policy."""
     UNREACHABLE = (4, 91)
     UNSUPPORTED = (7, 91)
 
 
 class NotSocks(ValueError):
-    """This is no request that we serve; the sentence is for the log of nobody."""
+    """A request that is not served. The message is for tests; programs get a reply code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A connection that a program asks for."""
+    """A CONNECT request."""
 
     version: int
     host: str
@@ -37,7 +37,7 @@ class Asked:
     is_connect: bool
 
     def answer(self, reply: Reply) -> bytes:
-        """Build the answer."""
+        """Build the reply."""
         five, four = reply.value
         if self.version == 5:
             return bytes((5, five, 0, 1)) + bytes(6)
@@ -45,7 +45,7 @@ class Asked:
 
 
 def parse_greeting(data: bytes) -> tuple[bytes, bytes] | None:
-    """Read the first words of version 5: return our answer and what follows; None when more is needed."""
+    """Parse a greeting of version 5: return the reply and the rest; None when more bytes are needed."""
     if len(data) < 2 or len(data) < 2 + data[1]:
         return None
     methods, rest = data[2 : 2 + data[1]], data[2 + data[1] :]
@@ -53,7 +53,7 @@ def parse_greeting(data: bytes) -> tuple[bytes, bytes] | None:
 
 
 def parse_request(data: bytes) -> tuple[Asked, bytes] | None:
-    """Read a request of either version and return it with what follows; None when more is needed. Raises NotSocks."""
+    """Parse a request of either version: return it and the rest; None when more bytes are needed. Raises NotSocks."""
     if not data:
         return None
     if len(data) > MAX_REQUEST:
@@ -84,7 +84,7 @@ def _parse_four(data: bytes) -> tuple[Asked, bytes] | None:
     port, address = int.from_bytes(data[2:4]), data[4:8]
     if address[:3] != b"\0\0\0" or not address[3]:
         return Asked(4, str(ipaddress.IPv4Address(address)), port, data[1] == _CONNECT), data[end + 1 :]
-    # Version 4a: an impossible address says that a name follows.
+    # Version 4a: an invalid address announces a name.
     until = data.find(b"\0", end + 1)
     if until < 0:
         return None
@@ -95,4 +95,4 @@ def _name(name: bytes) -> str:
     try:
         return name.decode("ascii")
     except UnicodeDecodeError:
-        raise NotSocks("a name that is none") from None
+        raise NotSocks("an invalid name") from None

@@ -1,4 +1,4 @@
-"""SOCKS on the way out: from the first words to the tunnel."""
+"""SOCKS session of the egress proxy, from the greeting to the tunnel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.egress import socks
+from warren.core.egress.connection import Asked
 from warren.core.egress.dialer import Unreached
 from warren.core.egress.http import HEAD_S, HttpSession
 from warren.core.egress.message import BadRequest, read_authority
 from warren.core.egress.session import Limited, Refused
-from warren.core.egress.traffic import Asked
 from warren.core.egress.tunnel import run_tunnel
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def run_socks(session: Session) -> None:
-    """Serve one connection that began as SOCKS does."""
+    """Serve a connection that begins with SOCKS."""
     try:
         with anyio.fail_after(HEAD_S):
             asked = await _negotiate(session)
@@ -52,7 +52,7 @@ async def run_socks(session: Session) -> None:
 
 
 async def _negotiate(session: Session) -> socks.Asked | None:
-    """Read what is asked for; None when the program left, or wants to prove who it is. Raises NotSocks."""
+    """Read the request; None when the program left, or insists on authentication. Raises NotSocks."""
     said, greeted = b"", False
     while data := await session.inside.receive():
         said += data

@@ -1,7 +1,7 @@
-"""What a program says first on a TLS connection: to whom it speaks. Pure: bytes in, values out, all of them hostile.
+"""TLS ClientHello parser: which server a program talks to. Pure: bytes in, values out, all input hostile.
 
-1. Whoever decides by the name in a ClientHello must see what the server will see: anything odd is `NotTls`.
-2. A server may ask for a second ClientHello (`asks_again`), and that may hold another name: it is read as the first.
+1. A decision by the name in a ClientHello must see what the server sees: any irregularity is `NotTls`.
+2. A server may request a second ClientHello (`asks_again`) with another name: it is checked like the first.
 """
 
 from __future__ import annotations
@@ -9,44 +9,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_HELLO = 16 << 10
-"""Bytes of a ClientHello, records and all; those of real programs have 2 KiB."""
+"""Bytes of a ClientHello with its record headers; real ones have 2 KiB."""
 SERVER_START = 43
-"""Bytes of a server's answer that `asks_again` looks at."""
+"""Bytes of a server's reply that `asks_again` needs."""
 ACCESS_DENIED = bytes((21, 3, 1, 0, 2, 2, 49))
-"""A fatal alert, which programs show as `access denied`."""
+"""A fatal alert that clients show as `access denied`."""
 
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
 _SERVER_HELLO = 2
 _MAX_RECORD = 1 << 14
 _SERVER_NAME = 0
-# Of the drafts, and of the standard: they hide the name that counts behind another.
+# Encrypted ClientHello, of the drafts and of the standard: it hides the real name behind another.
 _ENCRYPTED = frozenset({0xFE0D, 0xFE0C, 0xFE0B, 0xFE0A, 0xFE09, 0xFE08, 0xFF02, 0xFF03, 0xFFCE})
 _RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
-"""Where another answer of a server has random bytes, in RFC 8446."""
+"""The fixed random of a HelloRetryRequest, RFC 8446."""
 
 
 class NotTls(ValueError):
-    """This is no ClientHello that every server would read alike."""
+    """Not a ClientHello that every server parses alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What there is to know of a ClientHello."""
+    """The fields of a ClientHello that matter here."""
 
     name: str | None
-    """The server's name, in lower case; None where it is not said."""
+    """The server name in lower case; None without one."""
     is_encrypted: bool
-    """Whether it has another one inside that only the server can read, or pretends to."""
+    """Whether it carries an encrypted ClientHello, or pretends to."""
 
 
 def may_be_tls(start: bytes) -> bool:
-    """Whether a connection that begins so may be TLS; True for nothing at all."""
+    """Whether a connection that begins so may be TLS; True for no bytes."""
     return start[:1] in {b"", b"\x16"} and start[1:2] in {b"", b"\x03"}
 
 
 def parse_hello(data: bytes) -> Hello | None:
-    """Read a ClientHello off the beginning of a connection; None when more bytes are needed. Raises NotTls."""
+    """Parse the ClientHello at the beginning of a connection; None when more bytes are needed. Raises NotTls."""
     collected = _collect(data)
     if collected is None:
         return None
@@ -65,23 +65,23 @@ def parse_hello(data: bytes) -> Hello | None:
 
 
 def hello_size(data: bytes) -> int:
-    """Return how many of these bytes are the ClientHello that `parse_hello` found."""
+    """Return the size of the ClientHello at the beginning of these bytes."""
     collected = _collect(data)
     return len(data) if collected is None else collected[1]
 
 
 def asks_again(start: bytes) -> bool:
-    """Whether a server's answer asks for another ClientHello; wants its first `SERVER_START` bytes."""
+    """Whether a server's reply is a HelloRetryRequest; needs its first `SERVER_START` bytes."""
     return start[:1] == bytes((_HANDSHAKE,)) and start[5:6] == bytes((_SERVER_HELLO,)) and start[11:43] == _RETRY
 
 
 def skip_change(data: bytes) -> bytes:
-    """Take off the record that says nothing, which a client may send before its second ClientHello."""
+    """Strip the ChangeCipherSpec record that a client may send before its second ClientHello."""
     return data[6:] if data[:1] == b"\x14" and data[3:6] == b"\x00\x01\x01" else data
 
 
 def _collect(data: bytes) -> tuple[bytes, int] | None:
-    """Put together the handshake message that may lie in several records, and say where they end; None without it."""
+    """Join the records of the handshake message, and return it with their size; None when more bytes are needed."""
     message, position = bytearray(), 0
     while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4]):
         if position > MAX_HELLO:
@@ -106,7 +106,7 @@ def _collect(data: bytes) -> tuple[bytes, int] | None:
 
 
 class _Fields:
-    """Takes a message apart from its beginning."""
+    """Reads the fields of a message in order."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -147,5 +147,5 @@ def _read_name(content: bytes) -> str:
         raise NotTls("names of a kind that there is not")
     name = entry.take(entry.number(2))
     if not entry.is_empty or not name or not name.isascii() or not name.decode("ascii").isprintable():
-        raise NotTls("a name that is none, or two")
+        raise NotTls("an invalid name, or two")
     return name.decode("ascii").lower().rstrip(".")

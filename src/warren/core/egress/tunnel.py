@@ -1,9 +1,9 @@
-"""Tunnels: bytes both ways between a program and somebody outside, once it is sure to whom it speaks.
+"""Tunnels: bytes in both directions between a program and a server, after a check of the server's name.
 
-1. Where a name is why a connection is allowed, TLS over it must be for that name, in the clear: another name, none, or
-   an encrypted one would reach whatever else is behind the same address.
-2. A server may ask for a second ClientHello. Until it is known whether it did, nothing after the first is passed on.
-3. On port 443 there is nothing but TLS. On a port that a rule names there may be anything.
+1. Where a rule allows a connection by name, the TLS in it must name that host in the clear: another name, none, or an
+   encrypted one could reach other servers at the same address.
+2. A server may ask for a second ClientHello. Until its reply shows whether it does, nothing after the first is sent.
+3. Port 443 carries TLS only. A port that a rule names may carry anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TLS_PORT = 443
 
 
 class _Unsaid(Exception):
-    """What a program said over a tunnel is not for whom it asked."""
+    """The first bytes in a tunnel are not TLS for the requested host."""
 
     def __init__(self, why: str, name: str | None) -> None:
         super().__init__(why)
@@ -34,7 +34,7 @@ class _Unsaid(Exception):
 
 
 async def run_tunnel(session: Session, opened: Opened, greet: Callable[[], Awaitable[None]]) -> None:
-    """Tell the program, and pass everything both ways until both have ended; then it is closed, and written down."""
+    """Confirm the tunnel to the program, forward bytes until both sides end, then close and record the connection."""
     traffic = session.around.traffic
     try:
         await greet()
@@ -59,7 +59,7 @@ async def run_tunnel(session: Session, opened: Opened, greet: Callable[[], Await
 
 
 async def run_switched(inside: Inside, opened: Opened) -> None:
-    """Pass everything both ways on a connection that became a WebSocket; whoever opened it closes it."""
+    """Forward bytes on a connection that became a WebSocket; its owner closes it."""
     try:
         await _Tunnel(inside, opened, is_checked=False).run()
     except OSError:
@@ -67,7 +67,7 @@ async def run_switched(inside: Inside, opened: Opened) -> None:
 
 
 class _Tunnel:
-    """Two directions, the first bytes of which may have to be looked at."""
+    """Both directions of a tunnel. The first bytes may have to be checked."""
 
     def __init__(self, inside: Inside, opened: Opened, *, is_checked: bool) -> None:
         self._inside = inside
@@ -79,7 +79,7 @@ class _Tunnel:
         self._failure: _Unsaid | OSError | None = None
 
     async def run(self) -> None:
-        """Pass bytes until both directions ended, or one failed. Raises OSError and _Unsaid."""
+        """Forward bytes until both directions end or one fails. Raises OSError and _Unsaid."""
         async with anyio.create_task_group() as tasks:
 
             async def guarded(direction: Callable[[], Awaitable[None]]) -> None:
@@ -121,7 +121,7 @@ class _Tunnel:
         await self._outside.send(data)
 
     async def _pass_hello(self, *, is_second: bool = False) -> bool:
-        """Look at what the program says first, and pass it on; False when that is not TLS. Raises _Unsaid."""
+        """Check the first bytes of the program and forward them; False when they are not TLS. Raises _Unsaid."""
         is_strict = is_second or self._connection.asked.port == TLS_PORT
         said = bytearray()
         with anyio.move_on_after(HELLO_S if is_strict else None):
@@ -136,7 +136,7 @@ class _Tunnel:
                     break
                 if not data:
                     raise _Unsaid(self._words("the connection ended before it said so"), None)
-            # Only the hello: what follows waits until it is known whether the server wants another.
+            # Forward the ClientHello only: the rest waits until the server accepts it or asks for another.
             end = len(said) - len(start) + tls.hello_size(start)
             self._inside.put_back(bytes(said[end:]))
             await self._send(bytes(said[:end]))
@@ -144,7 +144,7 @@ class _Tunnel:
         raise _Unsaid(self._words(f"it said nothing for {HELLO_S:g} s"), None)
 
     def _check_hello(self, said: bytes) -> bool:
-        """Say whether a whole ClientHello is there. Raises _Unsaid when it is not for whom the program asked."""
+        """Whether a complete ClientHello has arrived. Raises _Unsaid when it is not for the requested host."""
         try:
             hello = tls.parse_hello(said)
         except tls.NotTls:

@@ -1,7 +1,7 @@
-"""The operator's own proxy, where that is the only way to the outside: every connection goes through it by CONNECT.
+"""Upstream proxy of the operator: every egress connection goes through it by CONNECT.
 
-It looks names up, so where a name leads is known here only if this host can look it up too. What cannot be looked up
-here is decided by its name: see `egress_rules.decide_by_name`.
+The proxy resolves names, so addresses are known here only if this host resolves the name too. A name that it cannot
+resolve is decided by its spelling: see `egress_rules.decide_by_name`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _MAX_HEAD = 16 << 10
 _PORT = 3128
 LOOK_S = 1.0
-"""For looking a name up here as well: where only the proxy can, nobody may answer at all."""
+"""For resolving a name on this host as well. Where only the proxy can resolve, no resolver may answer at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where it is, and as whom we come."""
+    """Address and credentials of the proxy."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class Upstream:
 
 
 def parse_upstream(url: str) -> Upstream | None:
-    """Read its address; None where there is none. Raises ValueError."""
+    """Parse the address of the proxy; None for an empty one. Raises ValueError."""
     if not url:
         return None
     parts = urlsplit(url)
@@ -51,7 +51,7 @@ def parse_upstream(url: str) -> Upstream | None:
 async def connect_through(
     upstream: Upstream, where: Sequence[str], host: str, port: int, tls: ssl.SSLContext | None
 ) -> Outside:
-    """Connect to a host through the proxy, which is at these addresses. Raises Unreached."""
+    """Connect to a host through the proxy at one of these addresses. Raises Unreached."""
     try:
         with anyio.fail_after(CONNECT_S):
             sock, _ = await race(where, upstream.port)

@@ -1,4 +1,4 @@
-"""Running code in sandboxes: at once, followed, or in the background; and nothing of it is lost."""
+"""Executions: run code in sandboxes, at once, followed or in the background. Each one is recorded."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import anyio
 from anyio import lowlevel
 
 from warren.core.concurrency.owner_limit import OwnerLimiter
-from warren.core.executions.followers import Followers
+from warren.core.executions.following import Followers
 from warren.core.executions.idempotency import IdempotencyGuard
 from warren.core.executions.records import build_caller, build_started
 from warren.core.executions.recovery import ExecutionRecovery
 from warren.core.executions.request import NewExecution, build_request
-from warren.core.executions.running import Running
-from warren.core.executions.supervisor import ExecutionSupervisor
+from warren.core.executions.supervisor import ExecutionSupervisor, Running
 from warren.core.executions.writer import ExecutionWriter
 from warren.core.sandboxes.sandboxes import not_yours
 from warren.core.telemetry.counters import Counters
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from warren.core.audit.log import Audit
     from warren.core.concurrency.admission import Admission
     from warren.core.egress.policy_table import EgressPolicies
-    from warren.core.executions.followers import Following
-    from warren.core.executions.running import StdinPipe
+    from warren.core.executions.following import Following, StdinPipe
     from warren.core.policy.policy import Policy
     from warren.core.sandboxes.connections import AgentConnections
     from warren.core.sandboxes.sandboxes import LiveSandbox, Sandboxes
@@ -46,7 +44,7 @@ __all__ = ["Executions", "NewExecution", "Running"]
 
 
 class Executions:
-    """The executions of all sandboxes. Its tasks run between `async with`; leaving flushes, and ends none."""
+    """The executions of all sandboxes. Its tasks run inside `async with`; leaving flushes, and ends none."""
 
     def __init__(
         self,
@@ -78,7 +76,7 @@ class Executions:
             observer, "large results", what_own="large results of yours", own=8, everybody=32, waiting=64
         )
         self._recovery = ExecutionRecovery(store, self._supervisor)
-        self._once = IdempotencyGuard(store, self._look_up)
+        self._idempotency = IdempotencyGuard(store, self._look_up)
 
     async def __aenter__(self) -> Self:
         self._tasks = anyio.create_task_group()
@@ -90,7 +88,7 @@ class Executions:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._supervisor.is_closing = True
-        # What cannot be written now is still with its agent: the next service finds it there.
+        # An execution that cannot be written now is still with its agent, where the next service finds it.
         with anyio.CancelScope(shield=True), contextlib.suppress(StoreError):
             await self.flush()
         self._tasks.cancel_scope.cancel()
@@ -99,18 +97,18 @@ class Executions:
 
     @property
     def running_count(self) -> int:
-        """How many executions are under way."""
+        """How many executions run now."""
         return len(self._supervisor.running)
 
     async def run(self, caller: Caller, sandbox_id: str, new: NewExecution, *, is_kept: bool = True) -> Execution:
         """Run something and return it with its result. If the caller is cancelled it is ended, and recorded.
 
-        Of one that is not kept there is only the audit entry: for a sandbox whose record goes with it anyway.
+        An execution that is not kept has only its audit entry: for a sandbox that is removed right after it.
         """
         if new.idempotency_key is None:
             running = await self._run(caller, sandbox_id, new, new_id("exe"), is_kept=is_kept)
         else:
-            running = await self._once.run(
+            running = await self._idempotency.run(
                 caller, sandbox_id, new, lambda ours: self._run(caller, sandbox_id, new, ours)
             )
         return await running.wait()
@@ -119,7 +117,9 @@ class Executions:
         """Start something that is followed by its `events`. Use it with `async with`, or call `release`."""
         if new.idempotency_key is None:
             return await self._begin(caller, sandbox_id, new, new_id("exe"))
-        return await self._once.run(caller, sandbox_id, new, lambda ours: self._begin(caller, sandbox_id, new, ours))
+        return await self._idempotency.run(
+            caller, sandbox_id, new, lambda ours: self._begin(caller, sandbox_id, new, ours)
+        )
 
     async def start(self, caller: Caller, sandbox_id: str, new: NewExecution) -> Execution:
         """Start something in the background and return it, running."""
@@ -133,7 +133,7 @@ class Executions:
     async def list(self, caller: Caller, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
         """Return a page of a sandbox's executions, newest first."""
         await self._sandboxes.get(caller, sandbox_id)
-        # WHY: before the store is read. A finish that is written meanwhile is in neither of the two afterwards.
+        # WHY before the store is read: a finish that is written meanwhile would be in neither of the two.
         unwritten = self._writer.unwritten(sandbox_id)
         page = await self._store.executions(sandbox_id, offset=offset, limit=limit)
         items = tuple(one if one.result is not None else unwritten.get(one.id, one) for one in page.items)
@@ -144,19 +144,19 @@ class Executions:
     ) -> Following:
         """Return the events after number `after`, live ones too: await this, iterate, and close it if you leave early.
 
-        The result, always the last, holds the whole output; what ran without a follower has said nothing before it.
-        Without `follow` it ends with what has happened by now.
+        The result, always the last, holds the whole output; an execution that no caller followed has no event before
+        it. Without `follow` it ends with what has happened by now.
         Raises NotFound, and QuotaExceeded for a caller who follows too many.
         """
         running = await self._find(caller, sandbox_id, execution_id)
         return self._followers.follow(caller.principal.owner, running.events(after, follow=follow))
 
     async def write_stdin(self, caller: Caller, sandbox_id: str, execution_id: str, data: bytes) -> None:
-        """Give a running execution input; waits while it has enough. Raises Conflict when its input is not open."""
+        """Write input to a running execution; waits while it has enough. Raises Conflict when its input is not open."""
         await (await self._find_stdin(caller, sandbox_id, execution_id)).write(data)
 
     async def close_stdin(self, caller: Caller, sandbox_id: str, execution_id: str) -> None:
-        """Say that no more input follows. Raises Conflict when its input is not open."""
+        """Close the input of a running execution. Raises Conflict when its input is not open."""
         (await self._find_stdin(caller, sandbox_id, execution_id)).finish()
 
     async def interrupt(self, caller: Caller, sandbox_id: str, execution_id: str) -> None:
@@ -166,7 +166,7 @@ class Executions:
             self._audit.note(caller, "execution.interrupt", sandbox_id=sandbox_id, execution_id=execution_id)
             await self._audit.settle()
             with contextlib.suppress(NotFound):
-                await running.open_link.interrupt(execution_id)
+                await running.connected_agent.interrupt(execution_id)
 
     async def kill(self, caller: Caller, sandbox_id: str, execution_id: str) -> None:
         """Kill a running execution; a kernel is rolled back. One that has ended is left alone."""
@@ -175,7 +175,7 @@ class Executions:
             self._audit.note(caller, "execution.kill", sandbox_id=sandbox_id, execution_id=execution_id)
             await self._audit.settle()
             with contextlib.suppress(NotFound):
-                await running.open_link.kill(execution_id)
+                await running.connected_agent.kill(execution_id)
 
     async def adopt(self, live: LiveSandbox) -> None:
         """Take over what a sandbox was running when an earlier service ended: follow, record, or report it lost."""
@@ -186,7 +186,7 @@ class Executions:
         await self._recovery.lose_rest()
 
     async def end_all(self, sandbox_id: str) -> None:
-        """Kill what runs in a sandbox that is about to be stopped or destroyed, and have all of it on disk."""
+        """Kill what runs in a sandbox that is about to be stopped or destroyed, and write all of it to disk."""
         await self._supervisor.end_all(sandbox_id)
         await self._recovery.lose(sandbox_id)
         await self._writer.flush(sandbox_id)
@@ -195,16 +195,21 @@ class Executions:
         """Wait until everything that has finished, in one sandbox or in all, is on disk. Raises StoreError."""
         await self._writer.flush(sandbox_id)
 
+    @property
+    def under_way(self) -> int:
+        """How many executions run now."""
+        return len(self._supervisor.running)
+
     async def _run(
         self, caller: Caller, sandbox_id: str, new: NewExecution, execution_id: str, *, is_kept: bool = True
     ) -> Running:
-        """Run in the caller's own task, with nobody listening: the least that one execution can cost."""
+        """Run in the caller's own task, without followers: the least that one execution can cost."""
         request = build_request(new, execution_id, self._policy, stream=False)
         self._audit.check_writable()
         with self._tracer.span("execution") as span:
             async with self._admission.executing(caller.principal), self._sandboxes.use(caller, sandbox_id) as live:
                 running = self._admit(caller, live, new, execution_id, is_kept=is_kept)
-                await self._supervisor.conduct(
+                await self._supervisor.supervise(
                     running, lambda: run_traced(self._tracer, live.agent, request, stdin=new.stdin)
                 )
             _finish_span(span, running)
@@ -213,17 +218,17 @@ class Executions:
         return running
 
     async def _begin(self, caller: Caller, sandbox_id: str, new: NewExecution, execution_id: str) -> Running:
-        """Run in a task of the service's, with events that are kept for whoever listens."""
+        """Run in a task of the service, with events that are kept for followers."""
         self._audit.check_writable()
-        running: Running = await self._tasks.start(self._conduct_apart, caller, sandbox_id, new, execution_id)
+        running: Running = await self._tasks.start(self._supervise_apart, caller, sandbox_id, new, execution_id)
         try:
-            # The agent takes things in their order: when it has answered this, it has taken or refused the execution.
+            # The agent answers in order: after this answer it has taken or refused the execution.
             with contextlib.suppress(SandboxLost):
-                await running.open_link.ping()
+                await running.connected_agent.ping()
             await self._check_start(running)
             await lowlevel.checkpoint()
         except StoreError:
-            # Nobody will know of it, so it must not go on.
+            # It has no record, so it must not go on.
             running.end()
             raise
         except BaseException:
@@ -232,7 +237,7 @@ class Executions:
         running.check_refused()
         return running
 
-    async def _conduct_apart(
+    async def _supervise_apart(
         self,
         caller: Caller,
         sandbox_id: str,
@@ -249,7 +254,7 @@ class Executions:
                 running.scope = anyio.CancelScope()
                 task_status.started(running)
                 keep = running.keep_partial
-                await self._supervisor.conduct_apart(
+                await self._supervisor.supervise_apart(
                     running, lambda: run_traced(self._tracer, live.agent, request, stdin=stdin, on_event=keep)
                 )
             _finish_span(span, running)
@@ -266,7 +271,7 @@ class Executions:
         return running
 
     async def _check_start(self, running: Running) -> None:
-        """Wait until its start is on disk; where it cannot be, its finish will do. Raises StoreError."""
+        """Wait until its start is on disk, or else its finish. Raises StoreError."""
         if running.start is None:
             return
         try:
@@ -291,7 +296,7 @@ class Executions:
         execution = self._writer.get(execution_id) or await self._store.execution(execution_id)
         if execution is None:
             return None
-        # Of what ran in the background, its agent may still have all events.
+        # The agent may still have all events of one that ran in the background.
         agent = self._connections.peek(execution.sandbox_id) if execution.background else None
         return Running(execution, build_caller(execution), None, agent=agent)
 

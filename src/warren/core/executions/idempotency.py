@@ -1,4 +1,7 @@
-"""Idempotency keys of executions: what is asked for twice runs once, and both get the same answer."""
+"""Idempotency guard: two requests with one key run once and get the same answer.
+
+Single-flight, not a lock: the second caller shares the execution of the first.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from warren.core.executions.request import NewExecution
-    from warren.core.executions.running import Running
+    from warren.core.executions.supervisor import Running
     from warren.domain.records import Caller
     from warren.stores.base import Store
 
 
 class IdempotencyGuard:
-    """The keys that are being used in this process. The store has all of them."""
+    """The keys in use in this process. The store has all of them."""
 
     def __init__(self, store: Store, find: Callable[[str], Awaitable[Running | None]]) -> None:
         self._store = store
@@ -31,16 +34,16 @@ class IdempotencyGuard:
     async def run(
         self, caller: Caller, sandbox_id: str, new: NewExecution, act: Callable[[str], Awaitable[Running]]
     ) -> Running:
-        """Do it, or wait for whoever does it already. Raises Conflict when the key came with another request.
+        """Run it, or wait for the call that does already. Raises Conflict when the key came with another request.
 
-        A key stays tied to what ran, however that ended. What never ran frees its key.
+        A key stays tied to the execution that ran, however that ended. One that never ran frees its key.
         """
         owner, key = caller.principal.owner, new.idempotency_key
         assert key is not None
         fingerprint = build_fingerprint(sandbox_id, new)
         while True:
             ours = new_id("exe")
-            # WHY: before the store is asked, so that whoever is told of ours finds it here.
+            # WHY before the store remembers it: a call that finds our id there must find it here.
             done = self._under_way[ours] = anyio.Event()
             try:
                 first = await self._store.remember(owner, key, fingerprint, ours, ttl_s=IDEMPOTENCY_S)
@@ -55,7 +58,7 @@ class IdempotencyGuard:
                 found.hold()
                 return found
             else:
-                # Whoever had it ended before it could run anything. By now the key may be another's, who has seen that.
+                # The first call ended before it ran anything. A third may have seen that and have the key by now.
                 await self._store.forget(owner, key, first)
 
     async def _act(self, caller: Caller, key: str, act: Callable[[str], Awaitable[Running]], ours: str) -> Running:

@@ -1,4 +1,4 @@
-"""Jobs: one execution with stored files in and stored files out, in a sandbox of its own or in one that is there."""
+"""Jobs: one execution with stored files in and stored files out, in a sandbox of its own or an existing one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.files.archives import pack_files
+from warren.core.files.files import pack_files
 from warren.domain.errors import Error, InvalidRequest, NotFound
 from warren.domain.values import MIB
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warren.core.agent.client import AgentClient
     from warren.core.executions.executions import Executions, NewExecution
     from warren.core.executions.oneshot import OneShots
-    from warren.core.executions.running import Running
+    from warren.core.executions.supervisor import Running
     from warren.core.files.stored import StoredFiles
     from warren.core.sandboxes.live import LiveSandbox
     from warren.core.sandboxes.sandboxes import Sandboxes
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
     from warren.domain.values import Event, FileChange, Limits
 
 _PACKED_BYTES = 4 * MIB
-"""Inputs that are this small together go in with one message."""
+"""Inputs that are this small together go in as one archive."""
 _AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to run, where, and what of its files to keep."""
+    """An execution, its sandbox, and which of its files to keep."""
 
     request: NewExecution
     sandbox_id: str | None = None
-    """None: one of its own, which is gone afterwards."""
+    """None: one of its own, which is removed afterwards."""
     inputs: Mapping[str, StoredFile] = field(default_factory=dict)
-    """By path, relative to the workspace. They are put into a sandbox of its own; another has them already."""
+    """By path, relative to the workspace. Put into a sandbox of its own; an existing one has them already."""
     image: str | None = None
     limits: Limits | None = None
     ttl_s: float
-    """How long the files that it leaves are kept."""
+    """How long its files are kept."""
     hidden: frozenset[str] = frozenset()
     """Paths of files that are never kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The execution with its result, and the files that it made or changed, by path."""
+    """The execution with its result, and the files that it created or modified, by path."""
 
     execution: Execution
     files: tuple[tuple[str, StoredFile], ...]
     unkept: tuple[str, ...]
-    """Paths of those that could not be kept."""
+    """Paths of files that could not be kept."""
     is_complete: bool
-    """Whether there was nothing else: a workspace may have more files than are looked at."""
+    """False when the workspace has more files than are scanned for changes."""
 
 
 class Jobs:
@@ -141,7 +141,7 @@ class Jobs:
         return JobResult(execution, tuple(sorted(kept.items())), tuple(sorted(unkept)), result.files_changed_complete)
 
     async def _keep(self, caller: Caller, agent: AgentClient, job: Job, change: FileChange) -> StoredFile | None:
-        """Keep a file, unless it is none any more, or is what went in."""
+        """Keep a file, unless it is gone, is not a file, or equals its input."""
         try:
             content = await agent.open_file(change.path, follow=False)
         except (NotFound, InvalidRequest):
@@ -157,7 +157,7 @@ class Jobs:
 
 
 class FollowedJob:
-    """A job that runs: its events, and in the end what it left."""
+    """A job that runs: its events, and at the end its files."""
 
     def __init__(self, jobs: Jobs, caller: Caller, live: LiveSandbox, job: Job, running: Running) -> None:
         self._jobs = jobs
@@ -167,7 +167,7 @@ class FollowedJob:
         self._running = running
 
     def events(self) -> AsyncGenerator[Event, None]:
-        """Yield what it does; the result is the last. Close it if you leave early."""
+        """Yield its events; the result is the last. Close it if you leave early."""
         return self._running.events()
 
     async def finish(self) -> JobResult:

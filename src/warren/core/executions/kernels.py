@@ -1,4 +1,4 @@
-"""The kernels of a sandbox: list, create, restart, fork, roll back and delete them. What changes one is audited."""
+"""Kernels of a sandbox: list, create, restart, fork, roll back and delete them. Every change is audited."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MAX_ROLLBACK = 8
 
 
 class Kernels:
-    """The use cases of kernels. A stopped sandbox is resumed where one is changed."""
+    """The use cases of kernels. A change resumes a stopped sandbox."""
 
     def __init__(self, sandboxes: Sandboxes, audit: Audit) -> None:
         self._sandboxes = sandboxes
         self._audit = audit
 
     async def list(self, caller: Caller, sandbox_id: str) -> tuple[Kernel, ...]:
-        """Return the kernels, each with how it is. A sandbox that is stopped has none, and is not started for that."""
+        """Return the kernels with their state. A stopped sandbox has none, and stays stopped."""
         if (await self._sandboxes.get(caller, sandbox_id)).status is Status.STOPPED:
             return ()
         async with self._sandboxes.use(caller, sandbox_id, Scope.READ) as live:
@@ -82,7 +82,7 @@ class Kernels:
 
 
 async def _find(agent: AgentClient, name: str) -> Kernel:
-    """Describe a kernel that was there a moment ago."""
+    """Return the state of a kernel that was just made or changed."""
     for kernel in await agent.kernels():
         if kernel.name == name:
             return kernel

@@ -1,6 +1,6 @@
-"""One-shots: a fresh sandbox, files in, one execution, the changed files out, and the sandbox is gone.
+"""One-shots: a fresh sandbox, files in, one execution, the changed files out, and the sandbox is removed.
 
-Of a one-shot the audit record stays, and nothing else: its sandbox's record goes, and its execution's with it.
+Only the audit entries of a one-shot stay: the records of its sandbox and of its execution go with the sandbox.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from warren.core.executions.executions import NewExecution
-from warren.core.files.archives import pack_files
+from warren.core.files.files import pack_files
 from warren.core.sandboxes.sandboxes import NewSandbox
 from warren.domain.errors import Error, InvalidRequest, NotFound, TooLarge
 from warren.domain.values import MIB, Storage
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 MAX_FILES_IN = 1000
 ORPHAN_S = 60.0
-"""After so long without use the reaper removes the sandbox of a one-shot that a crash interrupted."""
+"""Idle time after which the reaper removes the sandbox of a one-shot that a crash interrupted."""
 _REMOVERS = 4
 _MAX_REMOVALS = 32
-"""Sandboxes that wait to be removed; the next one-shot waits with its answer."""
+"""Sandboxes that wait to be removed; beyond it, a one-shot waits with its answer."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneShot:
-    """What to run, in what, with which files, and how much to give back."""
+    """An execution, its sandbox, the files to put in, and how much to give back."""
 
     request: NewExecution = field(default_factory=NewExecution)
     image: str | None = None
@@ -55,7 +55,7 @@ class OneShot:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """By path, relative to the workspace."""
     outputs: tuple[str, ...] = ()
-    """The files to give back, whatever else there is; all that changed unless there are any."""
+    """The files to give back; empty: all that changed."""
     max_files: int = 100
     """Changed files to give back."""
     max_bytes: int = 16 * MIB
@@ -73,7 +73,7 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class OneShotResult:
-    """The execution with its result, and what it left in files."""
+    """The execution with its result, and its output files."""
 
     execution: Execution
     files: tuple[OutputFile, ...]
@@ -82,7 +82,7 @@ class OneShotResult:
 
 
 class OneShots:
-    """Runs one-shots. Removes their sandboxes behind the answer, between `async with`; leaving waits for that."""
+    """Runs one-shots. Removes their sandboxes behind the answer, inside `async with`; leaving waits for that."""
 
     def __init__(self, sandboxes: Sandboxes, executions: Executions) -> None:
         self._sandboxes = sandboxes
@@ -121,7 +121,7 @@ class OneShots:
         )
         async with fresh as live:
             await _put_files(live.agent, shot.files)
-            # Nothing runs after it, so there is nothing to save its variables for.
+            # Nothing runs after it, so its variables need no checkpoint.
             request = dataclasses.replace(shot.request, checkpoint=False)
             execution = await self._executions.run(caller, live.id, request, is_kept=False)
             assert execution.result is not None
@@ -143,7 +143,7 @@ class OneShots:
         gpus: GpuRequest | None = None,
         single_use: bool = False,
     ) -> AsyncIterator[LiveSandbox]:
-        """Have a sandbox that is there for the body alone, and in use all that time."""
+        """Create a sandbox for the body alone, and keep it in use all that time."""
         new = NewSandbox(
             image=image,
             limits=limits,
@@ -160,7 +160,7 @@ class OneShots:
                 yield live
         finally:
             self._sandboxes.transitions.pending_deletes.add(sandbox.id, sandbox.owner)
-            # Where nobody removes sandboxes any more, the next service's reaper does.
+            # When the removers have ended, the reaper of the next service removes it.
             with anyio.CancelScope(shield=True), contextlib.suppress(anyio.ClosedResourceError):
                 await self._send.send((caller, sandbox.id))
 
@@ -172,7 +172,7 @@ class OneShots:
                 except NotFound:
                     pass  # It was lost, and is gone already.
                 except Error as error:
-                    _log.warning("oneshot.unremoved", extra={"sandbox_id": sandbox_id, "reason": error.code})
+                    _log.warning("oneshot.remove_failed", extra={"sandbox_id": sandbox_id, "reason": error.code})
 
 
 async def _put_files(agent: AgentClient, files: Mapping[str, bytes]) -> None:
@@ -193,7 +193,7 @@ async def _get_outputs(agent: AgentClient, shot: OneShot) -> tuple[tuple[OutputF
             complete = False
             continue
         except Error:
-            continue  # It was not made, or is no file.
+            continue  # Not made, or not a file.
         room -= len(content)
         found.append(OutputFile(path, "created", content))
     return tuple(found), complete
@@ -206,7 +206,7 @@ async def _get_files(agent: AgentClient, result: ExecResult, shot: OneShot) -> t
         if change.action == "deleted":
             continue
         content: bytes | None = None
-        # Left out: what does not fit, what is no file, and what a process it left behind has removed meanwhile.
+        # Left out: what does not fit, is not a file, or was removed meanwhile by a process that still runs.
         if len(found) < shot.max_files and change.size <= room:
             with contextlib.suppress(Error):
                 content = await agent.read_bytes(change.path, room)

@@ -1,4 +1,4 @@
-"""What is kept of an execution: its record and its audit entry, both bounded, and neither with a secret of its env."""
+"""Record and audit entry of an execution: both bounded, and neither holds its environment, which may be secret."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def build_started(caller: Caller, sandbox: Sandbox, new: NewExecution, execution
 
 
 def build_adopted(sandbox: Sandbox, execution_id: str) -> Execution:
-    """Build the record of an execution that an agent knows and nobody recorded: what it ran is not known."""
+    """Build the record of an execution that an agent knows and the store does not: its code is not known."""
     return Execution(
         id=execution_id,
         sandbox_id=sandbox.id,
@@ -88,13 +88,13 @@ def build_refused(execution: Execution, why: str) -> ExecResult:
 
 
 def add_refused(result: ExecResult, count: int, why: str) -> ExecResult:
-    """Say in a hint that connections were refused meanwhile; what ended the program by force is said first."""
+    """Add a hint that connections were refused. A hint about a forced end stays first."""
     sentence = f"{'A connection was' if count == 1 else f'{count} connections were'} refused: {why}"
     return _add_sentence(result, sentence)
 
 
 def add_failed(result: ExecResult, why: str) -> ExecResult:
-    """Say in a hint that a connection could not be had meanwhile."""
+    """Add a hint that an allowed connection failed."""
     return _add_sentence(result, f"A connection failed: {why}")
 
 
@@ -104,7 +104,7 @@ def _add_sentence(result: ExecResult, sentence: str) -> ExecResult:
 
 
 def build_kept(execution: Execution, policy: Policy) -> Execution:
-    """Cut a finished execution to what the store keeps."""
+    """Cut a finished execution to the size that the store keeps."""
     result = execution.result
     assert result is not None
     stdout, stderr = cut(result.stdout, policy.output_bytes), cut(result.stderr, policy.output_bytes)
@@ -120,7 +120,7 @@ def build_kept(execution: Execution, policy: Policy) -> Execution:
 
 
 def build_details(execution: Execution, policy: Policy) -> dict[str, object]:
-    """Build what the audit entry says of a finished execution."""
+    """Build the details of a finished execution for its audit entry."""
     result = execution.result
     assert result is not None
     most = policy.audit_output_bytes
@@ -146,7 +146,7 @@ def build_details(execution: Execution, policy: Policy) -> dict[str, object]:
 
 
 def build_caller(execution: Execution) -> Caller:
-    """Say who asked for an execution whose caller is gone, as far as its record knows."""
+    """Build the caller of an execution from its record, where the real one is gone."""
     principal = Principal(subject=execution.owner.subject, tenant=execution.owner.tenant)
     return Caller(principal=principal, request_id=execution.request_id)
 

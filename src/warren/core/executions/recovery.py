@@ -1,4 +1,4 @@
-"""After a restart: what a sandbox was running is followed, recorded, or reported lost."""
+"""Execution recovery: after a restart, each execution is followed, recorded or reported lost."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.executions.cancel import find_result
 from warren.core.executions.records import build_adopted, build_caller, build_lost
-from warren.core.executions.running import Running
+from warren.core.executions.supervisor import Running, find_result
 from warren.domain.records import AuditQuery
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _ID = re.compile(r"exe_[a-z0-9]{8,40}")
 
 
 class ExecutionRecovery:
-    """Compares what the agent of a sandbox knows with what the store has as running."""
+    """Compares the executions that an agent knows with those that the store has as running."""
 
     def __init__(self, store: Store, supervisor: ExecutionSupervisor) -> None:
         self._store = store
@@ -35,8 +34,8 @@ class ExecutionRecovery:
         self._is_over = False
 
     async def adopt(self, live: LiveSandbox, tasks: TaskGroup) -> None:
-        """Take over one sandbox. What its agent has finished is settled when this returns; the rest is followed."""
-        # Checked: what an agent says is a claim, and an id of its own making could not be stored.
+        """Take over one sandbox. Its finished executions are settled when this returns; the others are followed."""
+        # Checked: the agent only claims its ids, and one of its own making could not be stored.
         known = {one.id: one for one in live.agent.hello.executions if _ID.fullmatch(one.id)}
         recorded = {one.id: one for one in await self._store.running(live.sandbox.id)}
         for execution_id, execution in recorded.items():
@@ -48,31 +47,31 @@ class ExecutionRecovery:
                 if running is not None and one.running:
                     tasks.start_soon(self._follow, live, running)
                 elif running is not None:
-                    # An agent that said it has the result, and does not give it, is not waited for for ever.
+                    # Bounded: an agent that claims to have the result may not give it.
                     with anyio.move_on_after(_ANSWER_S):
                         await self._follow(live, running)
 
     async def lose_rest(self) -> None:
-        """Report as lost whatever is recorded as running and belongs to no sandbox that was adopted."""
+        """Report as lost every execution that is recorded as running in a sandbox that was not adopted."""
         for execution in await self._store.running():
             await self._lose(execution, "its sandbox was gone when the service came back")
         self._is_over = True
 
     async def lose(self, sandbox_id: str) -> None:
-        """Report what is left of a sandbox that is about to be stopped or destroyed before it was adopted."""
+        """Report as lost the executions of a sandbox that is stopped or destroyed before it was adopted."""
         if not self._is_over:
             for execution in await self._store.running(sandbox_id):
                 await self._lose(execution, "its sandbox could not be reached when the service came back")
 
     async def _take(self, live: LiveSandbox, known: KnownExecution, execution: Execution | None) -> Running | None:
-        """Take one over; None when there is nothing to wait for."""
+        """Take one execution over; None when it needs no waiting for."""
         if execution is None:
             execution = build_adopted(live.sandbox, known.id)
             await self._store.record(execution)
         elif execution.sandbox_id != live.sandbox.id:
             return None
         elif execution.result is not None:
-            # Written, and so audited, before the crash; only the agent was not told.
+            # Written, and so audited, before the crash; only the agent does not know.
             if not execution.background:
                 live.agent.ack_soon(known.id)
             return None
@@ -86,12 +85,12 @@ class ExecutionRecovery:
             return await find_result(live.agent, running.execution.id)
 
         with live.busy():
-            await self._supervisor.conduct_apart(running, wait)
+            await self._supervisor.supervise_apart(running, wait)
 
     async def _lose(self, execution: Execution, why: str) -> None:
         if execution.id in self._supervisor.running or self._supervisor.writer.get(execution.id) is not None:
             return
-        # WHY in this order: what is in neither may have ended, and been written down, since the store was read.
+        # WHY in this order: one that is in neither may have ended, and been written, since the store was read.
         current = await self._store.execution(execution.id)
         if current is None or current.result is not None:
             return
@@ -100,6 +99,6 @@ class ExecutionRecovery:
         self._supervisor.settle(running, build_lost(execution, why))
 
     async def _is_audited(self, execution_id: str) -> bool:
-        """Look whether a crash came between the audit entry and the record."""
+        """Whether a crash came between the audit entry and the record."""
         query = AuditQuery(execution_id=execution_id, action="execution.finish", limit=1)
         return (await self._store.audit(query)).total > 0

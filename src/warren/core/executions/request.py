@@ -1,63 +1,31 @@
-"""What a caller asks to run, and what becomes of it on its way to the agent."""
+"""Requests to run something: checked, and made into the request of the agent."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from warren.domain.errors import InvalidRequest, TooLarge
-from warren.domain.values import MIB, Echo, ExecKind, ExecRequest, Keep
+from warren.domain.values import MIB, ExecRequest, ExecSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from warren.core.policy.policy import Policy
 
 MAX_CODE_BYTES = 4 * MIB - 4096
 MAX_EXTRA_BYTES = 60_000
-"""What fits into one frame of the wire."""
+"""Fits into one frame of the wire."""
 MAX_TIMEOUT_S = 1e7
 MAX_GRACE_S = 60.0
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewExecution:
-    """One run of code or a command, as a caller asks for it."""
+class NewExecution(ExecSpec):
+    """One run of code or a command, as a caller asks for it. A `timeout_s` of None is the operator's default."""
 
-    kind: ExecKind = ExecKind.CELL
-    code: str = ""
-    kernel: str = "main"
-    argv: tuple[str, ...] = ()
-    timeout_s: float | None = None
-    """None: the operator's default."""
-    grace_s: float = 1.0
-    """Between an interrupt and the kill."""
-    idle_timeout_s: float | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    """May hold secrets: never recorded."""
-    cwd: str | None = None
-    echo: Echo = Echo.DISPLAY
-    file: str = ""
-    """Of a script: the name its source has in the workspace while it runs, unless something has it already."""
-    label: str = ""
-    """Of a script: what tracebacks call it."""
-    figures: str = ""
-    """Of a script: the folder of /tmp where `plt.show()` saves figures; empty: nowhere."""
-    scratch: tuple[str, ...] = ()
-    """Folders of /tmp that are there, and empty, when it begins. Not for cells."""
-    collect: str = ""
-    """A folder of /tmp whose files the result lists. Not for cells."""
-    output_bytes: int = MIB
-    output_keep: Keep = Keep.ENDS
-    output_max_bytes: int = 256 * MIB
-    kill_leftovers: bool = False
-    scan_changes: bool = True
-    checkpoint: bool = True
-    """Whether the kernel, once done, makes the copy that would save its variables from the next one."""
     stdin: bytes | None = None
     """Given up front."""
     stdin_open: bool = False
@@ -66,12 +34,11 @@ class NewExecution:
     idempotency_key: str | None = None
 
 
-_OURS = {"stdin", "stdin_open", "background", "idempotency_key"}
-_PASSED_ON = tuple(one.name for one in fields(NewExecution) if one.name not in _OURS and one.name != "timeout_s")
+_PASSED_ON = tuple(one.name for one in fields(ExecSpec) if one.name != "timeout_s")
 
 
 def build_request(new: NewExecution, execution_id: str, policy: Policy, *, stream: bool) -> ExecRequest:
-    """Build what the agent is told. Raises InvalidRequest and TooLarge."""
+    """Build the request of the agent. Raises InvalidRequest and TooLarge."""
     check_name("kernel", new.kernel)
     if new.file:
         check_name("file", new.file)
@@ -86,13 +53,13 @@ def build_request(new: NewExecution, execution_id: str, policy: Policy, *, strea
 
 
 def check_name(what: str, name: str) -> None:
-    """Raise InvalidRequest when an agent would not take this as a name."""
+    """Raise InvalidRequest for a name that an agent would refuse."""
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"{what} must be 1 to 64 letters, digits, dots, dashes or underscores")
 
 
 def _check_sizes(new: NewExecution) -> None:
-    """Make sure that everything fits into one frame of the wire, and is text."""
+    """Raise TooLarge for what does not fit into one frame of the wire, and InvalidRequest for what is not text."""
     if not new.code.isascii() or len(new.code) > MAX_CODE_BYTES:
         try:
             size = len(new.code.encode())
@@ -107,7 +74,7 @@ def _check_sizes(new: NewExecution) -> None:
 
 
 def build_fingerprint(sandbox_id: str, new: NewExecution) -> str:
-    """Hash everything that was asked for: equal requests have equal fingerprints, and none can be read from one."""
+    """Hash the whole request: equal requests have equal fingerprints, and no secret can be read from one."""
     asked = {one.name: getattr(new, one.name) for one in fields(NewExecution) if one.name != "idempotency_key"}
     asked["stdin"] = None if new.stdin is None else hashlib.sha256(new.stdin).hexdigest()
     asked["env"] = sorted(new.env.items())

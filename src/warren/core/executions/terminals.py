@@ -1,7 +1,7 @@
-"""The terminals of a sandbox: list, open, attach to and end them. Who used one, and for how long, is audited.
+"""Terminals of a sandbox: list, open, attach to and end them. Each session is audited with its length.
 
-An attached terminal is a use of its sandbox, whether or not anybody types, and keeps the reaper from it. A program that
-runs on a terminal to which nobody is attached does not.
+An attached terminal keeps the reaper from its sandbox, typed to or not. A program on a terminal without a session does
+not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_COMMAND = 4096
 
 
 class Session:
-    """Somebody at a terminal: what they type, and what they see."""
+    """One person at a terminal: input and output."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -60,7 +60,7 @@ class Session:
         await self._terminal.send(data)
 
     async def see(self) -> bytes:
-        """Return what is shown next, or nothing once the program has ended."""
+        """Return the next output; empty once the program has ended."""
         data = await self._terminal.receive()
         self.shown += len(data)
         if not data:
@@ -73,7 +73,7 @@ class Session:
         await self._terminal.resize(cols, rows)
 
     async def hang_up(self) -> None:
-        """End the program as a closed window would; its end is then to be seen."""
+        """End the program as a closed window would; `see` then returns its end."""
         await self._terminal.hang_up()
 
 
@@ -85,7 +85,7 @@ class Terminals:
         self._audit = audit
 
     async def list(self, caller: Caller, sandbox_id: str) -> tuple[TerminalState, ...]:
-        """Return the terminals. A sandbox that is stopped has none, and is not started for that."""
+        """Return the terminals. A stopped sandbox has none, and stays stopped."""
         if (await self._sandboxes.get(caller, sandbox_id)).status is Status.STOPPED:
             return ()
         async with self._sandboxes.use(caller, sandbox_id, Scope.READ) as live:
@@ -102,10 +102,10 @@ class Terminals:
         cols: int | None = None,
         rows: int | None = None,
     ) -> AsyncIterator[Session]:
-        """Open a terminal, or join the one of that name; whoever leaves lets its program run on.
+        """Open a terminal, or join the one of that name. Its program runs on after the body.
 
-        Resumes a stopped sandbox. What raises SandboxLost inside, because the sandbox ends, leaves as NotFound or
-        Conflict with the reason.
+        Resumes a stopped sandbox. A SandboxLost in the body, because the sandbox ends, leaves as NotFound or Conflict
+        with the reason.
         """
         check_name("terminal", name)
         if cols is not None and rows is not None:
@@ -133,7 +133,7 @@ class Terminals:
 
     @contextlib.asynccontextmanager
     async def _attached(self, caller: Caller, live: LiveSandbox, session: Session) -> AsyncIterator[Session]:
-        """Write down how long somebody was there, and say why when it was the sandbox that ended."""
+        """Audit the length of the session, and explain an end of the sandbox."""
         begun = time.monotonic()
         async with self._noted(caller, "close", live.id, session.name) as details:
             try:
@@ -169,7 +169,7 @@ def _build_argv(command: str | None) -> tuple[str, ...]:
 
 
 def _explain(live: LiveSandbox, error: SandboxLost) -> Error:
-    """Say what became of a sandbox whose link is gone."""
+    """Explain why the connection to a sandbox ended."""
     status = live.sandbox.status
     if live.is_gone or status is Status.DESTROYING:
         return NotFound(f"sandbox {live.id} was deleted")

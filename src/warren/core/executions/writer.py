@@ -1,9 +1,9 @@
-"""Writing executions down: starts at once, finishes behind the answer, in an order that a crash cannot break.
+"""Execution writer: starts at once, finishes behind the answer, in an order that a crash cannot break.
 
 1. A start is written while the execution runs; no answer is given before it is on disk.
-2. A finish is written behind: first its audit entry, then its record, then the agent is told that it may forget it.
-   So a record with a result has its entry, and what has no such record is still with the agent.
-3. What the store does not take is tried again. The agent keeps what never is written, and the next service finds it.
+2. A finish is written behind the answer: first its audit entry, then its record, then the agent may forget it.
+   So a record with a result has its entry, and an execution without such a record is still with the agent.
+3. A write that the store refuses is tried again. The agent keeps what is never written, and the next service finds it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from warren.core.concurrency.lazy_event import LazyEvent
 from warren.core.executions.records import build_details, build_kept
 from warren.domain.errors import StoreError
 
@@ -40,6 +39,33 @@ _FLUSH_S = 5.0
 _log = logging.getLogger(__name__)
 
 
+class LazyEvent:
+    """An event that costs nothing until a task waits for it. Unlike `anyio.Event`, a late waiter never yields."""
+
+    __slots__ = ("_event", "_is_set")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event: anyio.Event | None = None
+
+    def is_set(self) -> bool:
+        """Whether the event is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set the event."""
+        self._is_set = True
+        if self._event is not None:
+            self._event.set()
+
+    async def wait(self) -> None:
+        """Wait until the event is set."""
+        if not self._is_set:
+            if self._event is None:
+                self._event = anyio.Event()
+            await self._event.wait()
+
+
 class Start:
     """A start on its way to the disk."""
 
@@ -51,7 +77,7 @@ class Start:
         self.failure: StoreError | None = None
 
     async def wait(self) -> None:
-        """Wait until it is written. Raises StoreError when it cannot be."""
+        """Wait until it is written. Raises StoreError."""
         await self.done.wait()
         if self.failure is not None:
             raise StoreError(str(self.failure)) from self.failure
@@ -66,15 +92,15 @@ class Finish:
     outcome: str
     start: Start | None
     agent: AgentClient | None
-    """Whose agent may forget it, once it is written."""
+    """Forgets the execution once it is written; None: keeps it."""
     is_audited: bool = False
     is_kept: bool = True
     details: dict[str, object] | None = None
-    """Of its audit entry, when they were built already."""
+    """Of its audit entry, where they were built before the record was cut."""
 
 
 class ExecutionWriter:
-    """The one who writes executions, in tasks of its owner's."""
+    """Writes executions, in tasks of its owner."""
 
     def __init__(self, store: Store, audit: Audit, policy: Policy) -> None:
         self._store = store
@@ -88,12 +114,12 @@ class ExecutionWriter:
         self._settled = anyio.Event()
 
     def open(self, tasks: TaskGroup) -> None:
-        """Begin to write, in tasks of that group."""
+        """Start the two writing tasks in this group."""
         tasks.start_soon(self._run)
         tasks.start_soon(self._run_starts)
 
     def start(self, execution: Execution) -> Start:
-        """Put a start in line: it is written as soon as the caller waits for anything."""
+        """Put a start in line: it is written as soon as the caller yields."""
         start = Start(execution)
         self._starts.append(start)
         self._started.set()
@@ -104,7 +130,7 @@ class ExecutionWriter:
         if len(self._finishes) >= _BACKLOG:
             dropped = next(iter(self._finishes))
             del self._finishes[dropped]
-            _log.error("execution.unwritten", extra={"execution_id": dropped})
+            _log.error("execution.finish_dropped", extra={"execution_id": dropped})
         kept = build_kept(finish.execution, self._policy)
         if kept is not finish.execution:
             # What is too large to be kept must not wait in memory either.
@@ -123,12 +149,12 @@ class ExecutionWriter:
         return {id_: one.execution for id_, one in self._finishes.items() if one.execution.sandbox_id == sandbox_id}
 
     def note_all(self) -> None:
-        """Note what has finished in the audit record, without waiting for its record: somebody looks there now."""
+        """Put all finishes into the audit log now, ahead of their records: a query is about to read it."""
         for finish in self._finishes.values():
             self._note(finish)
 
     async def flush(self, sandbox_id: str | None = None) -> None:
-        """Have what has finished so far on disk. Raises StoreError when that cannot be."""
+        """Wait until all that has finished so far is on disk, 5 seconds at most. Raises StoreError."""
         waiting = set(self._finishes if sandbox_id is None else self.unwritten(sandbox_id))
         with anyio.move_on_after(_FLUSH_S) as scope:
             while waiting & self._finishes.keys():
@@ -146,7 +172,7 @@ class ExecutionWriter:
                 starts, self._starts = self._starts, []
                 await _together(self._write_start, starts)
         finally:
-            # Nobody writes them any more, and nobody must wait for that.
+            # No task writes them any more, so none may wait for that.
             for start in (*starts, *self._starts):
                 start.done.set()
 
@@ -154,7 +180,7 @@ class ExecutionWriter:
         failures = 0
         while True:
             await self._wake.wait()
-            # WHY: nobody waits for this, and what finishes meanwhile is written in the same transaction.
+            # WHY: no caller waits for this, and what finishes meanwhile is written in the same transaction.
             with anyio.move_on_after(_GATHER_S + min(failures, 10) * _RETRY_S):
                 await self._hurry.wait()
             self._hurry = anyio.Event()
@@ -188,8 +214,8 @@ class ExecutionWriter:
             await self._store.record(start.execution)
         except StoreError as error:
             start.failure = error
-        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for the answer
-            _log_unwritable(start.execution, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, a caller waits for the answer
+            _log_failure(start.execution, error)
             start.failure = StoreError("the start of the execution could not be written down")
         finally:
             start.done.set()
@@ -201,7 +227,7 @@ class ExecutionWriter:
             failures.append(error)
             return
         except Exception as error:  # noqa: BLE001 - one that can never be written must not hold up the others
-            _log_unwritable(finish.execution, error)
+            _log_failure(finish.execution, error)
             finish.agent = None
         self._finishes.pop(finish.execution.id, None)
         if finish.agent is not None:
@@ -223,7 +249,7 @@ class ExecutionWriter:
 
 
 async def _together(write: Callable[[T], Coroutine[Any, Any, None]], items: Sequence[T]) -> None:
-    """Write all at once, so that they go to the disk in one transaction."""
+    """Write all at once, so that they share a transaction."""
     if len(items) == 1:
         await write(items[0])
         return
@@ -232,6 +258,6 @@ async def _together(write: Callable[[T], Coroutine[Any, Any, None]], items: Sequ
             tasks.start_soon(write, item)
 
 
-def _log_unwritable(execution: Execution, error: Exception) -> None:
-    # Not its message: that may hold what was run, or what it said.
-    _log.error("execution.unwritable", extra={"execution_id": execution.id, "error": type(error).__name__})
+def _log_failure(execution: Execution, error: Exception) -> None:
+    # Not its message: that may hold code or output.
+    _log.error("execution.write_failed", extra={"execution_id": execution.id, "error": type(error).__name__})

@@ -1,13 +1,15 @@
-"""The use cases of files: each finds the caller's sandbox, has its agent do the work, and writes down that it was done.
+"""Use cases of workspace files: each finds the caller's sandbox, calls its agent, and audits the operation.
 
-Contents are streamed both ways and never held. A path is the workspace's: relative, or absolute under `/workspace`; the
-agent resolves it, inside the sandbox.
+Contents are streamed and never held. Paths are relative to the workspace, or absolute under `/workspace`; the agent
+resolves them inside the sandbox.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import posixpath
+import tarfile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from warren.core.concurrency.keyed_lock import KeyedLock
@@ -17,7 +19,7 @@ from warren.domain.errors import Error, NotFound
 from warren.domain.records import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from warren.core.agent.client import AgentClient
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from warren.domain.values import Entry
 
     Check = Callable[[Entry | None], None]
-    """Looks at what is there, None for nothing, and raises where that may not be changed."""
+    """Inspects the existing entry, or None, and raises where it may not be changed."""
 
 T = TypeVar("T")
 
@@ -39,7 +41,7 @@ _TRANSFERS = frozenset({"read", "write", "pack", "unpack"})
 
 
 class Files:
-    """The files of every sandbox. All may raise NotFound, Conflict, InvalidRequest, TooLarge, and SandboxLost."""
+    """The files of all sandboxes. Methods may raise NotFound, Conflict, InvalidRequest, TooLarge and SandboxLost."""
 
     def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Counters | None = None) -> None:
         self._sandboxes = sandboxes
@@ -63,7 +65,7 @@ class Files:
         limit: int = 10_000,
         hidden: bool = True,
     ) -> tuple[tuple[Entry, ...], bool]:
-        """List a folder, sorted by path, and say whether that is all of it."""
+        """List a folder by path, and return whether the list is complete."""
         async with self._doing("list", caller, sandbox_id, Scope.READ, path=path) as (agent, noted):
             entries, complete = await agent.list(_inside(path), recursive=recursive, limit=limit, hidden=hidden)
             noted["entries"] = len(entries)
@@ -93,7 +95,7 @@ class Files:
         return content
 
     async def empty_scratch(self, caller: Caller, sandbox_id: str, folders: Iterable[str]) -> None:
-        """Have folders of /tmp emptied, before whatever is run there next."""
+        """Empty folders of /tmp, before the next execution there."""
         async with self._sandboxes.use(caller, sandbox_id) as live:
             live.agent.empty_scratch(folders)
 
@@ -109,9 +111,9 @@ class Files:
         parents: bool = True,
         check: Check | None = None,
     ) -> Entry:
-        """Write a file: whole, or not at all. `create` is replace, exclusive or append.
+        """Write a file, as a whole or not at all. `create` is replace, exclusive or append.
 
-        `check` is asked when all of the content has come: no other write of this service comes between.
+        `check` is called when all content has arrived: no other write of this service comes between.
         """
         async with (
             self._doing("write", caller, sandbox_id, Scope.RUN, path=path, create=create) as (agent, noted),
@@ -122,7 +124,7 @@ class Files:
                 await turn.enter_async_context(self._turn(sandbox_id, path))
                 await _ask(check, agent, path)
 
-            # WHY not before: who sends slowly would keep all others from the file.
+            # WHY not earlier: a slow sender would block all other writers of the file.
             counted = _Counted(content, take_turn)
             try:
                 entry = await agent.write(_inside(path), counted, mode=mode, create=create, parents=parents)
@@ -132,14 +134,14 @@ class Files:
         return entry
 
     async def mkdir(self, caller: Caller, sandbox_id: str, path: str, *, parents: bool = True) -> Entry:
-        """Make a folder."""
+        """Create a folder."""
         async with self._doing("mkdir", caller, sandbox_id, Scope.RUN, path=path) as (agent, _):
             return await agent.mkdir(_inside(path), parents=parents)
 
     async def move(
         self, caller: Caller, sandbox_id: str, path: str, to: str, *, overwrite: bool = False, parents: bool = False
     ) -> Entry:
-        """Rename a file or folder; with `parents`, make the folders above its new place first."""
+        """Rename a file or folder; with `parents`, create the folders above its new path first."""
         async with self._doing("move", caller, sandbox_id, Scope.RUN, path=path, to=to) as (agent, _):
             target = _inside(to)
             folder = target.rstrip("/").rpartition("/")[0]
@@ -151,7 +153,7 @@ class Files:
     async def delete(
         self, caller: Caller, sandbox_id: str, path: str, *, recursive: bool = False, check: Check | None = None
     ) -> int:
-        """Delete a file or folder; return how many things that were. `check` is asked as for a write."""
+        """Delete a file or folder; return the number of entries deleted. `check` is called as for a write."""
         async with (
             self._doing("delete", caller, sandbox_id, Scope.RUN, path=path) as (agent, noted),
             self._turn(sandbox_id, path),
@@ -171,7 +173,7 @@ class Files:
         regex: str | None = None,
         limit: int = 1000,
     ) -> tuple[tuple[Match, ...], bool]:
-        """Find files by a glob and lines by a text or a regular expression, and say whether that is all."""
+        """Find files by a glob, and lines by a text or regular expression; return whether the result is complete."""
         async with self._doing("search", caller, sandbox_id, Scope.READ, path=path) as (agent, noted):
             matches, complete = await agent.search(_inside(path), name=name, text=text, regex=regex, limit=limit)
             noted["matches"] = len(matches)
@@ -180,9 +182,9 @@ class Files:
     async def edit(
         self, caller: Caller, sandbox_id: str, path: str, command: str, do: Callable[[AgentClient, str], Awaitable[T]]
     ) -> T:
-        """Have a text file seen or edited: `do` gets the link, and the path as the agent knows it.
+        """View or edit a text file: `do` gets the agent, and the path as the agent knows it.
 
-        `command` is for the record; whoever only views needs only to read.
+        `command` is for the audit record; viewing needs the scope to read only.
         """
         scope = Scope.READ if command == "view" else Scope.RUN
         async with (
@@ -199,7 +201,7 @@ class Files:
         path: str = ".",
         format: str = "tar",  # noqa: A002 - the wire's word
     ) -> AsyncIterator[AsyncIterable[bytes]]:
-        """Have a folder packed as tar, tar.gz or zip; the sandbox stays in use until the archive is closed."""
+        """Pack a folder as tar, tar.gz or zip; the sandbox stays in use until the archive is closed."""
         async with (
             self._doing("pack", caller, sandbox_id, Scope.READ, path=path, format=format) as (agent, noted),
             contextlib.aclosing(agent.pack(_inside(path), format)) as pieces,
@@ -219,7 +221,7 @@ class Files:
         source: bytes | AsyncIterable[bytes],
         format: str = "tar",  # noqa: A002 - the wire's word
     ) -> int:
-        """Unpack an archive into a folder: all of it, or nothing; return how many members it had."""
+        """Unpack an archive into a folder, as a whole or not at all; return the number of its members."""
         async with self._doing("unpack", caller, sandbox_id, Scope.RUN, path=path, format=format) as (agent, noted):
             counted = _Counted(source)
             try:
@@ -230,14 +232,14 @@ class Files:
         return entries
 
     def _turn(self, sandbox_id: str, path: str) -> AbstractAsyncContextManager[None]:
-        """Hold the turn at changing a file."""
-        return self._turns.one((sandbox_id, posixpath.normpath(_inside(path))))
+        """Lock a file for changes."""
+        return self._turns.hold((sandbox_id, posixpath.normpath(_inside(path))))
 
     @contextlib.asynccontextmanager
     async def _doing(
         self, verb: str, caller: Caller, sandbox_id: str, scope: Scope, **noted: Any
     ) -> AsyncIterator[tuple[AgentClient, dict[str, Any]]]:
-        """Hold the sandbox while something is done in it, and write down how that went, before anybody is told."""
+        """Hold the sandbox during an operation, and audit its outcome before the response."""
         if scope is Scope.READ:
             self._audit.check_room()
         else:
@@ -260,7 +262,7 @@ class Files:
 
 
 class _Counted:
-    """Content on its way, and how much of it has passed."""
+    """A stream of content that counts its bytes."""
 
     def __init__(
         self, source: bytes | AsyncIterable[bytes], before_end: Callable[[], Awaitable[None]] | None = None
@@ -282,7 +284,7 @@ class _Counted:
 
 
 async def _ask(check: Check | None, agent: AgentClient, path: str) -> None:
-    """Have somebody look at what is there now. Raises what they say."""
+    """Call `check` with the current entry. Raises what it raises."""
     if check is None:
         return
     try:
@@ -294,10 +296,21 @@ async def _ask(check: Check | None, agent: AgentClient, path: str) -> None:
 
 
 def _inside(path: str) -> str:
-    """Make a path under `/workspace` relative: on some engines the workspace has another name on the inside."""
+    """Make a path under `/workspace` relative: on some engines the workspace has another name inside."""
     return path[len(WORKSPACE) :].lstrip("/") or "." if f"{path}/".startswith(f"{WORKSPACE}/") else path or "."
 
 
 def _printable(text: str) -> str:
-    """Make a name fit for a record, whatever bytes it has."""
+    """Make a name printable for the audit record, whatever its bytes."""
     return text[:_MAX_NOTED].encode("utf-8", "backslashreplace").decode()
+
+
+def pack_files(files: Mapping[str, bytes]) -> bytes:
+    """Pack contents by their paths into a tar that the agent unpacks."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path, content in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return archive.getvalue()

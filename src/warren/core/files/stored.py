@@ -1,4 +1,4 @@
-"""Files that the service keeps for its callers, by id and apart from any sandbox, until their time is over."""
+"""Stored files: contents that the service keeps for callers by id, apart from any sandbox, until they expire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from warren.core.policy.access import check_may
+from warren.core.policy.policy import check_may
 from warren.domain.errors import Error, NotFound, QuotaExceeded, StoreError
 from warren.domain.records import STORED_FILE_BYTES, Scope, StoredFile
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warren.stores.base import Store
 
 LOOK_S = 5.0
-"""Between two looks for files whose time is over; until then they are only not given to anybody."""
+"""Between two removals of expired files; until then they are only hidden."""
 SWEEP_S = 3600.0
 _AT_ONCE = 100
 _NAME_BYTES = 1024
@@ -33,9 +33,9 @@ _log = logging.getLogger(__name__)
 
 
 class StoredFiles:
-    """The stored files of everybody: to anybody but their owner they do not exist.
+    """Stored files of all owners; a file exists for its owner only.
 
-    A content is on disk before its row and gone after it, so after `kill -9` no row is without a content; a content
+    Content is on disk before its row and removed after it, so after `kill -9` no row is without content; content
     without a row is swept.
     """
 
@@ -56,9 +56,9 @@ class StoredFiles:
         unless: str | None = None,
         file_id: str = "",
     ) -> StoredFile | None:
-        """Keep a content under a new id, or the one given; None where its SHA-256 is `unless`: then nothing is kept.
+        """Store content under a new id, or the given one; None, and nothing stored, where its SHA-256 is `unless`.
 
-        Raises TooLarge when it is larger than `max_bytes`, QuotaExceeded, and StoreError.
+        Raises TooLarge above `max_bytes`, QuotaExceeded, and StoreError.
         """
         check_may(caller, Scope.RUN)
         self._audit.check_writable()
@@ -74,17 +74,17 @@ class StoredFiles:
         return None
 
     async def check_room(self, owner: Owner, size: int) -> None:
-        """Raise QuotaExceeded where a content of this size would be refused, before anybody sends it."""
+        """Raise QuotaExceeded where content of this size would be refused, before it is sent."""
         for most, whose in ((self._policy.own_file_bytes, owner), (self._policy.file_bytes, None)):
             if most and await self._store.file_bytes(whose) + size + STORED_FILE_BYTES > most:
                 raise QuotaExceeded(
-                    f"there is no room for more files: {'everybody together' if whose is None else 'one principal'} "
-                    f"may keep {most} bytes; delete some, or wait until their time is over",
+                    f"there is no room for more files: {'all owners together' if whose is None else 'one principal'} "
+                    f"may keep {most} bytes; delete some, or wait until they expire",
                     retry_after_s=60.0,
                 )
 
     async def get(self, caller: Caller, file_id: str) -> StoredFile:
-        """Return a file. Raises NotFound, also for somebody else's and for one whose time is over."""
+        """Return a file. Raises NotFound, also for another owner's and for an expired one."""
         check_may(caller, Scope.READ)
         file = await self._store.file(file_id)
         if file is None or file.owner != caller.principal.owner or file.expires_at <= time.time():
@@ -99,21 +99,21 @@ class StoredFiles:
 
     @contextlib.asynccontextmanager
     async def read(self, caller: Caller, file: StoredFile, *, sandbox_id: str = "") -> AsyncIterator[Reading]:
-        """Open the content of a file that `get` or `list` has returned, perhaps for a sandbox.
+        """Open the content of a file that `get` or `list` returned, perhaps for a sandbox.
 
         Raises NotFound when it is gone since.
         """
         self._audit.check_room()
         details = {"name": file.name, "file_id": file.id, **({"sandbox_id": sandbox_id} if sandbox_id else {})}
         async with (
-            # What goes into a sandbox is only of use to an execution, whose own entry is waited for.
+            # Content for a sandbox serves an execution, whose own audit entry is waited for.
             self._audited(caller, "stored_file.read", is_settled=not sandbox_id, **details),
             self._blobs.read(file.blob) as content,
         ):
             yield content
 
     async def delete(self, caller: Caller, file_id: str) -> None:
-        """Delete a file. Raises NotFound, also for somebody else's."""
+        """Delete a file. Raises NotFound, also for another owner's."""
         check_may(caller, Scope.RUN)
         self._audit.check_writable()
         file = await self.get(caller, file_id)
@@ -124,7 +124,7 @@ class StoredFiles:
                 await self._blobs.remove(file.blob)
 
     async def discard(self, file_id: str) -> None:
-        """Remove a file, if there is one, whosever it is: the service itself has made it, and nobody was told of it."""
+        """Remove a file of any owner, if it exists. For files of the service itself whose ids were never handed out."""
         file = await self._store.file(file_id)
         if file is not None:
             with anyio.CancelScope(shield=True):
@@ -133,7 +133,7 @@ class StoredFiles:
             self._audit.note(None, "stored_file.delete", name=file.name, file_id=file.id)
 
     async def run(self) -> None:
-        """Remove what nobody may have any more, for as long as the service lives."""
+        """Remove expired files until the service stops."""
         swept_at = -SWEEP_S
         while True:
             try:
@@ -142,11 +142,11 @@ class StoredFiles:
                     swept_at = time.monotonic()
                 await self.expire()
             except StoreError as error:
-                _log.warning("stored_files.unremoved", extra={"reason": str(error)})
+                _log.warning("stored_files.remove_failed", extra={"reason": str(error)})
             await anyio.sleep(LOOK_S)
 
     async def expire(self) -> int:
-        """Remove the files whose time is over; say how many those were."""
+        """Remove expired files; return their number."""
         count = 0
         while gone := await self._store.remove_files(expired_at=time.time(), limit=_AT_ONCE):
             with anyio.CancelScope(shield=True):
@@ -156,12 +156,12 @@ class StoredFiles:
         return count
 
     async def sweep(self) -> int:
-        """Remove contents that no row names and rows whose content is not whole; say how many those were.
+        """Remove content without a row, and rows without complete content; return their number.
 
-        The first are what a crash left, the second what a power failure did: for so short a time nothing is flushed.
+        A crash leaves the first, a power failure the second: such short-lived content is not flushed.
         """
         count = await self._blobs.sweep(self._list_blobs)
-        # In this order: what is added after the rows were read is not among them.
+        # In this order: content that is added after the rows were read is not among them.
         files, sizes = await self._store.files(None), await self._blobs.sizes()
         for file in files:
             if sizes.get(file.blob) != file.size and await self._store.remove_file(file.id):
@@ -182,7 +182,7 @@ class StoredFiles:
         except Error:
             raise
         except BaseException:
-            # WHY: a task's own `cancel()` goes through every shield, and nobody knows how far the store has come.
+            # WHY: a task's own `cancel()` passes every shield, and the state of the store is then unknown.
             with anyio.CancelScope(shield=True):
                 await self._store.remove_file(file.id)
             raise
@@ -191,7 +191,7 @@ class StoredFiles:
     async def _audited(
         self, caller: Caller, action: str, *, is_settled: bool = True, **details: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Write down what becomes of an operation, before anybody is told; the body may add details."""
+        """Audit the outcome of an operation before the response; the body may add details."""
         outcome = "abandoned"
         try:
             yield details
@@ -206,13 +206,13 @@ class StoredFiles:
             if outcome:
                 self._audit.note(caller, action, outcome=outcome, **details)
             if is_settled:
-                # WHY: who is cancelled here, after the work, would not know what has been done.
+                # WHY: a caller that is cancelled here, after the work, would not learn what was done.
                 with anyio.CancelScope(shield=True):
                     await self._audit.settle()
 
 
 class _Unwanted(Exception):
-    """A content that the caller has already."""
+    """The caller has this content already."""
 
 
 def _check_wanted(blob: Blob, unless: str | None) -> None:

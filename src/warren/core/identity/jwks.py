@@ -1,6 +1,6 @@
-"""The keys that tokens are checked with: from a shared secret, from PEM, from a JSON Web Key Set. No I/O.
+"""Keys for token signatures: from a shared secret, from PEM, from a JSON Web Key Set. No I/O.
 
-Each knows the algorithms that it may be used with, so that a token cannot choose: a public key never checks an HMAC.
+Each key has its algorithms, so that a token cannot choose one: a public key never checks an HMAC.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 MAX_KEYS = 100
-"""Of one set; and of a set that has more, none."""
+"""Of one set; a larger set is refused as a whole."""
 MAX_BYTES = 256 * 1024
-"""Of a set, or of a file of PEM."""
+"""Of a key set, or of a PEM file."""
 _RSA_BITS = range(2048, 8193)
 _HMAC = {"HS256": 32, "HS384": 48, "HS512": 64}
-"""The bytes of each hash: a shorter secret would be the weakest part."""
+"""Bytes of each hash: a shorter secret would be the weakest part."""
 _RSA = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 ALGORITHMS = frozenset({*_HMAC, *_RSA, *_CURVES.values(), "EdDSA"})
-"""All that there are here. `none` is not one of them."""
+"""All supported algorithms. `none` is not among them."""
 
 _PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----", re.DOTALL)
 _PUBLIC_PARTS = frozenset({"kty", "n", "e", "crv", "x", "y"})
@@ -38,12 +38,12 @@ _READERS: dict[str, Any] = {"RSA": RSAAlgorithm.from_jwk, "EC": ECAlgorithm.from
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """A key, and what it is good for."""
+    """A key and its algorithms."""
 
     material: Any = field(repr=False)
     algorithms: frozenset[str]
     kid: str | None = None
-    """The name that its publisher gave it; None where there is nobody to give names."""
+    """The `kid` of its publisher; None for keys without one."""
 
 
 def build_secret_key(secret: bytes, allowed: Collection[str] = ()) -> TokenKey:
@@ -59,7 +59,7 @@ def build_secret_key(secret: bytes, allowed: Collection[str] = ()) -> TokenKey:
     try:
         HMACAlgorithm(HMACAlgorithm.SHA256).prepare_key(secret)
     except PyJWTError as exc:
-        # WHY: whoever has a public key could sign with it, if we took it for a secret.
+        # WHY: with a public key as the secret, everyone who has it could sign tokens.
         raise ValueError("the secret is a public or private key: name its file as jwt.public_key_file") from exc
     return TokenKey(secret, frozenset(fitting))
 
@@ -78,13 +78,13 @@ def build_pem_keys(text: bytes, allowed: Collection[str] = ()) -> tuple[TokenKey
         try:
             material = load_pem_public_key(each)
         except (ValueError, UnsupportedAlgorithm) as exc:
-            raise ValueError("it has something that is no public key") from exc
+            raise ValueError("it has a block that is no public key") from exc
         keys.append(TokenKey(material, _restrict(_check_material(material), allowed)))
     return tuple(keys)
 
 
 def parse_jwks(raw: bytes, allowed: Collection[str] = ()) -> tuple[TokenKey, ...]:
-    """Build the usable public keys of a JSON Web Key Set; others are passed over. Raises ValueError: one sentence."""
+    """Build the usable public keys of a JSON Web Key Set; others are skipped. Raises ValueError: one sentence."""
     if len(raw) > MAX_BYTES:
         raise ValueError(f"the key set has more than {MAX_BYTES >> 10} KiB")
     try:
@@ -93,7 +93,7 @@ def parse_jwks(raw: bytes, allowed: Collection[str] = ()) -> tuple[TokenKey, ...
         raise ValueError("the key set is not JSON") from exc
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise ValueError('the key set has no list "keys"')  # noqa: TRY004 - it is a value of somebody else's
+        raise ValueError('the key set has no list "keys"')  # noqa: TRY004 - a foreign value
     if len(entries) > MAX_KEYS:
         raise ValueError(f"the key set has more than {MAX_KEYS} keys")
     keys = tuple(key for entry in entries if (key := _read_entry(entry, allowed)) is not None)
@@ -103,13 +103,13 @@ def parse_jwks(raw: bytes, allowed: Collection[str] = ()) -> tuple[TokenKey, ...
 
 
 def _read_entry(entry: object, allowed: Collection[str]) -> TokenKey | None:
-    """Read one key of a set; None for what is not for us: of another use or kind, weak or broken."""
+    """Read one key of a set; None for one of another use or kind, or a weak or broken one."""
     if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
         return None
     uses, kid, kind = entry.get("key_ops"), entry.get("kid"), entry.get("kty")
     if uses is not None and not (isinstance(uses, list) and "verify" in uses):
         return None
-    # WHY: a secret (`oct`) that is published is none. Nor is the private half of a key ever read.
+    # WHY: a published secret (`oct`) is none. The private half of a key is never read either.
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     if reader is None or not (kid is None or isinstance(kid, str)):
         return None
@@ -124,7 +124,7 @@ def _read_entry(entry: object, allowed: Collection[str]) -> TokenKey | None:
 
 
 def _check_material(material: object) -> frozenset[str]:
-    """Name the algorithms of a public key. Raises ValueError for one that is weak, or of no use to us."""
+    """Return the algorithms of a public key. Raises ValueError for a weak or unsupported one."""
     if isinstance(material, rsa.RSAPublicKey):
         if material.key_size not in _RSA_BITS:
             raise ValueError(f"an RSA key has {material.key_size} bits, and must have 2048 to 8192")

@@ -1,4 +1,4 @@
-"""Keys that somebody else publishes, in a file or at an address: kept, fetched again, and used while that fails."""
+"""Published key sets, from a file or an address: cached, refreshed, and used while a refresh fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import anyio
 from anyio import to_thread
 
 from warren.core.identity.jwks import MAX_BYTES, parse_jwks
-from warren.core.policy.addresses import is_loopback
+from warren.core.policy.public_addresses import is_loopback
 
 if TYPE_CHECKING:
     import ssl
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FETCH_S = 5.0
-"""For one attempt, all in all; and for a request that waits for it."""
-# WHY: not compressed, so that a few bytes cannot become many.
+"""For one fetch in total; and for a request that waits for it."""
+# WHY: uncompressed, so that a few bytes cannot expand to many.
 _HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity"}
 FILE_REFRESH_S = 5.0
 FILE_COOLDOWN_S = 1.0
 
 
 class KeySource:
-    """The newest keys that could be had. `run` is a task of the service, and the only one that fetches.
+    """The newest keys that were fetched. `run` is a task of the service, and the only one that fetches.
 
-    Nobody waits for a fetch but who has a token of a key that is not known yet; and no token, however many come, makes
-    us fetch more often than every `cooldown_s`.
+    A request waits for a fetch only if its token names an unknown key. However many tokens arrive, fetches are at least
+    `cooldown_s` apart.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class KeySource:
     ) -> None:
         self.keys: tuple[TokenKey, ...] = ()
         self.generation = 0
-        """Another one whenever the keys are others: what was found with the former is then forgotten."""
+        """Changes with the keys; verifications with earlier keys are then dropped."""
         self._load = load
         self._refresh_s = refresh_s
         self._cooldown_s = cooldown_s
@@ -62,7 +62,7 @@ class KeySource:
         self._done = anyio.Event()
 
     async def run(self) -> None:
-        """Fetch now, then now and then, and when somebody asks for it."""
+        """Fetch now, then periodically, and on request."""
         failures = 0
         while True:
             failures = 0 if await self._renew_once() else failures + 1
@@ -72,7 +72,7 @@ class KeySource:
             await anyio.sleep(max(0.0, self._begun_at + self._cooldown_s - time.monotonic()))
 
     async def renew(self) -> bool:
-        """Have the keys fetched again, unless that was done just now; say whether others came."""
+        """Fetch the keys again, unless that just happened; return whether they changed."""
         if not self._is_loading and time.monotonic() - self._begun_at < self._cooldown_s:
             return False
         before, done = self.generation, self._done
@@ -83,7 +83,7 @@ class KeySource:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there are any keys: not before the first fetch, and not when all later ones failed for too long."""
+        """Whether there are keys: not before the first fetch, nor after fetches failed for too long."""
         return bool(self.keys)
 
     async def _renew_once(self) -> bool:
@@ -116,33 +116,33 @@ class KeySource:
         if is_stale:
             self.keys = ()
             self.generation += 1
-        # Others' messages may quote what was answered: only our own sentences are logged.
+        # Foreign messages may quote the response: only our own sentences are logged.
         reason = (str(error) if isinstance(error, OSError | ValueError) else "") or type(error).__name__
-        _log.warning("jwks.unread", extra={"reason": reason, "keys": len(self.keys)})
+        _log.warning("jwks.load_failed", extra={"reason": reason, "keys": len(self.keys)})
 
 
 def check_url(url: str) -> str:
-    """Return the address of a key set. Raises ValueError unless nobody on the way can change what it answers."""
+    """Return the address of a key set. Raises ValueError unless its transport is protected from changes."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError as exc:
-        raise ValueError(f"{url[:100]!r} is no address") from exc
+        raise ValueError(f"{url[:100]!r} is not a valid URL") from exc
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
-        raise ValueError(f"{url[:100]!r} must begin with https://: whoever could change the keys could sign tokens")
+        raise ValueError(f"{url[:100]!r} must begin with https://: a changed key set could sign any token")
     if not host or parts.username is not None:
         raise ValueError("the address of a key set has a host, and no user or password")
     return url
 
 
 def load_url(url: str) -> Callable[[], Awaitable[bytes]]:
-    """Return what fetches a key set: nothing but what is at that very address, and not more than a set may have."""
-    # A proxy of the environment is for the world outside, not for this machine.
+    """Return a function that fetches a key set from exactly that address, within the size limit."""
+    # A proxy of the environment is for the outside, not for this machine.
     is_outside = not is_loopback(urlsplit(url).hostname or "")
     context: ssl.SSLContext | None = None
 
     def prepare() -> ssl.SSLContext:
-        # Not above: who has no key set to fetch pays nothing for it. Here, it takes a tenth of a second.
+        # Imported here: it takes 0.1 s, which services without a key set do not pay.
         import httpx
 
         return httpx.create_ssl_context(trust_env=is_outside)
@@ -175,7 +175,7 @@ def load_url(url: str) -> Callable[[], Awaitable[bytes]]:
 
 
 def load_file(path: str) -> Callable[[], Awaitable[bytes]]:
-    """Return what reads a key set from a file."""
+    """Return a function that reads a key set from a file."""
 
     async def load() -> bytes:
         return await to_thread.run_sync(read_bounded, path)
@@ -184,7 +184,7 @@ def load_file(path: str) -> Callable[[], Awaitable[bytes]]:
 
 
 def read_bounded(path: str) -> bytes:
-    """Read a small file. Raises OSError, and ValueError when it is not small."""
+    """Read a small file. Raises OSError, and ValueError for a large one."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         raw = file.read(MAX_BYTES + 1)

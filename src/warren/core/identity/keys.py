@@ -1,4 +1,4 @@
-"""API keys: made, checked, listed and revoked. Only the hash of a secret is ever kept."""
+"""API keys: created, checked, listed and revoked. Only the hash of a secret is stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REFUSAL = "the API key is not valid here: make one with `warren keys create`"
 
 
 class Keys:
-    """Knows whose each secret is. What another process revokes is noticed within a second."""
+    """Authenticates secrets. Revocations by other processes take effect within a second."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Keys:
         ttl_s: float | None = None,
         by: Caller | None = None,
     ) -> tuple[ApiKey, str]:
-        """Make a key and return it with its secret, which is kept nowhere. The subject is the name unless given.
+        """Create a key and return it with its secret, which is not stored. The subject defaults to the name.
 
-        Raises Conflict when a key of that name is in force, and StoreError when it cannot be recorded.
+        Raises Conflict when a key of that name is in force, and StoreError when it cannot be audited.
         """
         subject = name if subject is None else subject
         for what, word in (("name", name), ("tenant", tenant), ("subject", subject)):
@@ -78,13 +78,13 @@ class Keys:
         try:
             await self._audit.record(by, "key.create", **_describe(key))
         except StoreError:
-            # A key that nobody was told of, and that is not in the record, must open nothing.
+            # A key that was never handed out and is not in the audit record must not work.
             await self._store.revoke_key(key.id, self._clock())
             raise
         return key, secret
 
     async def ensure_first_key(self) -> str | None:
-        """Make an admin key if there never was any key, and return its secret."""
+        """Create an admin key if there never was any key, and return its secret."""
         if await self._store.keys():
             return None
         try:
@@ -94,7 +94,7 @@ class Keys:
         return secret
 
     async def authenticate(self, secret: str, *, address: str = "", request_id: str = "") -> Principal:
-        """Say who holds a secret. Raises Unauthenticated, which does not tell what was wrong with it."""
+        """Return the principal of a secret. Raises Unauthenticated without a reason."""
         if not _SECRET.fullmatch(secret):
             self.refuse("malformed", address=address, request_id=request_id)
         key = await self._find(_hash(secret))
@@ -114,27 +114,27 @@ class Keys:
         who: Principal | None = None,
         message: str = _REFUSAL,
     ) -> NoReturn:
-        """Note why credentials were refused, and raise Unauthenticated, which says less."""
+        """Audit the reason for a refusal, and raise Unauthenticated, which says less."""
         self._audit.refuse(reason, address=address, request_id=request_id, who=who)
         raise Unauthenticated(message, is_missing=reason in _NOTHING_SENT)
 
     async def find(self, key_id: str) -> ApiKey | None:
-        """Return the key of that id, also one that is no longer in force.
+        """Return the key of that id, in force or not.
 
-        What another process does to it is noticed within a second, what this one does at once.
+        Changes by other processes are seen within a second, those of this process at once.
         """
-        # WHY also for one that is not there: it may be younger than what is remembered.
+        # WHY also for a missing key: it may be newer than the cache.
         while (now := time.monotonic()) >= self._by_id[0] or key_id not in self._by_id[1]:
             revocations = self._revocations
             found = {key.id: key for key in await self._store.keys()}
-            # What was read while one of them was revoked may not know of that.
+            # A read that overlaps a revocation may miss it.
             if revocations == self._revocations:
                 self._by_id = (now + _FRESH_S, found)
                 return found.get(key_id)
         return self._by_id[1][key_id]
 
     async def list(self) -> tuple[ApiKey, ...]:
-        """Return all keys, oldest first, also those that are no longer in force."""
+        """Return all keys, oldest first, in force or not."""
         return await self._store.keys()
 
     async def revoke(self, id_or_name: str, *, by: Caller | None = None) -> ApiKey:
@@ -167,7 +167,7 @@ class Keys:
 
 
 def is_in_force(key: ApiKey, now: float) -> bool:
-    """Whether a key opens anything."""
+    """Whether a key is neither revoked nor expired."""
     return key.revoked_at is None and (key.expires_at is None or now < key.expires_at)
 
 
@@ -176,7 +176,7 @@ def _principal(key: ApiKey) -> Principal:
 
 
 def _hash(secret: str) -> str:
-    # The secret itself is never compared: finding a hash says nothing, by its timing, of the secret's letters.
+    # Hashes are compared, never secrets: the timing of a hash lookup reveals nothing about the secret.
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

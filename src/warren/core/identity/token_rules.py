@@ -1,4 +1,4 @@
-"""What a token must say to be believed, and whom it makes of its bearer. Pure: claims in, a principal out."""
+"""Token rules: which claims a token must have, and the principal that they describe. Pure."""
 
 from __future__ import annotations
 
@@ -13,61 +13,61 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
-"""Three parts of base64url, as no API key has."""
+"""Three parts of base64url, unlike any API key."""
 
 _TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
-"""Tokens that are for getting in; others of the same issuer, for logging out for instance, are not."""
+"""Types of access tokens; other tokens of the same issuer, such as logout tokens, are refused."""
 _TENANT = re.compile(r"\w[\w .@+-]{0,63}")
 _MAX_SUBJECT = 255
 _LATEST = 1e11
 
 
 class TokenRefused(Exception):
-    """A token is not believed. The reason is for the record; the message, where there is one, for its bearer."""
+    """A token is refused. The reason is for the audit record; the message, if any, for the caller."""
 
     def __init__(self, reason: str, message: str = "", *, owner: Owner | None = None) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.owner = owner
-        """Whose it is, if it is genuine."""
+        """The owner, if the signature is valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What the operator decided about tokens."""
+    """The operator's choices about tokens."""
 
     issuers: frozenset[str] = frozenset()
     audiences: frozenset[str] = frozenset()
     leeway_s: float = 30.0
-    """How much the issuer's clock and ours may differ."""
+    """Tolerated difference between the clocks of the issuer and this host."""
     max_age_s: float = 86_400.0
     max_bytes: int = 8192
     subject_claim: str = "sub"
     subject_prefix: str = "jwt:"
-    """No subject of an API key has a colon, so with one here nobody is mistaken for the other."""
+    """Subjects of API keys have no colon, so the two cannot collide."""
     tenant_claim: str = "tenant"
     tenant: str = ""
-    """Of tokens that name none; where it is empty, those are refused."""
+    """Tenant of tokens that name none; if empty, those are refused."""
     tenants: frozenset[str] = frozenset()
-    """Those that tokens may name; empty: any."""
+    """Tenants that tokens may name; empty allows any."""
     scope_claim: str = "scope"
     scopes: Mapping[str, Scope] = field(default_factory=dict)
-    """What the words of the issuer mean here."""
+    """Scopes by the issuer's names for them."""
     default_scope: Scope | None = Scope.RUN
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A token that is believed."""
+    """An accepted token."""
 
     principal: Principal
     until: float
-    """When it is no longer."""
+    """When it expires."""
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """Read a JSON object in which every name is there once. Raises TokenRefused."""
+    """Parse a JSON object without duplicate names. Raises TokenRefused."""
     try:
         value = json.loads(raw, object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -78,14 +78,14 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 
 def check_header(header: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Return the algorithm and the key that a token names. Raises TokenRefused.
+    """Return the algorithm and the key id of a token. Raises TokenRefused.
 
-    Whatever a header says of where keys are (`jku`, `x5u`, `jwk`, `x5c`) is not looked at.
+    Headers that point to keys (`jku`, `x5u`, `jwk`, `x5c`) are ignored.
     """
     algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
     if not isinstance(algorithm, str) or not (kid is None or isinstance(kid, str)):
         raise TokenRefused("jwt_malformed")
-    # WHY: `crit` asks for what we do not know, and `b64` would have another text signed than the one that is read.
+    # WHY: `crit` demands unknown extensions, and with `b64` the signed text would differ from the parsed one.
     if "crit" in header or "b64" in header:
         raise TokenRefused("jwt_critical")
     if not isinstance(kind, str) or kind.lower() not in _TYPES:
@@ -94,7 +94,7 @@ def check_header(header: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def check_claims(rules: TokenRules, claims: Mapping[str, Any], now: float) -> Accepted:
-    """Say whom a genuine token makes of its bearer, and until when. Raises TokenRefused."""
+    """Return the principal of a verified token and its expiry. Raises TokenRefused."""
     owner = Owner(_find_tenant(rules, claims), _find_subject(rules, claims))
     until = _check_times(rules, claims, now, owner)
     _check_parties(rules, claims, owner)
@@ -130,7 +130,7 @@ def _check_times(rules: TokenRules, claims: Mapping[str, Any], now: float, owner
         raise TokenRefused("jwt_early", "the token is not valid yet: is a clock wrong?", owner=owner)
     if issued is not None and now < issued - rules.leeway_s:
         raise TokenRefused("jwt_early", "the token was issued in the future: is a clock wrong?", owner=owner)
-    # One that does not say when it was issued may have been just now, and must not be for longer than it may be old.
+    # A token without iat may have just been issued, so its remaining life is bounded by the maximum age.
     if issued is None and expires > now + rules.max_age_s:
         raise TokenRefused("jwt_too_old", "the token is valid for too long, and says not since when", owner=owner)
     until = expires + rules.leeway_s
@@ -150,7 +150,7 @@ def _check_parties(rules: TokenRules, claims: Mapping[str, Any], owner: Owner) -
     named = [audience] if isinstance(audience, str) else audience
     if named is None and not rules.audiences:
         return
-    # A token that names an audience is for nobody else, also where none was chosen here.
+    # A token with an audience is for that audience only, also where the operator configured none.
     if not isinstance(named, list) or not any(isinstance(each, str) and each in rules.audiences for each in named):
         raise TokenRefused("jwt_audience", "the token is for another audience than this service", owner=owner)
 
@@ -167,7 +167,7 @@ def _find_scope(rules: TokenRules, claims: Mapping[str, Any], owner: Owner) -> S
 
 
 def _look_up(claims: Mapping[str, Any], name: str) -> Any:
-    """Return a claim; a name with dots is also looked for in objects within objects."""
+    """Return a claim; a name with dots is also looked up in nested objects."""
     if name in claims:
         return claims[name]
     value: Any = claims

@@ -1,4 +1,4 @@
-"""Sign-in with JSON Web Tokens: whose each token is. Signatures are PyJWT's work, what they mean is `token_rules`'."""
+"""Authentication with JSON Web Tokens. PyJWT verifies signatures; `token_rules` evaluates the claims."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _CACHED = 4096
 _FRESH_S = 60.0
 _TRIED = 4
-"""Keys that one token is tried with: who has more names them in `kid`."""
+"""Keys that one token is tried with; issuers with more must set `kid`."""
 _JWS = PyJWS(options={"verify_signature": True, "enforce_minimum_key_length": True})
 
 
 class Tokens:
-    """Knows whose each token is. A signature is checked once a minute; what a token says of time, each time."""
+    """Authenticates tokens. A signature is verified once a minute, the times in a token at each use."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Tokens:
         self._cache: dict[bytes, tuple[float, int, Accepted]] = {}
 
     async def run(self) -> None:
-        """Keep the keys that others publish; a task of the service. Returns where there are none."""
+        """Keep published keys up to date; a task of the service. Returns where there are none."""
         if self._source is not None:
             await self._source.run()
 
     async def authenticate(self, token: str) -> Principal:
-        """Say who bears a token. Raises TokenRefused; and Overloaded when the keys to check it could not be had yet."""
+        """Return the principal of a token. Raises TokenRefused, and Overloaded while no keys could be fetched."""
         digest = hashlib.sha256(token.encode()).digest()
         accepted = self._recall(digest)
         if accepted is None:
@@ -74,7 +74,7 @@ class Tokens:
         return check_claims(self._rules, parse_object(payload), self._clock())
 
     def _verify(self, token: str, algorithm: str, kid: str | None) -> bytes | None:
-        """Return what was signed; None when there is no key for it. Raises TokenRefused for a false signature."""
+        """Return the signed claims; None without a matching key. Raises TokenRefused for an invalid signature."""
         published = self._source.keys if self._source is not None else ()
         named = [key for key in published if kid is None or key.kid in {kid, None}]
         fitting = [key for key in (*self._keys, *named) if algorithm in key.algorithms]

@@ -1,4 +1,4 @@
-"""Chromium of an image: one program on the path, and the same where Playwright looks for the browsers it brings."""
+"""Chromium of an image: one program on the path, also at the place where Playwright looks for its own browsers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ echo "there is no Chromium on this machine: 'warren doctor' says which package b
 exit 127
 """
 _LATER = 4102444800
-"""The year 2100: Playwright looks again when the mark is a month old, and nobody inside could renew it."""
+"""The year 2100: Playwright checks again when the mark is a month old, and no process inside can renew it."""
 _PLACES = {
     "chromium": ("chrome-linux64/chrome", "chrome-linux-arm64/chrome"),
     "chromium-headless-shell": (
@@ -33,11 +33,11 @@ _PLACES = {
         "chrome-headless-shell-linux-arm64/chrome-headless-shell",
     ),
 }
-"""Where Playwright has a browser's program, by the machine's architecture, in the folder of the browser's revision."""
+"""Path of a browser's program below the folder of its revision, by architecture."""
 
 
 def add_browser(build: Build) -> None:
-    """Write the program, and Playwright's names for it if it is there."""
+    """Write the program, and Playwright's names for it where Playwright is installed."""
     programs = build.spec.parts.browser
     if not programs:
         return
@@ -57,7 +57,7 @@ def add_browser(build: Build) -> None:
 
 
 def _mark_checked(folder: str) -> None:
-    """Tell Playwright that the browser's libraries are there, for good: this one is the system's, not its own build."""
+    """Mark the libraries of the browser as checked, for good: it is the system's browser, not Playwright's build."""
     marker = f"{folder}/DEPENDENCIES_VALIDATED"
     with open(marker, "w", encoding="utf-8"):
         os.utime(marker, (_LATER, _LATER))

@@ -1,9 +1,9 @@
-"""Makes the folder of one image with uv.
+"""Builds the folder of one image with uv.
 
-Rule 1: no code of a package runs here, because a build may run as root. Wheels only, preloads are looked up, not
-   imported, and packages of Node.js are unpacked without running their scripts. What runs is uv, where something of
-   the system is missing its package manager, and npm, whose hash is in the lock.
-Rule 2: nothing in the folder names a host path, except `image.json`: sandboxes see the folder elsewhere.
+Rule 1: no code of a package runs here, because a build may run as root. Only wheels are installed, preloads are looked
+   up and not imported, and Node.js packages are unpacked without their scripts. The programs that run are uv, the
+   system's package manager where packages are missing, and npm, whose hash is in the lock.
+Rule 2: no file in the folder names a host path, except `image.json`: sandboxes see the folder at another path.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from warren.core.images.fonts import add_fonts
 from warren.core.images.node import add_node
 from warren.core.images.progress import VENV_INSIDE, BuildStep, find_trust, run
 from warren.core.images.system import install_missing
-from warren.core.images.tools import add_tools
 from warren.domain.errors import BuildFailed
 
 if TYPE_CHECKING:
@@ -33,12 +33,26 @@ LOCK_FILE = "requirements.lock"
 _RESOLVED = re.compile(r"Resolved (\d+) packages?")
 _STARTED = re.compile(r"Downloading (\S+)(?: \(([\d.]+ ?\w+)\))?")
 _FINISHED = re.compile(r"\s*Downloaded (\S+)")
+_OWN_PYTHON = """\
+#!/opt/image/bin/python -IS
+import sys
+sys.path.insert(0, "/opt/warren")
+from warren.guest import own_environment
+own_environment.main()
+"""
+# One line, because only lines that begin with `import` are run. The sandbox's own packages come before the image's and
+# after the standard library, as in any environment on top of another.
+_PTH = (
+    "import os, sys; own = os.environ.get('WARREN_PACKAGES'); own and own not in sys.path and "
+    "sys.path.insert(next((at for at, path in enumerate(sys.path) if path.endswith('site-packages')), "
+    "len(sys.path)), own)\n"
+)
 
 
 def build_folder(build: Build) -> None:
     """Fill an empty folder with the image's `venv` and its lock.
 
-    Raises BuildFailed; whoever made the folder removes it.
+    Raises BuildFailed; the caller removes the folder.
     """
     venv = f"{build.folder}/venv"
     install_missing(build)
@@ -52,10 +66,26 @@ def build_folder(build: Build) -> None:
     _compile(build)
     build.progress(BuildStep("finishing"))
     _move_inside(build.interpreter, venv)
-    add_tools(venv, build.interpreter.name)
+    _add_tools(venv, build.interpreter.name)
     add_browser(build)
     check_preload(build.spec, build.interpreter, venv)
     _open_to_all(build.folder)
+
+
+def _add_tools(venv: str, python_name: str) -> None:
+    """Add what every image has: uv, and the environment of packages that a sandbox installs for itself."""
+    import uv
+
+    own = f"{venv}/bin/own-python"
+    with open(own, "w", encoding="utf-8") as file:
+        file.write(_OWN_PYTHON)
+    os.chmod(own, 0o755)  # noqa: S103 - sandboxes run it as users of their own
+    with open(f"{venv}/lib/{python_name}/site-packages/warren-own.pth", "w", encoding="utf-8") as file:
+        file.write(_PTH)
+    target = f"{venv}/bin/uv"
+    if not os.path.lexists(target):
+        shutil.copyfile(uv.find_uv_bin(), target)
+        os.chmod(target, 0o755)  # noqa: S103 - as above
 
 
 def check_preload(spec: ImageSpec, interpreter: Interpreter, venv: str) -> None:
@@ -119,7 +149,7 @@ def _install(build: Build) -> None:
         elif line.startswith("Installed"):
             build.progress(BuildStep("installing", f"{total} packages", total, total))
 
-    # WHY: copies, because a file shared with uv's cache would change when the cache does.
+    # WHY copies: a file shared with uv's cache would change with the cache.
     command = [
         *_uv(),
         "pip",
@@ -135,7 +165,7 @@ def _install(build: Build) -> None:
 
 
 def _compile(build: Build) -> None:
-    """Compile every module as if it lay where sandboxes see it, so that no host path is baked in."""
+    """Compile every module under its path inside sandboxes, so that no host path is baked in."""
     venv = f"{build.folder}/venv"
     command = [
         build.interpreter.executable,
@@ -151,7 +181,7 @@ def _compile(build: Build) -> None:
         "-p",
         VENV_INSIDE,
     ]
-    # WHY: packages ship files that are not valid for this Python on purpose; they stay uncompiled, as with pip.
+    # WHY: some packages ship files that are invalid for this Python on purpose; as with pip, they stay uncompiled.
     with subprocess.Popen(
         [*command, "--invalidation-mode", "unchecked-hash", f"{venv}/lib"],
         stdin=subprocess.DEVNULL,
@@ -165,7 +195,7 @@ def _compile(build: Build) -> None:
 
 
 def _move_inside(interpreter: Interpreter, venv: str) -> None:
-    """Make the environment name the paths that sandboxes see."""
+    """Rewrite the paths of the environment to those inside sandboxes."""
     with open(f"{venv}/pyvenv.cfg", "w", encoding="utf-8") as file:
         file.write(f"home = {interpreter.inside}/bin\ninclude-system-site-packages = false\n")
         file.write(f"version = {interpreter.version}\n")
@@ -186,7 +216,7 @@ def _move_script_inside(path: str, venv: str) -> None:
     with open(path, "rb") as file:
         content = file.read()
     if not os.access(path, os.X_OK):
-        os.unlink(path)  # activate scripts: nobody activates an environment that is always on
+        os.unlink(path)  # activate scripts: an environment that is always active needs none
         return
     moved = re.sub(
         rb"\A#!/bin/sh\n'''exec' '?" + re.escape(venv.encode()) + rb"/bin/python[\d.]*'? \"\$0\" \"\$@\"\n' '''\n",
@@ -199,7 +229,7 @@ def _move_script_inside(path: str, venv: str) -> None:
 
 
 def _open_to_all(folder: str) -> None:
-    """Let any uid read it and none but ours write it: sandboxes run as users of their own."""
+    """Make the image readable for every uid and writable for none: sandboxes run as users of their own."""
     os.chmod(folder, 0o755)  # noqa: S103 - see above
     for parent, folders, files in os.walk(folder):
         for name in folders:
@@ -216,6 +246,6 @@ def _open_to_all(folder: str) -> None:
 def _uv() -> list[str]:
     import uv
 
-    # WHY: uv brings its own list of authorities; what this machine trusts besides counts too.
+    # WHY: uv brings its own list of authorities; those that this machine trusts are added.
     trust = [] if find_trust() is None else ["--system-certs"]
     return [str(uv.find_uv_bin()), *trust]

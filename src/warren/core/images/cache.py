@@ -1,4 +1,4 @@
-"""The built images as the hot path sees them: read from disk in a thread, and at most once a second."""
+"""Cache of built images for the hot path: read from disk in a thread, at most once a second."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _FRESH_S = 1.0
 
 
 class ImageCache:
-    """Looks images up in a catalog, and remembers for a second what it found."""
+    """Looks images up in a catalog, and caches the result for a second."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.removing: set[str] = set()
-        """Images that are about to go: no sandbox may be made from them any more."""
+        """Images that are being removed: no new sandbox may use them."""
         self._found: dict[str, tuple[float, Image]] = {}
         self._reading = anyio.Lock(fast_acquire=True)
         self._listing = anyio.Lock(fast_acquire=True)
         self._listed: tuple[float, tuple[tuple[ImageSpec, ImageStatus], ...]] = (0.0, ())
         self.turn = 0
-        """How often everything was forgotten: what was read in an earlier turn may be of before."""
+        """Incremented by `forget`: results of reads that began before are not cached."""
 
     async def list(self) -> tuple[tuple[ImageSpec, ImageStatus], ...]:
-        """Return every image and whether it is built, by name. Raises InvalidRequest for a spec that is wrong."""
+        """Return every image and whether it is built, by name. Raises InvalidRequest for an invalid spec."""
         async with self._listing:
             while time.monotonic() >= self._listed[0]:
                 turn = self.turn
@@ -68,7 +68,7 @@ class ImageCache:
         return await self.get(name) if build is None else build
 
     def forget(self) -> None:
-        """Look again, whoever asks next."""
+        """Drop the cache."""
         self.turn += 1
         self._found.clear()
         self._listed = (0.0, ())

@@ -1,8 +1,8 @@
-"""The catalog: which images there are, which of them are built, and building them once, atomically.
+"""Image catalog: the specs, the built images, and builds, each done once and atomically.
 
 <data>/images/<digest>/        a built image: `venv/`, `requirements.lock`, `image.json`
-<data>/images/.build-…/        one that is being built, or was when its builder was killed
-<data>/images/.lock            held by whoever builds or removes
+<data>/images/.build-…/        a build in progress, or one whose builder was killed
+<data>/images/.lock            held during a build or a removal
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -35,7 +34,7 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageStatus:
-    """Whether an image is built, and what it takes."""
+    """Whether an image is built, and its size."""
 
     name: str
     digest: str
@@ -44,7 +43,7 @@ class ImageStatus:
     built_at: float | None = None
     """Seconds since the epoch."""
     stale: tuple[str, ...] = ()
-    """Digests of builds of earlier specs, locks or interpreters, still on disk."""
+    """Digests of builds of earlier specs, locks or interpreters that are still on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +54,13 @@ class _Built:
 
 
 def _quiet(_step: BuildStep) -> None:
-    """Show no progress."""
+    """Report no progress."""
 
 
 class Catalog:
-    """The images of some folders of specs and of Warren's own, built under one data folder.
+    """Images of several folders of specs and of Warren's own, built under one data folder.
 
-    Of two specs with one name the first counts.
+    Of two specs with one name, the first counts.
     """
 
     def __init__(self, data_dir: str, spec_dirs: Sequence[str] = ()) -> None:
@@ -70,15 +69,15 @@ class Catalog:
         self._interpreter = Interpreter.running()
 
     def specs(self) -> tuple[ImageSpec, ...]:
-        """Return every spec, by name. Raises InvalidRequest for the first that is wrong."""
+        """Return every spec, by name. Raises InvalidRequest for the first invalid one."""
         return tuple(load_spec(path) for _, path in sorted(self._paths().items()))
 
     def spec(self, name: str) -> ImageSpec:
-        """Return one spec, by its name or an alias. Raises NotFound, with the nearest name, or InvalidRequest."""
+        """Return one spec, by its name or an alias. Raises NotFound with the nearest name, or InvalidRequest."""
         paths = self._paths()
         if name in paths:
             return load_spec(paths[name])
-        # A tag is a version of somewhere else: what there is here is all that there is.
+        # A tag is a version in some other registry; here a name has one version.
         alias = name.partition(":")[0]
         for path in paths.values():
             spec = load_spec(path)
@@ -87,7 +86,7 @@ class Catalog:
         raise NotFound(f"there is no image {name!r}{suggest(name, paths)}")
 
     def status(self, name: str) -> ImageStatus:
-        """Say whether the image is built from the spec as it is now."""
+        """Return whether the image is built from the current spec."""
         spec = self.spec(name)
         name, digest = spec.name, spec.digest(self._interpreter)
         built = {found.image.digest: found for found in self._built() if found.image.name == name}
@@ -102,7 +101,7 @@ class Catalog:
         )
 
     def get(self, name: str) -> Image:
-        """Return a built image. Raises NotFound, with the command that builds it."""
+        """Return a built image. Raises NotFound with the command that builds it."""
         spec = self.spec(name)
         found = self._load(spec.digest(self._interpreter))
         if found is None:
@@ -110,7 +109,7 @@ class Catalog:
         return dataclasses.replace(found.image, gpus=spec.gpus)
 
     def find_build(self, digest: str) -> Image | None:
-        """Return the build of that digest, also one that is not current any more."""
+        """Return the build of that digest, current or not."""
         found = self._load(digest)
         return None if found is None else found.image
 
@@ -122,7 +121,7 @@ class Catalog:
         force: bool = False,
         stop: Stop | None = None,
     ) -> Image:
-        """Build an image, unless it is built already; whoever comes second waits for the first and builds nothing.
+        """Build an image, unless it is built. Concurrent builders wait for the first, and build nothing.
 
         Raises BuildFailed, with nothing changed, InvalidRequest or NotFound.
         """
@@ -133,16 +132,16 @@ class Catalog:
             return found.image
         stop = stop or Stop()
         with self._lock(progress, stop) as lock_fd:
-            # SAFE BECAUSE: builders hold the lock, so what is there now belongs to a dead one.
+            # SAFE BECAUSE: builders hold the lock, so a leftover folder belongs to a dead one.
             self._sweep()
             if not force and (found := self._load(digest)) is not None:
                 return found.image
             return self._build(spec, digest, progress, lock_fd, stop)
 
     def remove(self, name: str, *, stale_only: bool = False, in_use: Collection[str] = ()) -> int:
-        """Delete all builds of an image, or only the stale ones, and return the bytes freed; its spec stays.
+        """Delete all builds of an image, or only stale ones, and return the bytes freed. The spec stays.
 
-        Raises Conflict, and deletes nothing, when one is `in_use` by its digest: its sandboxes could import no more.
+        Raises Conflict, and deletes nothing, when a digest is `in_use`: its sandboxes could import no more modules.
         """
         spec = self.spec(name)
         name, current = spec.name, spec.digest(self._interpreter)
@@ -192,7 +191,7 @@ class Catalog:
                 )
             )
             _write_record(work, _Built(image, _size(work), time.time()))
-            # WHY: the rename must not reach the disk before the files it promises.
+            # WHY: the files must reach the disk before the rename that announces them.
             os.sync()
             self._discard(target)
             os.rename(work, target)
@@ -244,7 +243,7 @@ class Catalog:
                 shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
 
     def _discard(self, path: str) -> None:
-        """Take a build away in one step: one that is half deleted must not look built."""
+        """Rename a build away before its deletion: a half-deleted one must not look built."""
         old = os.path.join(self._folder, f".old-{os.path.basename(path)}-{os.getpid()}")
         try:
             os.rename(path, old)
@@ -254,6 +253,8 @@ class Catalog:
 
 
 def _try_lock(lock: int) -> bool:
+    import fcntl  # which Windows does not have, where commands import this module too
+
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -262,7 +263,7 @@ def _try_lock(lock: int) -> bool:
 
 
 def bundled_spec_dir() -> str:
-    """Return the folder of the specs that come with Warren: in the wheel, or beside the source."""
+    """Return the folder of Warren's own specs: in the wheel, or beside the source."""
     package = os.path.dirname(os.path.abspath(warren.__file__))
     packed = os.path.join(package, "catalog")
     return packed if os.path.isdir(packed) else os.path.normpath(os.path.join(package, "..", "..", "images"))
@@ -270,7 +271,7 @@ def bundled_spec_dir() -> str:
 
 def _write_record(folder: str, built: _Built) -> None:
     image = dataclasses.asdict(built.image)
-    # Said by the spec as it is when a sandbox is made.
+    # From the spec of the moment when a sandbox is created.
     del image["gpus"]
     values = {"image": image, "size_bytes": built.size_bytes, "built_at": built.built_at}
     with open(os.path.join(folder, "image.json"), "w", encoding="utf-8") as file:

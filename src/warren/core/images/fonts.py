@@ -1,4 +1,4 @@
-"""Fonts of an image: which installed font stands in for which name, and a cache, so that programs start fast."""
+"""Fonts of an image: substitutes for fonts that are not installed, and a cache for fast program starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD = '<?xml version="1.0"?>\n<!DOCTYPE fontconfig SYSTEM "urn:fontconfig:font
 
 
 def add_fonts(build: Build) -> None:
-    """Write `etc/fonts.conf` into the image, which names the cache beside it, and fill the cache."""
+    """Write `etc/fonts.conf` into the image, with the cache beside it, and fill the cache."""
     fonts, lookalikes = build.spec.parts.fonts, build.spec.parts.lookalikes
     if not fonts and not lookalikes:
         return
@@ -29,7 +29,8 @@ def add_fonts(build: Build) -> None:
     os.makedirs(f"{venv}/{_CACHE}")
     config = f"{venv}/etc/fonts.conf"
     if build.spec.root == "host" and shutil.which("fc-cache") is not None:
-        # WHY two: fonts are cached by where they lie, which is the same inside; the cache itself lies elsewhere there.
+        # WHY two: fonts are cached by their paths, which are the same inside; the path of the cache itself differs
+        # there.
         _write(config, build_config({}, {}, f"{venv}/{_CACHE}"))
         run(build, ["fc-cache", "--system-only"], env={"FONTCONFIG_FILE": config})
         installed = _list_installed(build, config)
@@ -44,7 +45,7 @@ def _list_installed(build: Build, config: str) -> set[str]:
 
 
 def build_config(fonts: Mapping[str, str], lookalikes: Mapping[str, str], cache: str) -> str:
-    """Build the configuration: the system's, this cache, one that can be written, and the stand-ins."""
+    """Build the configuration: the system's, this cache, a writable one, and the substitutes."""
     return "".join(
         (
             _HEAD,
@@ -60,8 +61,8 @@ def build_config(fonts: Mapping[str, str], lookalikes: Mapping[str, str], cache:
 
 
 def _stand_in(name: str, installed: str) -> str:
-    # WHY "same", and "prefer": Chromium takes a substitute only if it is as strongly meant as what was asked for, and
-    # comes before it. So a font that is there needs no stand-in, or it would never be seen.
+    # WHY "same" and "prefer": Chromium takes a substitute only if it binds as strongly as the requested font and comes
+    # before it. An installed font must have no substitute, or it would never be used.
     return (
         f'<alias binding="same"><family>{escape(name)}</family>'
         f"<prefer><family>{escape(installed)}</family></prefer></alias>\n"
@@ -69,8 +70,8 @@ def _stand_in(name: str, installed: str) -> str:
 
 
 def _look_alike(name: str, installed: str) -> str:
-    # WHY neither "same" nor "prefer": a page that says `Poppins, Arial` shall be shown in Arial, as its author sees it
-    # without Poppins, and not in what somebody finds similar. Programs that know one name only get it.
+    # WHY neither "same" nor "prefer": a page with `Poppins, Arial` is shown in Arial, as its author sees it without
+    # Poppins, and not in a similar font. Programs that request one name only get the similar font.
     return f"<alias><family>{escape(name)}</family><accept><family>{escape(installed)}</family></accept></alias>\n"
 
 

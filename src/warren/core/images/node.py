@@ -1,4 +1,4 @@
-"""Node.js of an image: its programs, and the packages that its lock of npm pins."""
+"""Node.js of an image: its programs, and the packages that its npm lock pins."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_node(build: Build) -> None:
 
 
 def _drop_source_maps(folder: str) -> None:
-    """Leave out what only a debugger reads: a third of all."""
+    """Drop source maps, which only debuggers read: a third of the size."""
     for place, _, names in os.walk(folder):
         for name in names:
             if name.endswith(".map"):

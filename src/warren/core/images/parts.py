@@ -1,4 +1,4 @@
-"""What an image has besides Python packages: packages of the system, a browser, fonts, and packages of Node.js."""
+"""Parts of an image besides Python packages: system packages, a browser, fonts, and Node.js packages."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _NODE = re.compile(r"((?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*)==([0-9][A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts of an image that are no Python packages; none of them has to be there."""
+    """The optional parts of an image that are not Python packages."""
 
     packages: tuple[str, ...] = ()
-    """Packages of Debian; `a | b` is whichever of them there is, the first rather than the second."""
+    """Debian packages; `a | b` is the first of them that exists."""
     commands: tuple[str, ...] = ()
-    """Programs that tell whether they are there, where packages are not Debian's."""
+    """Programs to check for where the system is not Debian."""
     browser: tuple[str, ...] = ()
-    """Where a sandbox finds Chromium: the first of these programs that is there."""
+    """Paths of Chromium in a sandbox, the first that exists counts."""
     fonts: Mapping[str, str] = field(default_factory=dict)
-    """Names of fonts that are not installed, and the installed ones that stand in for them."""
+    """Names of fonts that are not installed, and their metric-compatible substitutes."""
     lookalikes: Mapping[str, str] = field(default_factory=dict)
-    """The same for fonts that only look like them: browsers go on to the next font that a page names, if it does."""
+    """Substitutes that only look similar: a browser prefers the next font of the page's list."""
     node: tuple[str, ...] = ()
     node_lock: str | None = None
-    """Text of npm's lock beside the spec."""
+    """Text of the npm lock beside the spec."""
 
     def inputs(self) -> dict[str, Any]:
-        """Return what goes into the digest; nothing for an image without any of this, whose address must not change."""
+        """Return what enters the digest; empty for an image without parts, whose address must not change."""
         named = {
             "system": [list(self.packages), list(self.commands)] if self.packages or self.commands else None,
             "browser": list(self.browser) or None,
@@ -53,7 +53,7 @@ class Parts:
 
 
 def parse_parts(values: Mapping[str, Any], *, path: str, node_lock: str | None) -> Parts:
-    """Check the tables of a spec that are about this. Raises InvalidRequest."""
+    """Parse the tables of a spec for these parts. Raises InvalidRequest."""
     system = _table(values, "system", ("packages", "commands"), path)
     browser = _table(values, "browser", ("programs",), path)
     node = _table(values, "node", ("packages",), path)
@@ -91,7 +91,7 @@ def _fonts(values: Mapping[str, Any], key: str, path: str) -> Mapping[str, str]:
 
 
 def split_node(package: str) -> tuple[str, str]:
-    """Return the name and the version of a package of Node.js."""
+    """Return name and version of a Node.js package."""
     match = _NODE.fullmatch(package)
     assert match is not None
     return match[1], match[2]

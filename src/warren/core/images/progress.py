@@ -1,4 +1,4 @@
-"""The work of building an image: how far it is, how it is stopped, and the programs that it runs."""
+"""The work of an image build: its progress, how it is stopped, and the programs that it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warren.core.images.spec import ImageSpec, Interpreter
 
 VENV_INSIDE = "/opt/image"
-"""Where sandboxes see an image's own files."""
+"""Path of an image's own files inside sandboxes."""
 
 _TRUST_STORES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _PREFIX = re.compile(r"(npm error|(error|cause|hint|caused by|E):)\s*", re.IGNORECASE)
@@ -26,7 +26,7 @@ _PREFIX = re.compile(r"(npm error|(error|cause|hint|caused by|E):)\s*", re.IGNOR
 
 @dataclass(frozen=True, slots=True)
 class BuildStep:
-    """Where a build has got to, for a progress display."""
+    """Progress of a build, for display."""
 
     phase: str
     """In this order, three of them only where an image has such a thing: `waiting`, `system`, `resolving`,
@@ -34,11 +34,11 @@ class BuildStep:
     detail: str = ""
     done: int = 0
     total: int = 0
-    """0 when it is not known how much there is to do."""
+    """0 when the total is unknown."""
 
 
 class Stop:
-    """Ends a build from another thread: what it runs is killed, and it raises BuildFailed."""
+    """Stops a build from another thread: its program is killed, and it raises BuildFailed."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()
@@ -46,40 +46,40 @@ class Stop:
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self) -> None:
-        """End the build, now or as soon as it begins."""
+        """Stop the build, now or as soon as it begins."""
         with self._lock:
             self._asked.set()
             if self._process is not None:
                 self._process.kill()
 
     def attach(self, process: subprocess.Popen[str]) -> None:
-        """Say what runs now."""
+        """Set the running program."""
         with self._lock:
             self._process = process
             if self._asked.is_set():
                 process.kill()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass. Raises BuildFailed when the end is asked for."""
+        """Sleep. Raises BuildFailed when the build is stopped."""
         self._asked.wait(seconds)
         self.check()
 
     def check(self) -> None:
-        """Raise BuildFailed when the end is asked for."""
+        """Raise BuildFailed when the build is stopped."""
         if self._asked.is_set():
             raise BuildFailed("the build was stopped before it was done: begin it again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """One build: what, on what, where."""
+    """One build: its spec, interpreter and folder."""
 
     spec: ImageSpec
     interpreter: Interpreter
     folder: str
     progress: Callable[[BuildStep], None]
     lock_fd: int
-    """Inherited by the programs a build runs, so that the lock outlives a killed builder as long as they do."""
+    """Inherited by the programs of a build, so that the lock outlives a killed builder as long as they run."""
     stop: Stop = field(default_factory=Stop)
 
 
@@ -92,13 +92,13 @@ def run(
     env: Mapping[str, str] | None = None,
     whole: bool = False,
 ) -> None:
-    """Run a program of the build, with `env` besides the environment of this process, and read what it says.
+    """Run a program of the build with additional environment `env`, and read its output.
 
-    Raises BuildFailed when it fails, or when it was stopped; one that must be run as a `whole` is not stopped.
+    Raises BuildFailed when it fails or is stopped; a program that must run as a `whole` is not stopped.
     """
     last: deque[str] = deque(maxlen=200)
     with subprocess.Popen(
-        # WHY a program for it: only the settings read the environment, and whatever is run here may have all of it.
+        # WHY `env`: only the settings read the environment, and the programs of a build may inherit all of it.
         ["env", *(f"{name}={value}" for name, value in env.items()), *command] if env else command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -127,7 +127,7 @@ def run(
 
 
 def _reason(lines: Sequence[str]) -> str:
-    """Join what a program said to one sentence, without the lists of hashes."""
+    """Join the output of a program to one sentence, without lists of hashes."""
     said = [line.strip() for line in lines]
     start = next((at for at, line in enumerate(said) if re.match(r"(npm )?error|E:", line)), max(0, len(said) - 3))
     parts = [
@@ -142,5 +142,5 @@ def _reason(lines: Sequence[str]) -> str:
 
 
 def find_trust() -> str | None:
-    """Return the file with the authorities that this machine trusts, a company's proxy say, if there is one."""
+    """Return the file of authorities that this machine trusts, a company's proxy among them, if there is one."""
     return next((store for store in _TRUST_STORES if os.path.exists(store)), None)

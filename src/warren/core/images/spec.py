@@ -1,4 +1,4 @@
-"""What an image is made from: its TOML file and lock, checked, and the content address that follows from them."""
+"""Image specs: a TOML file and its lock, checked, and the content address that follows from them."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
     ">": operator.gt,
 }
 _HIDDEN = ("/dev", "/home/sandbox", "/proc", "/tmp", "/workspace")
-"""Where a sandbox has something of its own, so that an interpreter there would not be seen."""
+"""Paths that a sandbox mounts over, so that an interpreter there would be hidden."""
 _KEYS = ("name", "description", "aliases", "python", "packages", "preload", "env", "root", "gpus", *TABLES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """The base interpreter that images stand on: the one that runs Warren, outside its virtual environment."""
+    """The base interpreter of images: the one that runs Warren, outside its virtual environment."""
 
     prefix: str
     inside: str
-    """Where sandboxes see the prefix."""
+    """Path of the prefix inside sandboxes."""
     version: str
     free_threaded: bool = False
 
@@ -56,7 +56,7 @@ class Interpreter:
     def running(cls) -> Interpreter:
         """Describe the interpreter of this process."""
         prefix = sys.base_prefix
-        # WHY: a python linked to its own libpython looks for it by an absolute path, so it must not move.
+        # WHY: a python linked to its own libpython finds it by an absolute path, so it must not move.
         fixed = prefix == "/usr" or prefix.startswith("/usr/") or bool(sysconfig.get_config_var("Py_ENABLE_SHARED"))
         return cls(
             prefix=prefix,
@@ -67,42 +67,42 @@ class Interpreter:
 
     @property
     def name(self) -> str:
-        """The program's file name, with its version: `python3.11`."""
+        """File name of the program with its version: `python3.11`."""
         return "python" + ".".join(self.version.split(".")[:2])
 
     @property
     def executable(self) -> str:
-        """The program, as a host path."""
+        """Path of the program on the host."""
         return f"{self.prefix}/bin/{self.name}"
 
     @property
     def executable_inside(self) -> str:
-        """The program, as a path inside a sandbox."""
+        """Path of the program inside a sandbox."""
         return f"{self.inside}/bin/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSpec:
-    """One image of the catalog, as its file says."""
+    """One image of the catalog, as its file describes it."""
 
     name: str
     packages: tuple[str, ...]
     description: str = ""
     aliases: tuple[str, ...] = ()
-    """Names that it has elsewhere, without a tag: callers who know it by one of them find it here."""
+    """Names of the image in other registries, without a tag; callers may use them here."""
     python: str = ">=3.11"
     preload: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     root: str = "host"
     gpus: GpuRequest = NO_GPUS
-    """What its sandboxes have when the caller does not say. Not part of the digest: nothing is built otherwise."""
+    """Default of its sandboxes. Not part of the digest: it does not change the build."""
     lock: str | None = None
-    """Text of the lock beside the spec; without one, versions are chosen when it is built."""
+    """Text of the lock beside the spec; without one, a build resolves versions."""
     parts: Parts = field(default_factory=Parts)
     path: str
 
     def digest(self, interpreter: Interpreter) -> str:
-        """Return the content address: the same inputs make the same image, other inputs another address."""
+        """Return the content address: equal inputs have equal addresses."""
         inputs = {
             "builder": BUILDER_VERSION,
             "name": self.name,
@@ -117,9 +117,9 @@ class ImageSpec:
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
 
     def check_interpreter(self, interpreter: Interpreter) -> None:
-        """Raise InvalidRequest when the spec cannot be built on this interpreter."""
+        """Raise InvalidRequest when this interpreter cannot run the image."""
         if interpreter.free_threaded:
-            # A fork keeps only one thread, and what others held without the lock stays held in it for ever.
+            # A fork keeps one thread only: locks that the others held stay locked for ever.
             raise InvalidRequest(
                 f"Warren runs on a free-threaded Python {interpreter.version}, and copies processes, which needs the "
                 "interpreter's lock: install Warren on a Python without free threading"
@@ -143,9 +143,9 @@ class ImageSpec:
 
 
 def load_spec(path: str) -> ImageSpec:
-    """Read one spec and the lock beside it.
+    """Load a spec and the lock beside it.
 
-    Raises InvalidRequest, which names the file, the part that is wrong and what to do.
+    Raises InvalidRequest, which names the file, the wrong part and the remedy.
     """
     try:
         with open(path, "rb") as file:
@@ -173,7 +173,7 @@ def _read_beside(path: str, ending: str) -> str | None:
 def parse_spec(
     values: Mapping[str, Any], *, path: str, lock: str | None = None, node_lock: str | None = None
 ) -> ImageSpec:
-    """Check the values of a spec and make the spec of them; `path` is for the error's sentence."""
+    """Build a spec from parsed values; `path` is for error messages."""
     for key in values:
         if key not in _KEYS:
             raise InvalidRequest(f"{path}: unknown key {key!r}{suggest(key, _KEYS)}")
@@ -201,7 +201,7 @@ def parse_spec(
 
 
 def locked_versions(lock: str) -> dict[str, set[str]]:
-    """Return what a lock pins, by normalised package name; markers may give a package several versions."""
+    """Return the pinned versions by normalised package name; markers may give a package several versions."""
     pins: dict[str, set[str]] = {}
     for line in _significant_lines(lock):
         match = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", line)

@@ -1,7 +1,6 @@
-"""The packages of the system that an image needs: which are missing, the command that installs them, installing them.
+"""System packages of an image: which are missing, the command that installs them, and the installation.
 
-They are the host's, because a sandbox sees the host's /usr; so they are Debian's to check, and nobody's who is not root
-to install.
+They are the host's, because a sandbox sees the host's /usr: dpkg knows them, and only root installs them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TIMEOUT_S = 60.0
 
 
 def find_missing(parts: Parts) -> tuple[str, ...]:
-    """Return what the image needs and this host does not have: packages where they are Debian's, else programs."""
+    """Return what this host lacks: packages on Debian, else programs."""
     if not parts.packages and not parts.commands:
         return ()
     if shutil.which("dpkg-query", path=_ENV["PATH"]) is None:
@@ -41,7 +40,7 @@ def find_missing(parts: Parts) -> tuple[str, ...]:
 
 
 def build_command(missing: Sequence[str]) -> str:
-    """Return the command that installs what is missing, or the sentence for who has no apt."""
+    """Return the command that installs what is missing, or a sentence where there is no apt."""
     if shutil.which("apt-get", path=_ENV["PATH"]) is None:
         return f"install the programs {', '.join(missing)} with this system's package manager"
     root = "" if os.geteuid() == 0 else "sudo "
@@ -49,7 +48,7 @@ def build_command(missing: Sequence[str]) -> str:
 
 
 def install_missing(build: Build) -> None:
-    """Bring what is missing. Raises BuildFailed, with the command for root, to anybody who may not."""
+    """Install what is missing. Raises BuildFailed with the command for root, unless this is root."""
     missing = find_missing(build.spec.parts) if build.spec.root == "host" else ()
     if not missing:
         return
@@ -62,7 +61,7 @@ def install_missing(build: Build) -> None:
     try:
         _apt(build, missing)
     except BuildFailed:
-        # WHY: a list of packages that was never fetched, or is old, names files that are not there.
+        # WHY: package lists that were never fetched, or are old, name files that no longer exist.
         _run_apt(build, ["apt-get", "update"])
         missing = find_missing(build.spec.parts)
         _apt(build, missing)
@@ -84,7 +83,7 @@ def _apt(build: Build, missing: Sequence[str]) -> None:
 
 def _run_apt(build: Build, command: Sequence[str], on_line: Callable[[str], None] | None = None) -> None:
     env = {**_ENV, "DEBIAN_FRONTEND": "noninteractive"}
-    # WHY as a whole: a package manager that is killed half-way leaves a system that somebody has to repair.
+    # WHY as a whole: a package manager that is killed half-way leaves a broken system.
     run(build, [*command, "--option=DPkg::Lock::Timeout=300"], on_line, env=env, whole=True)
 
 
@@ -98,14 +97,14 @@ def _installed(names: Collection[str]) -> set[str]:
 
 
 def _known(names: Collection[str]) -> set[str]:
-    """Return those that apt could install."""
+    """Return the names that apt can install."""
     if not names or shutil.which("apt-cache", path=_ENV["PATH"]) is None:
         return set()
     return set(_ask(["apt-cache", "pkgnames"])).intersection(names)
 
 
 def _ask(command: Sequence[str]) -> list[str]:
-    # WHY no check: dpkg-query fails when it does not know one of them, and answers for the others.
+    # WHY no check: dpkg-query fails when it does not know one name, and still reports the others.
     asked = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=_ENV, timeout=_TIMEOUT_S, check=False
     )

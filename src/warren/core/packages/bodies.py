@@ -1,4 +1,4 @@
-"""Answers with files: whole or in part, from the disk or while they come."""
+"""Response bodies from files: whole or a range, from the disk or during the download."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from warren.core.egress.internal_hosts import InnerRequest
 
 _PIECE = 256 << 10
-"""Of a file at a time: a slow reader holds one or two of them, and there may be a thousand."""
+"""Bytes of a file at a time: a slow reader holds one or two pieces, and there may be a thousand readers."""
 _RANGE = re.compile(r"bytes=(\d{0,15})-(\d{0,15})")
 
 
 class Body:
-    """Pieces, and what is held for them: let go at the end of them, or when it is closed before."""
+    """A stream of pieces and the resources it holds, which are released at its end or when it is closed."""
 
     def __init__(self, pieces: AsyncIterator[bytes], held: contextlib.AsyncExitStack) -> None:
         self._pieces = pieces
@@ -39,14 +39,14 @@ class Body:
             raise
 
     async def aclose(self) -> None:
-        """Let go."""
+        """Release the resources."""
         await self._held.aclose()
 
 
 def build_head(
     request: InnerRequest, size: int | None, headers: Mapping[str, str]
 ) -> tuple[int, int, int | None, dict[str, str]]:
-    """Return the status, the first and last byte asked for, and the headers, for a file of that size."""
+    """Return status, first and last byte, and headers of the response, for a file of that size."""
     shown = {"content-type": "application/octet-stream", "accept-ranges": "bytes", **headers}
     asked = None if size is None else _read_range(request.headers.get("range", ""), size)
     if asked is None or size is None:
@@ -65,7 +65,7 @@ def build_head(
 
 
 async def read_file(file: int, start: int, stop: int) -> AsyncIterator[bytes]:
-    """Yield a part of an open file. Raises StoreError when the disk does not give it."""
+    """Yield a part of an open file. Raises StoreError when the disk fails."""
     at = start
     while at < stop:
         try:
@@ -79,7 +79,7 @@ async def read_file(file: int, start: int, stop: int) -> AsyncIterator[bytes]:
 
 
 def _read_range(text: str, size: int) -> tuple[int, int] | None:
-    """Read a range of one part; None for what is none, which is answered with the whole."""
+    """Parse a range of one part; None for any other, which is answered with the whole file."""
     found = _RANGE.fullmatch(text.strip())
     if found is None or found[0] == "bytes=-":
         return None

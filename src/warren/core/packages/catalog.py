@@ -1,4 +1,4 @@
-"""What all indexes together say of one project, and which of them said it."""
+"""What the indexes together have of a project, and which index has which file."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from warren.core.packages.store import PackageStore
 
     _Said = tuple[list[File], str, bool]
-    """Files, what changes with them, and whether the index could not be asked whether it still says so."""
+    """Files, a stamp that changes with them, and whether the index could not be asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What the indexes have of a project, the first of them first."""
+    """The pages of a project, in the order of the indexes."""
 
     pages: list[tuple[Source, list[File]]]
     stamp: str
     is_stale: bool
 
     def merge(self) -> list[File]:
-        """Return the files of all. A project may have thousands: this is work for a thread."""
+        """Return the files of all pages. A project may have thousands: call it in a thread."""
         merged: dict[str, File] = {}
         for _, files in self.pages:
             for file in files:
-                # As pip does: of two files with one name, that of the earlier index.
+                # As pip does: of two files with one name, the earlier index wins.
                 merged.setdefault(file["name"], file)
         return list(merged.values())
 
     def find(self, name: str) -> tuple[File, Source] | None:
-        """Find the file that is meant by a name, and the index that has it."""
+        """Return the file of that name and its index."""
         for source, files in self.pages:
             for file in files:
                 if file["name"] == name:
@@ -53,7 +53,7 @@ class Project:
 
 
 class Catalog:
-    """Asks the indexes."""
+    """Queries the indexes."""
 
     def __init__(self, sources: PackageSources, pages: Pages, store: PackageStore) -> None:
         self._sources = sources
@@ -61,13 +61,13 @@ class Catalog:
         self._missing = NegativeCache(store, sources.page_s)
 
     async def python(self, project: str, turn: Turn) -> Project:
-        """Put together what the Python indexes have. Raises Unfetched and Overloaded."""
+        """Merge the pages of the Python indexes. Raises Unfetched and Overloaded."""
         said: list[_Said | None] = [None] * len(self._sources.python)
         failures: list[Unfetched] = []
         missing: list[Source] = []
 
         async def ask(at: int, source: Source) -> bool:
-            """Say whether it has the project, or may have it and cannot be asked."""
+            """Whether the index has the project, or may have it and does not answer."""
             if self._missing.is_fresh(source, project):
                 return False
             try:
@@ -87,7 +87,7 @@ class Catalog:
                 if self._sources.is_merged or source.is_links:
                     tasks.start_soon(ask, at, source)
                 elif not is_found:
-                    # One after the other: those behind the one that counts are not even told the name.
+                    # In order: the indexes after the one that counts do not learn the name.
                     is_found = await ask(at, source)
         pages = [(source, page[0]) for source, page in zip(self._sources.python, said, strict=True) if page and page[0]]
         if not pages:
@@ -99,7 +99,7 @@ class Catalog:
         return Project(pages, stamp, bool(failures) or any(page[2] for page in said if page))
 
     async def npm(self, name: str, turn: Turn) -> tuple[Page, Source]:
-        """Return what the registry says of a package. Raises Unfetched and Overloaded."""
+        """Return the registry's page of a package. Raises Unfetched and Overloaded."""
         source = self._sources.npm_scopes.get(name.partition("/")[0], self._sources.npm)
         if source is None or source.path is not None:
             raise Unfetched("there is no npm registry here: the operator names one in packages.npm_registry")
@@ -119,7 +119,7 @@ class Catalog:
             return package_python.choose(page.content, project), page.stamp, page.is_stale
 
         def parse(url: str, kind: str, body: bytes) -> list[File]:
-            # Here, and not each time: a project may have thousands.
+            # Filtered before it is cached: a project may have thousands of files.
             return package_python.choose(package_python.parse_page(url, kind, body), project)
 
         page = await self._pages.get(f"{source.url}{project}/", source, headers, parse, turn)

@@ -1,6 +1,6 @@
-"""Downloads: each file is fetched once, however many ask for it, and read while it comes.
+"""Downloads: each file is fetched once, and readers stream it while it arrives.
 
-The last byte of a file is held back until the whole has the hash that the index named: nobody gets all of a false one.
+The last byte is held back until the whole file has the hash of the index, so that no reader gets a complete false file.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     Fetch = Callable[[], AbstractAsyncContextManager[Fetched]]
 
 MAX_DOWNLOADS = 24
-"""At once; what is free of them is shared among owners."""
+"""At once; owners share the free slots fairly."""
 MAX_WAITING = 256
 WAIT_S = 60.0
 PATIENCE_S = 30.0
-"""How long a download goes on that nobody reads."""
+"""Seconds that a download continues without a reader."""
 _PIECE = 256 << 10
 
 
@@ -46,19 +46,19 @@ class Wanted:
     name: str
     url: str
     digest: Digest | None
-    """None where the index names none that counts: it is fetched each time, and kept for nobody."""
+    """None where the index names no strong hash: the file is then fetched each time, and never cached."""
     weak: tuple[str, str] | None = None
-    """A hash that anybody could forge, but which it has to have all the same."""
+    """A weak hash, such as SHA-1, which the file must match all the same."""
 
 
 class Mismatched(Unfetched):
-    """A file is not what its index says that it is."""
+    """The content of a file does not match the hash of its index."""
 
     outcome = "mismatch"
 
 
 class Download:
-    """One file on its way."""
+    """One file that is being downloaded."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -67,67 +67,67 @@ class Download:
         self.failure: Exception | None = None
         self.incoming: Incoming | None = None
         self.scope = anyio.CancelScope()
-        """What ends it: some time after nobody reads it any more."""
+        """Ends the download, some time after its last reader left."""
         self.lines: dict[Owner, anyio.CancelScope] = {}
-        """In which it waits for a place: in that of each owner who wants it, so that none waits for another's."""
+        """The queues for a slot: one for each owner who wants the file, so that none waits for another's quota."""
         self.placed: Owner | None = None
-        """Whose place it has."""
+        """The owner whose slot it uses."""
         self.is_left = anyio.Event()
         self._is_begun = False
         self._is_good = False
         self._changed = anyio.Event()
 
     def come(self) -> None:
-        """Have one more who reads it."""
+        """Add a reader."""
         if not self.readers:
             self.is_left = anyio.Event()
             self.scope.deadline = math.inf
         self.readers += 1
 
     def leave(self) -> None:
-        """Have one less."""
+        """Remove a reader."""
         self.readers -= 1
         if not self.readers:
             self.is_left.set()
-            # Not at once: installers look at a part of a file, and then ask for all of it.
+            # Delayed: installers read a part of a file, then ask for all of it.
             self.scope.deadline = anyio.current_time() + PATIENCE_S
 
     def leave_lines(self) -> None:
-        """Wait for a place no longer."""
+        """Stop waiting for a slot."""
         for line in self.lines.values():
             line.cancel()
 
     async def wait_placed(self) -> None:
-        """Wait until it has a place. Raises Overloaded when it gets none."""
+        """Wait for a slot. Raises Overloaded."""
         while self.placed is None:
             if self.failure is not None:
                 raise self.failure
             await self._changed.wait()
 
     def begin(self, size: int | None, incoming: Incoming) -> None:
-        """Note that it has begun to come."""
+        """Note that content is arriving."""
         self.size, self.incoming, self._is_begun = size, incoming, True
         self.tell()
 
     def end(self, failure: Exception | None) -> None:
-        """Note that all of it is here and as it should be, or why not."""
+        """Note that the file is complete and correct, or the failure."""
         self.failure, self._is_good = failure, failure is None
         self.tell()
 
     def tell(self) -> None:
-        """Wake whoever waits for more."""
+        """Wake the readers."""
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
     async def wait_begun(self) -> None:
-        """Wait until its size is known. Raises why it could not be had."""
+        """Wait until the size is known. Raises the failure of the download."""
         while not self._is_begun and self.failure is None:
             await self._changed.wait()
         if self.failure is not None:
             raise self.failure
 
     async def read(self, start: int, stop: int | None) -> AsyncIterator[bytes]:
-        """Yield the bytes as they come. Raises why it could not be had."""
+        """Yield the bytes as they arrive. Raises the failure of the download."""
         incoming = self.incoming
         assert incoming is not None
         at = start
@@ -147,7 +147,7 @@ class Download:
 
 
 class Downloads:
-    """What is on its way, by digest. Its tasks are in a group that the owner opens."""
+    """Downloads in progress, by digest. Their tasks run in the group of the owner."""
 
     def __init__(self, store: PackageStore, file_bytes: int, tasks: TaskGroup) -> None:
         self._store = store
@@ -165,17 +165,17 @@ class Downloads:
         self._tasks = tasks
 
     def close(self) -> None:
-        """Give up what is on its way."""
+        """Cancel all downloads."""
         for download in tuple(self._all):
             download.scope.cancel()
             download.is_left.set()
 
     @contextlib.asynccontextmanager
     async def join(self, wanted: Wanted, owner: Owner, fetch: Fetch) -> AsyncIterator[Download]:
-        """Have the download of a file, begun if it is not, for as long as the body reads it."""
+        """Join the download of a file, and start it if there is none, for as long as the body reads it."""
         key = "" if wanted.digest is None else str(wanted.digest)
         download = self._coming.get(key)
-        # One that nobody read for long is given up, and may not know yet.
+        # A download without readers may be cancelled, and not know it yet.
         if download is None or download.scope.cancel_called:
             download = self._start(key, wanted, fetch)
         if download.placed is None and owner not in download.lines:
@@ -196,7 +196,7 @@ class Downloads:
         return download
 
     async def _wait(self, download: Download, owner: Owner) -> None:
-        """Wait for a place in the line of one who wants it. The first place that any of them gets is its place."""
+        """Wait for a slot in the queue of one owner. The first slot of any owner counts."""
         refused: Overloaded | None = None
         with download.lines[owner]:
             try:
@@ -229,7 +229,7 @@ class Downloads:
             self._forget(key, download)
             download.end(failure)
             with anyio.CancelScope(shield=True):
-                # Its file is open for those who read it.
+                # Its file stays open for the readers.
                 if download.readers:
                     await download.is_left.wait()
                 if download.incoming is not None:
@@ -281,11 +281,11 @@ class Downloads:
 
 
 def _nothing(_why: str) -> None:
-    """Do nothing: the answer says it."""
+    """Do nothing: the response reports it."""
 
 
 async def _gather(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Make larger pieces of small ones: each is a trip to a thread."""
+    """Join small pieces: each write is a trip to a thread."""
     held: list[bytes] = []
     size = 0
     async for piece in pieces:

@@ -1,10 +1,10 @@
-"""Fetches pages and files of package indexes: the service's own requests, never a sandbox's words.
+"""HTTP client for package indexes. Its requests are the service's own, never built from a sandbox's input.
 
-1. What is asked for is an index that the operator named, or an address that such an index gave.
-2. Redirects go to https, or to http where the index itself is http, and at most a few times.
-3. An address that is not public is connected to only if it is the operator's own index, or the operator listed the
-   host. The very address that was checked is the one that is connected to.
-4. Credentials go to the origin that they are for.
+1. A request goes to an index that the operator named, or to an address that such an index gave.
+2. Redirects lead to https, or to http where the index itself is http; their number is bounded.
+3. An address that is not public is connected to only for an index of the operator's, or a host that the operator
+   listed. The address that was checked is the one that is connected to.
+4. Credentials go to their own origin only.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ _CLIENTS = 16
 _CONNECT_S = 5.0
 _READ_S = 30.0
 _PAGE_S = 120.0
-"""For all of a page: whoever says a little now and then is not waited for."""
+"""For a whole page: a server that trickles is not waited for."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GONE = frozenset({404, 410})
 _CODINGS = frozenset({"", "identity", "gzip"})
 
 
 class Unfetched(InnerFailed):
-    """It could not be had; the message says why, in words that hold no secret."""
+    """The fetch failed; the message holds no secret."""
 
     def __init__(self, message: str, *, is_missing: bool = False, is_down: bool = False) -> None:
         super().__init__(message)
         self.is_missing = is_missing
-        """Whether the index says that there is no such thing."""
+        """Whether the index does not have it."""
         self.is_down = is_down
-        """Whether nobody answered."""
+        """Whether the index did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer whose body is read once."""
+    """A response whose body is read once."""
 
     status: int
     url: str
@@ -66,14 +66,14 @@ class Fetched:
 
     @property
     def size(self) -> int | None:
-        """How long the body will be, if that is known."""
+        """The length of the body, if it is known."""
         length = self.headers.get("content-length", "")
         is_plain = "content-encoding" not in self.headers
         return int(length) if is_plain and length.isascii() and length.isdigit() and len(length) < 16 else None
 
 
 class Fetcher:
-    """Makes the requests. Its connections stay open until `aclose`."""
+    """HTTP client of the indexes. Connections stay open until `aclose`."""
 
     def __init__(self, sources: PackageSources) -> None:
         self._sources = sources
@@ -91,7 +91,7 @@ class Fetcher:
 
     @contextlib.asynccontextmanager
     async def get(self, url: str, source: Source, headers: Mapping[str, str]) -> AsyncIterator[Fetched]:
-        """Ask for something of an index, or that it named. Statuses are 200 and 304. Raises Unfetched."""
+        """Fetch from an index, or an address that it named. The status is 200 or 304. Raises Unfetched."""
         import httpx
 
         try:
@@ -110,11 +110,11 @@ class Fetcher:
                 f"the package index at {where} cannot be reached ({type(exc).__name__})", is_down=True
             ) from exc
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as exc:
-            raise Unfetched(f"the package index gave what cannot be followed ({type(exc).__name__})") from exc
+            raise Unfetched(f"the package index sent an invalid response ({type(exc).__name__})") from exc
         raise Unfetched("the package index redirects in circles")
 
     async def get_page(self, url: str, source: Source, headers: Mapping[str, str]) -> tuple[Fetched, bytes]:
-        """Ask for something that is small, and return all of it. Raises Unfetched."""
+        """Fetch a small resource as a whole. Raises Unfetched."""
         try:
             with anyio.fail_after(self.page_s):
                 async with self.get(url, source, headers) as answer:
@@ -129,7 +129,7 @@ class Fetcher:
         parts = urlsplit(url)
         is_plain = url.isascii() and url.isprintable() and " " not in url and len(url) <= _MAX_URL
         if not is_plain or not parts.hostname:
-            raise Unfetched("the package index names an address that is none")
+            raise Unfetched("the package index names an invalid address")
         if parts.scheme != "https" and not (parts.scheme == "http" and source.origin[0] == "http"):
             raise Unfetched(f"the package index leads to {parts.scheme}: only https is followed")
 
@@ -149,7 +149,7 @@ class Fetcher:
             yield answer
 
     async def _choose(self, host: str, port: int | None) -> str | None:
-        """Return the address to connect to; None where the name itself is trusted, or a proxy looks it up."""
+        """Return the address to connect to; None where the name is trusted, or a proxy resolves it."""
         if (host.lower(), port) in self._trusted or host.lower() in self._sources.hosts:
             return None
         try:
@@ -162,7 +162,7 @@ class Fetcher:
         for address in found:
             if is_public(address) and not is_ours(address):
                 return str(address)
-        # Where a network answers for the indexes of the world itself, all of them are at the same address of its own.
+        # A network may serve all public indexes from one internal address of its own.
         for trusted, its_port in self._trusted if found else ():
             if its_port == port:
                 with contextlib.suppress(Unfetched):
@@ -175,14 +175,14 @@ class Fetcher:
         )
 
     async def _client(self, host: str) -> httpx.AsyncClient:
-        """Return the client of a host: each has its own, so that no connection that is for one is used for another."""
+        """Return the client of a host: connections are never shared between hosts."""
         import httpx
 
         if self._context is None:
             self._context = await to_thread.run_sync(_build_context, self._sources.ca_files)
         if host not in self._clients and len(self._clients) >= _CLIENTS:
             await self._clients.pop(next(iter(self._clients))).aclose()
-        # Nothing waits from here on: two who come at once have the same one.
+        # No await from here on: concurrent callers get the same client.
         client = self._clients.get(host)
         if client is None:
             client = self._clients[host] = httpx.AsyncClient(
@@ -216,9 +216,9 @@ def _check_status(status: int, host: str) -> None:
 
 
 def _check_coding(coding: str) -> None:
-    # WHY: codings are undone here, each making up to a thousand times as much, and several may be named.
+    # WHY: decoding may expand data a thousandfold for each coding, and a server may name several.
     if coding.strip().lower() not in _CODINGS:
-        raise Unfetched("the package index encodes what it says in a way that it was not asked for")
+        raise Unfetched("the package index sent a content coding that was not requested")
 
 
 def _build_context(ca_files: tuple[str, ...]) -> ssl.SSLContext:

@@ -1,9 +1,8 @@
-"""The package indexes as sandboxes see them: `packages.warren.internal`, which the service itself answers.
+"""Package index of the sandboxes: `packages.warren.internal`, answered by the service itself.
 
-Rule 1: a request can only name what an index of the operator's names. It never becomes part of an address of ours
-   except as a name that was checked.
-Rule 2: nothing that comes from a sandbox is written down. Nothing is shared that has no hash, or not the right one.
-Rule 3: what was downloaded once is there when the index is not.
+Rule 1: a request can only name what an index of the operator's has. It becomes part of a URL only as a checked name.
+Rule 2: no input of a sandbox is stored. No file is shared without a hash, or with a wrong one.
+Rule 3: a file that was downloaded once is available when the index is not.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ from warren.core.packages.bodies import Body, build_head, read_file
 from warren.core.packages.catalog import Catalog
 from warren.core.packages.downloads import Downloads, Wanted
 from warren.core.packages.fetch import Fetched, Fetcher, Unfetched
+from warren.core.packages.names import normalise
 from warren.core.packages.pages import Pages, Turn
 from warren.core.packages.rendered import Rendered
-from warren.core.packages.sources import Digest, normalise, path_of
+from warren.core.packages.sources import Digest, path_of
 from warren.core.packages.store import PackageStore
 from warren.core.packages.wheel_filter import Target
 from warren.domain.egress import PACKAGES_HOST
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _MAX_TARGET = 2000
 _LARGE_S = 60.0
-"""How long a request waits while others have their large pages."""
+"""Seconds that a request waits for its turn to load a large page."""
 _FILES = f"http://{PACKAGES_HOST}/pypi/files"
 _NPM = f"http://{PACKAGES_HOST}/npm"
 _KEEP = {"cache-control": "max-age=31536000, immutable"}
@@ -54,10 +54,10 @@ _UNKNOWN = "there is nothing here: packages are at /pypi/simple/NAME/ and /npm/N
 
 
 class PackageIndex:
-    """Answers. Downloads run in the tasks of its owner; nothing is read from the disk before somebody asks."""
+    """Answers requests of sandboxes. Downloads run in the task group of the owner; the disk is first read on demand."""
 
     def __init__(self, load: Callable[[], PackageSources], folder: str, tasks: TaskGroup, observer: Counters) -> None:
-        """Whatever `load` reads, it reads in a thread, when somebody first asks."""
+        """`load` is called once, in a thread, at the first request."""
         self._observer = observer
         self._load = load
         self._folder = folder
@@ -66,14 +66,14 @@ class PackageIndex:
         self._is_open = False
 
     async def aclose(self) -> None:
-        """Give up what is being downloaded; the tasks are over soon after."""
+        """Cancel the downloads; their tasks end soon after."""
         if self._is_open:
             self._downloads.close()
             with anyio.CancelScope(shield=True):
                 await self._fetcher.aclose()
 
     async def __call__(self, request: InnerRequest) -> InnerAnswer:
-        """Answer a request; whatever goes wrong is an answer too."""
+        """Answer a request. Failures are responses too."""
         try:
             if request.method not in {"GET", "HEAD"}:
                 return _say(405, "packages are fetched with GET: nothing can be put here")
@@ -118,7 +118,7 @@ class PackageIndex:
             case ["simple", name] if (project := normalise(name)) is not None:
                 return await self._python_page(request, project, None)
             case ["for", python, "simple", name] if (project := normalise(name)) is not None:
-                # For one that is not known, nothing can be left out.
+                # An unknown Python gets the unfiltered page.
                 return await self._python_page(request, project, Target.parse(python))
             case ["files", project, digest, name] if normalise(project) == project:
                 return await self._python_file(request, project, digest, name)
@@ -210,7 +210,8 @@ class PackageIndex:
         if kept is None and local is not None and wanted.digest is None and wanted.weak is None:
             kept = await to_thread.run_sync(_open_local, local)
         if kept is not None:
-            self._observer.package_files["cache"] += request.method == "GET"
+            if request.method == "GET":
+                self._observer.package_file("cache")
             held.callback(os.close, kept)
             status, start, stop, headers = build_head(request, os.fstat(kept).st_size, _name(wanted))
             return InnerAnswer(status=status, headers=headers, body=Body(read_file(kept, start, stop or 0), held))
@@ -229,12 +230,12 @@ class PackageIndex:
         return InnerAnswer(status=status, headers=headers, body=Body(download.read(start, stop), held))
 
     def _fetch(self, url: str, source: Source) -> AbstractAsyncContextManager[Fetched]:
-        # Counted here: a HEAD fetches the whole file too, which the GET after it then finds.
-        self._observer.package_files["index"] += 1
+        # Counted here: a HEAD fetches the whole file too, which the next GET finds in the cache.
+        self._observer.package_file("index")
         local = path_of(url)
         if local is not None:
             return _fetch_local(url, local)
-        # Coded, a body would have neither the size nor the hash that is promised.
+        # With a content coding, neither size nor hash would match.
         return self._fetcher.get(url, source, {"Accept": "*/*", "Accept-Encoding": "identity"})
 
 
@@ -255,16 +256,16 @@ def _open_local(path: str) -> int:
         raise Unfetched("a file of the local package index cannot be read", is_missing=True) from exc
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise Unfetched("a file of the local package index is none", is_missing=True)
+        raise Unfetched("a file of the local package index is not a regular file", is_missing=True)
     return file
 
 
 def _split(target: str) -> list[str] | None:
-    """Take a path apart; None for what no client of an index asks for."""
+    """Split a path; None for paths that no client of an index requests."""
     path = target.partition("?")[0]
     if len(path) > _MAX_TARGET or not path.startswith("/"):
         return None
-    # A scoped name of npm has its slash coded, and is two parts all the same.
+    # The slash of a scoped npm name may be percent-encoded; it separates two parts all the same.
     parts = unquote(path, errors="replace")[1:].removesuffix("/").split("/")
     return None if any(part in {"", ".", ".."} or not part.isprintable() for part in parts) else parts
 
@@ -276,7 +277,7 @@ def _name(wanted: Wanted) -> dict[str, str]:
 
 
 def _nothing(_why: str) -> None:
-    """Do nothing: the answer says it."""
+    """Do nothing: the response reports it."""
 
 
 def _say(status: int, text: str) -> InnerAnswer:

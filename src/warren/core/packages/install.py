@@ -1,4 +1,4 @@
-"""Installing packages in a sandbox: names are checked, no shell is asked, and what came of it is told."""
+"""Installs packages in a sandbox: checks the names, runs the installer without a shell, and reports the result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from warren.core.egress.policy_table import EgressPolicies
     from warren.core.executions.executions import Executions
-    from warren.core.executions.running import Running
+    from warren.core.executions.supervisor import Running
     from warren.core.sandboxes.sandboxes import Sandboxes
     from warren.domain.records import Caller, Execution
     from warren.domain.values import Event, ExecResult
@@ -39,42 +39,42 @@ _MAX_REPORTED = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewInstall:
-    """What is to be installed."""
+    """A request to install packages."""
 
     ecosystem: str = "python"
     """`python` or `npm`."""
     names: tuple[str, ...]
     upgrade: bool = False
-    """Whether what is there already is replaced by the newest that fits."""
+    """Whether installed packages are replaced by the newest version that fits."""
     timeout_s: float | None = None
-    """None: the operator's default."""
+    """None is the operator's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """What came of it."""
+    """The result of an installation."""
 
     ok: bool
     packages: tuple[tuple[str, str], ...]
-    """Name and version: of what was asked for and is there, and of all that came with it."""
+    """Name and version of the requested packages that are installed, and of all that came with them."""
     output: str
-    """What the installer said."""
+    """Output of the installer."""
     execution_id: str
     hint: str | None = None
-    """One sentence on what to do, where there is something."""
+    """One sentence with a remedy, if there is one."""
     duration_ms: float = 0.0
     timed_out: bool = False
 
 
 class Installing:
-    """An installation under way."""
+    """An installation in progress."""
 
     def __init__(self, running: Running) -> None:
         self._running = running
         self.execution_id = running.execution.id
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """Yield what the installer says, as it says it. Nothing of what it tells the service is among it."""
+        """Yield the output of the installer as it arrives, without the report that is meant for the service."""
         held = b""
         async with contextlib.aclosing(self._running.events()) as events:
             async for event in events:
@@ -86,7 +86,7 @@ class Installing:
                     yield event
 
     async def finish(self) -> Installed:
-        """Wait for its end."""
+        """Wait for the result."""
         execution = await self._running.wait()
         assert execution.result is not None
         return build_installed(execution.result)
@@ -118,11 +118,11 @@ class Packages:
         *,
         is_kept: bool = True,
     ) -> Installed:
-        """Install packages, and tell `on_event` what the installer says meanwhile.
+        """Install packages, and pass the installer's output to `on_event`.
 
-        Of an installation that is not kept there are only audit entries, and nobody is told anything meanwhile.
-        What an installer cannot do is a result. Raises InvalidRequest for names that are none, Forbidden where the
-        sandbox may not reach the package index, and all that an execution raises.
+        An installation that is not kept has audit entries only, and reports no output meanwhile. A failure of the
+        installer is a result. Raises InvalidRequest for invalid names, Forbidden where the sandbox may not reach the
+        package index, and whatever an execution raises.
         """
         if not is_kept:
             async with self._prepared(caller, sandbox_id, new) as (request, noted):
@@ -139,7 +139,7 @@ class Packages:
 
     @contextlib.asynccontextmanager
     async def begin(self, caller: Caller, sandbox_id: str, new: NewInstall) -> AsyncIterator[Installing]:
-        """Begin to install; whoever leaves the body ends it. Raises as `install`."""
+        """Start an installation; leaving the body ends it. Raises as `install`."""
         async with (
             self._prepared(caller, sandbox_id, new) as (request, noted),
             await self._executions.begin(caller, sandbox_id, request) as running,
@@ -151,7 +151,7 @@ class Packages:
     async def _prepared(
         self, caller: Caller, sandbox_id: str, new: NewInstall
     ) -> AsyncIterator[tuple[NewExecution, dict[str, Any]]]:
-        """Check what is asked for, and write down what becomes of it."""
+        """Check the request, and audit its outcome."""
         names = check_names(new.ecosystem, new.names)
         asked = {"ecosystem": new.ecosystem, "packages": list(names)}
         async with self._sandboxes.audited(caller, "packages.install", sandbox_id=sandbox_id, **asked) as noted:
@@ -169,7 +169,7 @@ class Packages:
         if not verdict.allowed:
             raise Forbidden(
                 "this sandbox may not reach the package index: set its egress to packages, with "
-                '{"egress": "packages"} when it is made or later, or ask whoever set the limit for its tenant'
+                '{"egress": "packages"} when it is made or later, or ask the operator to raise tenant.egress'
             )
 
 
@@ -183,7 +183,7 @@ def _note(noted: dict[str, Any], execution: Execution) -> None:
 
 def _build_execution(new: NewInstall, names: tuple[str, ...], timeout_s: float) -> NewExecution:
     return NewExecution(
-        # Forked from a Python that has begun, which a program of its own would have to do first.
+        # Forked from a Python that has started; a command of its own would have to start one.
         kind=ExecKind.SCRIPT,
         code=_CODE.format(arguments=[new.ecosystem, "1" if new.upgrade else "0", *names]),
         timeout_s=timeout_s if new.timeout_s is None else new.timeout_s,
@@ -195,7 +195,7 @@ def _build_execution(new: NewInstall, names: tuple[str, ...], timeout_s: float) 
 
 
 def build_installed(result: ExecResult) -> Installed:
-    """Read what an installation came to. What the program reported is a claim, and is read as one."""
+    """Build the result. The report of the program is untrusted and parsed as such."""
     said, report = _split_mark(result.stdout)
     output = "\n".join(filter(None, (_text(said), _text(result.stderr))))
     timed_out = result.cause is Cause.TIMEOUT
@@ -222,7 +222,7 @@ def _text(data: bytes) -> str:
 
 
 def _before_mark(data: bytes) -> tuple[bytes, bytes]:
-    """Return what may be shown, and what has to wait until it is known whether the report begins in it."""
+    """Split output into what may be shown, and a tail that may be the beginning of the report."""
     at = data.find(_MARK[:1])
     return (data, b"") if at < 0 else (data[:at], data[at:])
 

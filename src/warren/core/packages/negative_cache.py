@@ -1,6 +1,6 @@
-"""What an index does not have, of what another one has: so that it need not be asked each time, nor be there for that.
+"""Negative cache: which package indexes lack which projects, so that an index need not be asked, or be up, each time.
 
-Only such projects are remembered: names that a sandbox makes up are in no index, and nothing is written of them.
+Only projects that another index has are remembered: names that a sandbox makes up are never written.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _FRESH_S = 60.0
 _KEPT_S = 7 * 86_400.0
-"""An index that cannot be asked for longer may have it by now, for all that we know."""
+"""After this long without an answer, an index may have the project."""
 _MOST = 4096
 
 
 class NegativeCache:
-    """Remembers it: for a moment in memory, and for days on the disk."""
+    """Remembers for a short time in memory, and for days on the disk."""
 
     def __init__(self, store: PackageStore, page_s: float) -> None:
         self._store = store
@@ -31,11 +31,11 @@ class NegativeCache:
         self._fresh: OrderedDict[str, float] = OrderedDict()
 
     def is_fresh(self, source: Source, project: str) -> bool:
-        """Whether the index said so just now."""
+        """Whether the index lacked the project recently."""
         return self._fresh.get(_name(source, project), 0.0) > time.monotonic()
 
     async def was(self, source: Source, project: str) -> bool:
-        """Whether the index said so the last time that it could be asked. Raises StoreError."""
+        """Whether the index lacked the project when it last answered. Raises StoreError."""
         raw = await to_thread.run_sync(self._store.read_page, _name(source, project))
         try:
             return raw is not None and 0 <= time.time() - float(raw) < _KEPT_S
@@ -43,7 +43,7 @@ class NegativeCache:
             return False
 
     async def remember(self, source: Source, project: str) -> None:
-        """Remember that the index does not have what another has. Raises StoreError."""
+        """Remember that the index lacks a project that another has. Raises StoreError."""
         name = _name(source, project)
         self._fresh[name] = time.monotonic() + self._fresh_s
         self._fresh.move_to_end(name)

@@ -1,4 +1,4 @@
-"""The npm registry: what it says of a package, with addresses of ours, and the hash that each file must have."""
+"""npm registry pages: parsed, rewritten with addresses of the service, and the hash of each file."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _KEPT = (
 )
 
 Version = dict[str, Any]
-"""What the registry says of a version, and `file`, `url`, `integrity`, `shasum`."""
+"""The registry's entry of a version, and `file`, `url`, `integrity`, `shasum`."""
 
 
 def parse_page(url: str, _kind: str, body: bytes) -> dict[str, Any]:
-    """Read what a registry says of a package: `tags`, `versions` and `modified`. Raises Unfetched."""
+    """Parse the registry's page of a package: `tags`, `versions` and `modified`. Raises Unfetched."""
     try:
         said = orjson.loads(body)
         found = {}
@@ -61,11 +61,11 @@ def parse_page(url: str, _kind: str, body: bytes) -> dict[str, Any]:
             "modified": str(said.get("modified") or said.get("time", {}).get("modified") or ""),
         }
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as exc:
-        raise Unfetched("the npm registry gave what cannot be read") from exc
+        raise Unfetched("the npm registry sent a page that cannot be parsed") from exc
 
 
 def render(name: str, page: dict[str, Any], base: str) -> bytes:
-    """Write what npm is told."""
+    """Render the page for npm."""
     versions = {}
     for number, version in page["versions"].items():
         dist = {"tarball": f"{base}/{name}/-/{version['file']}"}
@@ -78,12 +78,12 @@ def render(name: str, page: dict[str, Any], base: str) -> bytes:
 
 
 def find_file(page: dict[str, Any], file: str) -> Version | None:
-    """Find the version that a file is of."""
+    """Return the version that a file belongs to."""
     return next((version for version in page["versions"].values() if version["file"] == file), None)
 
 
 def read_integrity(integrity: str) -> Digest | None:
-    """Return the strongest digest that an integrity names; None where none counts."""
+    """Return the strongest digest of an integrity; None without a supported one."""
     found = []
     for part in integrity.split():
         algorithm, _, value = part.partition("?")[0].partition("-")

@@ -1,4 +1,4 @@
-"""Pages of indexes, kept with when they were read: believed for a while, asked for again, used when nobody answers."""
+"""Page cache of indexes: fresh for a while, then revalidated, and used stale when the index does not answer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import anyio
 import orjson
 from anyio import to_thread
 
+from warren.core.concurrency.keyed_lock import KeyedLock
 from warren.core.packages.fetch import Unfetched
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from warren.core.packages.store import PackageStore
 
 _FORMAT = 1
-"""Part of every name: what was kept in another way is not found."""
+"""Part of every file name: pages of another format are not found."""
 _REST_S = 20.0
-"""How long an index that did not answer is left alone, where an older page will do."""
+"""Seconds that an index which did not answer is not asked again, where a stale page exists."""
 _ASKING = 16
-"""Pages of one index that are asked for and read at once."""
+"""Requests to one index at once."""
 _LARGE = 1 << 20
 _RECENT_BYTES = 8 << 20
 _MAX_AGE = re.compile(r"max-age=(\d{1,9})")
@@ -37,18 +38,18 @@ _MAX_AGE = re.compile(r"max-age=(\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What an index said, as values; `stamp` changes with it."""
+    """The parsed page of an index; `stamp` changes with it."""
 
     content: Any
     stamp: str
     is_stale: bool = False
-    """Whether the index could not be asked whether it still says so."""
+    """Whether the index could not be asked whether it changed."""
 
 
 class Turn:
-    """What a request holds while it has a large page in memory; of those there are two at a time.
+    """Permission to hold a large page in memory. Two requests have it at a time.
 
-    To read and write one holds up everybody's tasks, and takes ten times the memory that it has on the wire.
+    Parsing and rendering a large page delays all tasks, and takes ten times its size on the wire in memory.
     """
 
     def __init__(self, gate: FairQueue, owner: Hashable) -> None:
@@ -58,7 +59,7 @@ class Turn:
         self._has_it = False
 
     async def take(self, size: int) -> None:
-        """Wait for it before a page of that size is read, unless it is small. Raises Overloaded."""
+        """Wait for permission before a page of that size is read; small pages need none. Raises Overloaded."""
         if size < _LARGE:
             return
         async with self._lock:
@@ -67,23 +68,23 @@ class Turn:
                 self._has_it = True
 
     def leave(self) -> None:
-        """Let the next one have it."""
+        """Release the permission."""
         if self._has_it:
             self._has_it = False
             self._queue.leave(self._owner)
 
 
 class Pages:
-    """Asks for pages, and remembers them on the disk. A page that the index does not have is remembered by nobody."""
+    """Fetches pages and caches them on disk. A page that the index does not have is not cached."""
 
     def __init__(self, store: PackageStore, fetcher: Fetcher, page_s: float) -> None:
         self._store = store
         self._fetcher = fetcher
         self._page_s = page_s
         self._down_until: dict[str, float] = {}
-        self._locks: dict[str, anyio.Lock] = {}
+        self._fetching = KeyedLock()
         self._asking: dict[str, anyio.Semaphore] = {}
-        """By index: one that is slow is waited for by those who want something of it."""
+        """By index, so that a slow index delays only the requests to it."""
         self._recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._recent_bytes = 0
         self._remembering = threading.Lock()
@@ -91,17 +92,12 @@ class Pages:
     async def get(
         self, url: str, source: Source, headers: Mapping[str, str], parse: Callable[[str, str, bytes], Any], turn: Turn
     ) -> Page:
-        """Return a page as `parse` makes it of its address, type and body. Raises Unfetched, StoreError, Overloaded."""
+        """Return a page as `parse` builds it from address, type and body. Raises Unfetched, StoreError, Overloaded."""
         asked = "\n".join([str(_FORMAT), url, *sorted(headers.values())])
         name = hashlib.sha256(asked.encode()).hexdigest()
-        lock = self._locks.setdefault(name, anyio.Lock())
-        try:
-            # One asks; the others find what it was told.
-            async with lock:
-                return await self._get(name, url, source, headers, parse, turn=turn)
-        finally:
-            if not lock.statistics().tasks_waiting:
-                self._locks.pop(name, None)
+        # The first caller fetches; the others find the page that it kept.
+        async with self._fetching.hold(name):
+            return await self._get(name, url, source, headers, parse, turn=turn)
 
     async def _get(
         self,
@@ -118,7 +114,7 @@ class Pages:
             return Page(kept["content"], kept["stamp"])
         if kept is not None and self._down_until.get(source.url, 0) > time.monotonic():
             return Page(kept["content"], kept["stamp"], is_stale=True)
-        # Few at once: each of them may be large.
+        # Few at once: each page may be large.
         async with self._asking.setdefault(source.url, anyio.Semaphore(_ASKING)):
             return await self._ask(name, url, source, headers, parse, kept=kept, turn=turn)
 
@@ -143,7 +139,7 @@ class Pages:
                 raise
             return Page(kept["content"], kept["stamp"], is_stale=True)
         if answer.status == 304 and kept is None:
-            raise Unfetched("the package index says that nothing has changed since never")
+            raise Unfetched("the package index answers 304 to a request without a validator")
         kind = answer.headers.get("content-type", "")
         fresh: dict[str, Any] = {"at": time.time(), "fresh_s": self._find_age(answer.headers)}
         if answer.status == 304 and kept is not None:
@@ -178,12 +174,12 @@ class Pages:
         try:
             raw = orjson.dumps({**page, "bytes": 0})
         except TypeError as exc:
-            raise Unfetched("the package index gave what cannot be kept: it is too deep") from exc
+            raise Unfetched("the package index sent a page that is nested too deep") from exc
         self._store.write_page(name, raw)
         self._remember(name, page, len(raw))
 
     def _remember(self, name: str, page: dict[str, Any], size: int) -> None:
-        """Keep what was used last as values: a page of a large project takes longer to read than to send."""
+        """Keep recently used pages parsed: parsing a large page takes longer than sending it."""
         with self._remembering:
             before = self._recent.pop(name, None)
             self._recent_bytes += size - (before["bytes"] if before else 0)

@@ -1,4 +1,4 @@
-"""The Python indexes, as one: pages of PEP 503 and 691 read, put together, and written with addresses of ours."""
+"""Python index pages: PEP 503 and 691 parsed, merged, and rendered with addresses of the service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 import orjson
 
 from warren.core.packages.fetch import Unfetched
-from warren.core.packages.sources import build_digest, normalise
+from warren.core.packages.names import normalise
+from warren.core.packages.sources import build_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,25 +22,24 @@ JSON = "application/vnd.pypi.simple.v1+json"
 HTML = "application/vnd.pypi.simple.v1+html"
 ACCEPT = f"{JSON}, {HTML};q=0.2, text/html;q=0.1"
 UNHASHED = "unhashed"
-"""Stands in our addresses for the hash of a file of which the index names none."""
+"""In the service's addresses, the placeholder for a hash that the index does not name."""
 MAX_FILES = 200_000
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,250}")
 _ENDINGS = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".egg", ".tgz")
 
 File = dict[str, Any]
-"""`name`, `url`, `sha256` or "", and what the index says of it besides: `requires`, `yanked`, `metadata` (its hash),
-`size`, `time`."""
+"""`name`, `url`, `sha256` or "", and fields of the index: `requires`, `yanked`, `metadata` (hash), `size`, `time`."""
 
 
 def parse_page(url: str, kind: str, body: bytes) -> list[File]:
-    """Read a page of one project, or of links. Raises Unfetched."""
+    """Parse the page of a project, or a page of links. Raises Unfetched."""
     if "json" in kind.partition(";")[0]:
         return _parse_json(url, body)
     return _parse_html(url, body)
 
 
 def list_folder(path: str) -> list[File]:
-    """List the files of a folder of this machine, as if it were a page."""
+    """List the files of a local folder as a page does."""
     try:
         names = sorted(os.listdir(path))
     except OSError:
@@ -49,12 +49,12 @@ def list_folder(path: str) -> list[File]:
 
 
 def choose(files: Iterable[File], project: str) -> list[File]:
-    """Keep those of one project: a page of links has all."""
+    """Return the files of one project: a page of links has those of all."""
     return [file for file in files if find_project(file["name"]) == project]
 
 
 def render_json(project: str, files: list[File], base: str) -> bytes:
-    """Write the page of a project as PEP 691 has it."""
+    """Render the page of a project as PEP 691 JSON."""
     shown = []
     for file in files:
         entry: dict[str, Any] = {"filename": file["name"], "url": _address(base, project, file)}
@@ -76,7 +76,7 @@ def render_json(project: str, files: list[File], base: str) -> bytes:
 
 
 def render_html(project: str, files: list[File], base: str) -> bytes:
-    """Write the page of a project as PEP 503 has it."""
+    """Render the page of a project as PEP 503 HTML."""
     lines = ["<!DOCTYPE html><html><head><meta name='pypi:repository-version' content='1.0'></head><body>"]
     for file in files:
         attributes = ""
@@ -94,7 +94,7 @@ def render_html(project: str, files: list[File], base: str) -> bytes:
 
 
 def find_project(filename: str) -> str | None:
-    """Return the project that a file is of."""
+    """Return the project of a file, from its name."""
     for ending in _ENDINGS:
         if filename.endswith(ending):
             stem = filename.removesuffix(ending)
@@ -104,7 +104,7 @@ def find_project(filename: str) -> str | None:
 
 
 def find_version(filename: str, project: str) -> str | None:
-    """Return the version that a file of a project is."""
+    """Return the version of a file, from its name."""
     for ending in _ENDINGS:
         if filename.endswith(ending):
             parts = filename.removesuffix(ending).split("-")
@@ -133,7 +133,7 @@ def _parse_json(url: str, body: bytes) -> list[File]:
         entries = orjson.loads(body)["files"]
         found = list(_read_entries(url, entries[:MAX_FILES]))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as exc:
-        raise Unfetched("the package index gave a page that cannot be read") from exc
+        raise Unfetched("the package index sent a page that cannot be parsed") from exc
     return found
 
 
@@ -167,12 +167,12 @@ def _parse_html(url: str, body: bytes) -> list[File]:
         anchors.feed(body.decode("utf-8", "replace"))
         anchors.close()
     except (ValueError, AssertionError) as exc:
-        raise Unfetched("the package index gave a page that cannot be read") from exc
+        raise Unfetched("the package index sent a page that cannot be parsed") from exc
     return anchors.files
 
 
 class _Anchors(HTMLParser):
-    """The links of a page that lead to packages."""
+    """Collects the links of a page to packages."""
 
     def __init__(self, url: str) -> None:
         super().__init__(convert_charrefs=True)

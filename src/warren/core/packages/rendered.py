@@ -1,4 +1,4 @@
-"""Pages of indexes as they are sent. What is large is in a file: who reads it slowly holds no memory of ours."""
+"""Rendered index pages. A large page is in a file, so that a slow reader holds no memory."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _PIECE = 256 << 10
 _MEMORY_BYTES = 16 << 20
 _DISK_BYTES = 256 << 20
 _MOST_FILES = 64
-"""Of pages that nobody reads at the moment; those that are read are there once, however many read them."""
+"""Files of pages without readers. A page that is being read exists once, whatever the number of readers."""
 
 
 class Written:
-    """One page. Its file has no name, and is gone with the last who reads it."""
+    """One page. Its file is unlinked, and closed after its last reader."""
 
     def __init__(self, content: bytes, folder: str) -> None:
-        """Wait for the disk. Raises StoreError."""
+        """Write a large page to a file. Blocks on the disk. Raises StoreError."""
         self.size = len(content)
         self.is_large = self.size >= LARGE
         self._folder = folder
@@ -45,7 +45,7 @@ class Written:
 
     @property
     def body(self) -> bytes | AsyncIterator[bytes]:
-        """What is sent, once for each who asks."""
+        """The body, for one reader."""
         return Body(self._read(), contextlib.AsyncExitStack()) if self.is_large else self._content
 
     async def _read(self) -> AsyncIterator[bytes]:
@@ -56,29 +56,29 @@ class Written:
 
 
 class Rendered:
-    """The last few of them, and all that are being read."""
+    """The most recent pages, and all that are being read."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._kept: dict[bool, OrderedDict[tuple[str, ...], Written]] = {False: OrderedDict(), True: OrderedDict()}
         self._read: weakref.WeakValueDictionary[tuple[str, ...], Written] = weakref.WeakValueDictionary()
         self._bytes = {False: 0, True: 0}
-        """Of what is kept: in memory, and in files, which is what large ones are in."""
+        """Sizes of the kept pages: in memory, and in files."""
         self._writing = anyio.Semaphore(2)
 
     async def get(self, key: tuple[str, ...], render: Callable[[], bytes]) -> Written:
-        """Return a page that was written under this key, or write it. Raises StoreError."""
+        """Return the page of this key, rendered if necessary. Raises StoreError."""
         found = self._read.get(key)
         if found is None:
             async with self._writing:
-                # Whoever waited may find it written by now.
+                # Another task may have rendered it meanwhile.
                 found = self._read.get(key)
                 if found is None:
                     found = await to_thread.run_sync(lambda: Written(render(), self._folder))
         return self._keep(key, found)
 
     def _keep(self, key: tuple[str, ...], page: Written) -> Written:
-        # Two may have written it at once.
+        # Two tasks may have rendered it at once.
         page = self._read.setdefault(key, page)
         kept, most = self._kept[page.is_large], _DISK_BYTES if page.is_large else _MEMORY_BYTES
         if key not in kept:

@@ -1,4 +1,4 @@
-"""What the service needs to know of packages to begin with; everything else is made when somebody asks for one."""
+"""Package index of a service, created at the first request: most services never need it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageSetup:
-    """Where packages come from, and where they are kept."""
+    """Sources and folder of the package index."""
 
     folder: str
     load: Callable[[], PackageSources] = PackageSources
-    """Called in a thread, once."""
+    """Called once, in a thread."""
     timeout_s: float = 300.0
-    """Of an installation, when the caller does not say."""
+    """Default of an installation."""
 
 
 class PackageDoor:
-    """The package index, which is made when somebody first asks. Use it with `async with`."""
+    """The package index, created at the first request. Use it with `async with`."""
 
     def __init__(self, setup: PackageSetup, observer: Counters | None = None) -> None:
         self._setup = setup
@@ -47,13 +47,13 @@ class PackageDoor:
     ) -> None:
         if self._index is not None:
             await self._index.aclose()
-        # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
+        # The exception of the body is not passed on: a task group would wrap it, and callers catch its class.
         await self._tasks.__aexit__(None, None, None)
 
     async def __call__(self, request: InnerRequest) -> InnerAnswer:
-        """Answer a request for the index."""
+        """Answer a request to the index."""
         if self._index is None:
-            # Not above: most services never need it, and all of them would start later.
+            # Imported here: services without packages start faster.
             from warren.core.packages.index import PackageIndex
 
             self._index = PackageIndex(self._setup.load, self._setup.folder, self._tasks, self._observer)

@@ -1,4 +1,4 @@
-"""Where packages come from: the indexes that the operator chose, as plain values."""
+"""Package sources: the operator's indexes, as plain values."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from warren.domain.values import GIB
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
-_SEPARATORS = re.compile(r"[-_.]+")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One index, registry, or folder of files."""
+    """One index, registry or folder of files."""
 
     url: str
-    """Of http, https or file. An index ends with a slash."""
+    """An http, https or file URL. That of an index ends with a slash."""
     is_links: bool = False
-    """A folder, or a page, that has the files of all projects: what pip calls find-links."""
+    """Whether it is a folder or page with the files of all projects: find-links of pip."""
     authorization: str = ""
-    """The header's value, for this very origin and no other."""
+    """Value of the header, for this origin only."""
 
     @property
     def origin(self) -> tuple[str, str, int | None]:
@@ -35,33 +32,33 @@ class Source:
 
     @property
     def path(self) -> str | None:
-        """The path of this machine that it is; None when it is elsewhere."""
+        """The local path; None for a remote source."""
         return path_of(self.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageSources:
-    """All of them, and what may be kept of what they have."""
+    """All sources, and the limits of the cache."""
 
     python: tuple[Source, ...] = ()
     is_merged: bool = False
-    """Whether the files of all indexes count; else those of the first that has a project, and of what is links."""
+    """Whether the files of all indexes count, or only those of the first that has a project; links always count."""
     npm: Source | None = None
     npm_scopes: Mapping[str, Source] = field(default_factory=dict)
-    """Where packages of a scope are, and nowhere else: `@scope`."""
+    """Registries of npm scopes, by `@scope`; packages of a scope come from there only."""
     hosts: frozenset[str] = frozenset()
-    """Where else an index may lead to, also if their addresses are not public."""
+    """Hosts that an index may link to although their addresses are not public."""
     ca_files: tuple[str, ...] = ()
     proxy: str = ""
     cache_bytes: int = 10 * GIB
     file_bytes: int = 4 * GIB
     page_s: float = 300.0
-    """How long a page of an index is believed without asking again; what the index says counts if it is shorter."""
+    """Seconds that a page is fresh; a shorter max-age of the index counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What the bytes of a file must hash to. The algorithms are those that nobody can forge."""
+    """Digest of a file, with a collision-resistant algorithm."""
 
     algorithm: str
     value: str
@@ -74,25 +71,20 @@ SIZES = {"sha256": 64, "sha384": 96, "sha512": 128}
 
 
 def build_digest(algorithm: str, value: str) -> Digest | None:
-    """Build a digest; None for what is none, or is of an algorithm that does not count."""
+    """Build a digest; None for a malformed one, or an algorithm that is not accepted."""
     value = value.lower()
     if len(value) != SIZES.get(algorithm, -1) or re.fullmatch(r"[0-9a-f]+", value) is None:
         return None
     return Digest(algorithm, value)
 
 
-def normalise(name: str) -> str | None:
-    """Return the one spelling of a Python project's name; None for what is none."""
-    return _SEPARATORS.sub("-", name).lower() if _NAME.fullmatch(name) else None
-
-
 def origin_of(url: str) -> tuple[str, str, int | None]:
-    """Return scheme, host and port of an address. Raises ValueError."""
+    """Return scheme, host and port of a URL. Raises ValueError."""
     parts = urlsplit(url)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 def path_of(url: str) -> str | None:
-    """Return the path of a file: address; None of any other."""
+    """Return the path of a file URL; None for any other."""
     parts = urlsplit(url)
     return os.path.normpath(unquote(parts.path)) if parts.scheme == "file" else None

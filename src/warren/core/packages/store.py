@@ -1,8 +1,8 @@
-"""Files of packages, kept by what they hash to. Nothing gets here but what had the hash that an index named.
+"""Package store: files by their hash. A file is kept only if it has the hash that an index named.
 
-<folder>/incoming/   what is being downloaded; what a crash left is swept when the service opens
+<folder>/incoming/   downloads in progress; what a crash left is swept when the service opens
 <folder>/files/      by digest: complete, checked, read-only
-<folder>/pages/      what indexes said, one file for each of their pages
+<folder>/pages/      pages of indexes, one file each
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 _PARTS = ("incoming", "files", "pages")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PAGE_SHARE = 20
-"""Pages may be one part in so many of all that is kept."""
+"""Pages may use this fraction of the cache: one part in 20."""
 
 
 class PackageStore:
-    """The folder. Its methods wait for the disk: call them in a thread. All raise StoreError when it fails."""
+    """The folder. Its methods block on the disk: call them in a thread. All raise StoreError when it fails."""
 
     def __init__(self, folder: str, cache_bytes: int) -> None:
         self._folder = folder
         self._cache_bytes = cache_bytes
         self._page_bytes = 0
         self.used_bytes = 0
-        """Of files, all together."""
+        """Of all files."""
 
     def open(self) -> None:
-        """Make the folder, sweep what a crash left, and measure what is there."""
+        """Create the folder, sweep what a crash left, and measure the files."""
         with explained(self._folder):
             for part in _PARTS:
                 os.makedirs(self._path(part), mode=0o700, exist_ok=True)
@@ -49,7 +49,7 @@ class PackageStore:
             self._page_bytes = sum(entry.stat().st_size for entry in os.scandir(self._path("pages")))
 
     def find(self, digest: Digest) -> int | None:
-        """Open a file that is kept, as a descriptor, and note its use; None when it is not there."""
+        """Open a cached file as a descriptor, and note its use; None without one."""
         path = self._path("files", _name(digest))
         try:
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -62,12 +62,12 @@ class PackageStore:
         return file
 
     def begin(self) -> Incoming:
-        """Open a file to write into."""
+        """Open a file to write to."""
         with explained(self._folder):
             return Incoming(self._path("incoming", secrets.token_hex(16)))
 
     def keep(self, incoming: Incoming, digest: Digest) -> bool:
-        """Keep what has come if it has that digest, and make room for it; False, and it is gone, when it has not."""
+        """Keep a download if it has that digest, and evict others for it; else discard it and return False."""
         if incoming.hash(digest.algorithm) != digest.value:
             return False
         target = self._path("files", _name(digest))
@@ -82,7 +82,7 @@ class PackageStore:
         return True
 
     def read_page(self, name: str) -> bytes | None:
-        """Return a page that is kept; None when there is none. `name` is a hash of ours."""
+        """Return a cached page; None without one. `name` is a hash of the service's."""
         try:
             with open(self._path("pages", name), "rb") as file:
                 _note_use(file.fileno())
@@ -93,7 +93,7 @@ class PackageStore:
             raise _failed(self._folder, exc) from exc
 
     def write_page(self, name: str, content: bytes) -> None:
-        """Keep a page, in place of the one before."""
+        """Replace a cached page."""
         with explained(self._folder):
             temporary = self._path("incoming", secrets.token_hex(16))
             try:
@@ -130,11 +130,11 @@ class Incoming:
         self._hashes = {name: hashlib.new(name) for name in SIZES}
 
     def want(self, algorithm: str) -> None:
-        """Say which hash will be asked for, before anything is written: the others are not computed."""
+        """Choose the hash, before the first write; no other is computed."""
         self._hashes = {algorithm: hashlib.new(algorithm, usedforsecurity=False)}
 
     def write(self, content: bytes) -> None:
-        """Write the next bytes. Raises StoreError."""
+        """Append bytes. Raises StoreError."""
         for one in self._hashes.values():
             one.update(content)
         view = memoryview(content)
@@ -144,36 +144,36 @@ class Incoming:
         self.size += len(content)
 
     def hash(self, algorithm: str) -> str:
-        """Return what was written, hashed."""
+        """Return the hash of what was written."""
         return self._hashes[algorithm].hexdigest()
 
     def read(self, start: int, size: int) -> bytes:
-        """Read what was written."""
+        """Read back what was written."""
         return os.pread(self._file, size, start)
 
     def settle(self) -> None:
-        """Have it where it survives the host."""
+        """Sync the file to disk."""
         _note_use(self._file)
         os.fsync(self._file)
 
     def discard(self) -> None:
-        """Remove it, unless it was kept."""
+        """Remove the file, unless it was kept."""
         with contextlib.suppress(OSError):
             os.unlink(self.path)
 
     def close(self) -> None:
-        """Close it; whoever reads it must be done."""
+        """Close the file; all readers must be done."""
         os.close(self._file)
 
 
 def _note_use(file: int) -> None:
-    """Note that a file is used now: by our clock, since that of file systems stands still for milliseconds."""
+    """Note the use of a file, with the system clock: file system timestamps are milliseconds coarse."""
     now = time.time_ns()
     os.utime(file, ns=(now, now))
 
 
 def _shrink(folder: str, most: int, spared: str) -> int:
-    """Remove what was not used for longest until at most so much is left; return how much that is."""
+    """Remove the least recently used files until at most that many bytes are left; return the size of the rest."""
     found = []
     for entry in os.scandir(folder):
         with contextlib.suppress(FileNotFoundError):
@@ -191,7 +191,7 @@ def _shrink(folder: str, most: int, spared: str) -> int:
 
 
 def _sweep(path: str) -> None:
-    """Remove what nobody is writing any more: another service may share the folder."""
+    """Remove downloads that no process writes: another service may share the folder."""
     with contextlib.suppress(FileNotFoundError, BlockingIOError):
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -216,7 +216,7 @@ def _flush_folder(path: str) -> None:
 
 @contextlib.contextmanager
 def explained(folder: str) -> Iterator[None]:
-    """Turn what the disk refuses into a sentence."""
+    """Translate OSError into StoreError with a sentence."""
     try:
         yield
     except OSError as exc:

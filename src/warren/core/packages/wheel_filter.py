@@ -1,13 +1,16 @@
-"""Pages for one Python: without the wheels that can never be installed there.
+"""Wheel filter: pages of an index for one Python, without the wheels that it can never install.
 
-Of a large project those are nineteen in twenty, and reading them is a tenth of the time that an installation takes.
+In a large project those are nineteen of twenty wheels, and reading them takes a tenth of the time of an installation.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+
+from packaging import tags
 
 from warren.core.packages.python import find_version
 
@@ -15,42 +18,65 @@ if TYPE_CHECKING:
     from warren.core.packages.python import File
 
 _NAME = re.compile(r"cp3(\d{1,2})-(x86_64|aarch64|armv7l|i686|ppc64le|riscv64|s390x)")
-_STABLE = re.compile(r"cp3(\d{1,2})")
 _LINUX = ("linux", "manylinux", "musllinux")
+_COMPRESSED = 16
+"""Dots in a tag. A few dozen of them expand to tens of thousands of tags; such a wheel is kept unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A CPython on Linux: its minor version, and the machine it is for."""
+    """A CPython on Linux: its minor version, and its machine."""
 
     minor: int
     machine: str
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Read one that is written as `cp311-x86_64`."""
+        """Parse `cp311-x86_64`; None for anything else."""
         found = _NAME.fullmatch(name)
         return cls(int(found[1]), found[2]) if found else None
 
     def keep(self, project: str, files: list[File]) -> list[File]:
-        """Keep what may fit; of a version nothing of which does, all, so that installers can say what there is."""
+        """Return the files that may fit, and all files of a version without any: installers name what there is."""
         fitting = {file["name"] for file in files if self.fits(file["name"])}
         served = {find_version(name, project) for name in fitting}
         return [file for file in files if file["name"] in fitting or find_version(file["name"], project) not in served]
 
     def fits(self, filename: str) -> bool:
-        """Whether a file may be installed there. Only of a wheel does the name say that it may not."""
-        parts = filename.removesuffix(".whl").split("-")
-        if not filename.endswith(".whl") or len(parts) < 5:
+        """Whether the target may be able to install a file. Only the name of a wheel can rule that out."""
+        stem = filename.removesuffix(".whl")
+        before, *found = stem.rsplit("-", 3)
+        if stem == filename or len(found) < 3 or "-" not in before:
             return True
-        pythons, abis, platforms = (tag.split(".") for tag in parts[-3:])
-        return any(self._fits_python(each, abis) for each in pythons) and any(map(self._fits_platform, platforms))
+        return _fits(self, stem[len(before) + 1 :])
 
-    def _fits_python(self, tag: str, abis: list[str]) -> bool:
-        if tag.startswith("py3") or tag == f"cp3{self.minor}":
-            return True
-        older = _STABLE.fullmatch(tag)
-        return older is not None and "abi3" in abis and int(older[1]) <= self.minor
 
-    def _fits_platform(self, tag: str) -> bool:
-        return tag == "any" or (tag.startswith(_LINUX) and tag.endswith(f"_{self.machine}"))
+# A page has thousands of wheels and some hundred distinct tags: each tag is expanded once.
+@functools.lru_cache(maxsize=8192)
+def _fits(target: Target, tag: str) -> bool:
+    if tag.count(".") > _COMPRESSED:
+        return True
+    try:
+        found = tags.parse_tag(tag)
+    except ValueError:
+        return True
+    supported = _build_supported(target.minor)
+    return any(
+        (each.interpreter, each.abi, "linux" if _is_for(each.platform, target.machine) else each.platform) in supported
+        for each in found
+    )
+
+
+def _is_for(platform: str, machine: str) -> bool:
+    return platform.startswith(_LINUX) and platform.endswith(f"_{machine}")
+
+
+@functools.cache
+def _build_supported(minor: int) -> frozenset[tuple[str, str, str]]:
+    """Return interpreter, ABI and platform of installable wheels; `linux` is every Linux of the machine."""
+    version, name = (3, minor), f"cp3{minor}"
+    found = list(tags.compatible_tags(version, name, ["linux"]))
+    # A target does not say whether its Python has the GIL or is a debug build.
+    for abi in (name, f"{name}t", f"{name}d"):
+        found += tags.cpython_tags(version, [abi], ["linux"])
+    return frozenset((each.interpreter, each.abi, each.platform) for each in found)

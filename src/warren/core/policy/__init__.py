@@ -1,1 +1,1 @@
-"""What the operator and the rules allow. Pure: values in, decisions out."""
+"""Policies: what the operator and the rules allow. Pure: values in, decisions out."""

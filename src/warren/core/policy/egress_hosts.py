@@ -1,4 +1,4 @@
-"""Hosts as rules and programs write them: one spelling for each, and what a rule's words match. Pure."""
+"""Host names and addresses in canonical spelling, and the patterns of rules that match them. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from warren.core.policy.public_addresses import Address, Network, is_inside, par
 
 MAX_NAME = 253
 _MAPPED = 96
-"""Bits before an IPv4 address that is written as IPv6."""
+"""Length of the prefix of an IPv4 address in IPv6 notation."""
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _GLOB_LABEL = re.compile(r"[a-z0-9_*-]{1,63}")
-# WHY: C libraries take these for addresses: 127.1, 2130706433 and 0x7f.1 are all 127.0.0.1.
+# WHY: C libraries parse these as addresses: 127.1, 2130706433 and 0x7f.1 are all 127.0.0.1.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
@@ -24,38 +24,39 @@ _PRIVATE_ENDS = frozenset(
         *("svc", "consul", "test", "onion", "alt", "arpa", "invalid"),
     }
 )
-"""Last labels that are in nobody's public directory, or lead into networks."""
+"""Top-level labels that are not in the public DNS, or that lead into private networks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host that somebody wants to reach: a name or an address."""
+    """A destination: a name or an address."""
 
     text: str
-    """In its one spelling."""
+    """In canonical spelling."""
     address: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a rule names: exactly one of a name, a glob of names, and a network, which may be a single address."""
+    """The destinations of a rule: exactly one of a name, a glob of names, and a network or single address."""
 
     text: str
     name: str | None = None
     glob: tuple[str, ...] | None = None
-    """Its labels, with stars in them."""
+    """Its labels, some with stars."""
     network: Network | None = None
 
     def matches_name(self, host: Host) -> bool:
-        """Whether a host is meant by its name."""
+        """Whether the pattern matches a host by its name."""
         if host.address is not None:
             return False
         return host.text == self.name or (self.glob is not None and _is_like(self.glob, host.text.split(".")))
 
     def opens(self, host: Host, address: Address, *, is_outside: bool) -> bool:
-        """Whether a connection for a host to one of its addresses is meant.
+        """Whether the pattern allows a connection for a host to one of its addresses.
 
-        One that is not outside has to be named: by its name, its address or a network without public addresses.
+        An address that is not outside must be named: by the host's exact name, by itself, or by a network without
+        public addresses.
         """
         if self.network is not None:
             is_named = self.network.num_addresses == 1 or is_inside(self.network)
@@ -64,14 +65,14 @@ class Pattern:
 
 
 def is_public_name(text: str) -> bool:
-    """Whether a name is one that the whole world could look up, as far as names tell."""
+    """Whether a name may be in the public DNS, judged by its spelling."""
     labels = text.rstrip(".").lower().split(".")
     return len(labels) > 1 and labels[-1] not in _PRIVATE_ENDS
 
 
 @functools.lru_cache(maxsize=4096)
 def parse_host(text: str) -> Host:
-    """Read what a program wants to reach. Raises ValueError for what is neither a name nor an address."""
+    """Parse a destination. Raises ValueError for what is neither a name nor an address."""
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if ":" in bare:
         address = parse_address(bare)
@@ -88,7 +89,7 @@ def parse_host(text: str) -> Host:
 
 @functools.lru_cache(maxsize=4096)
 def parse_pattern(text: str) -> Pattern:
-    """Read what a rule names. Raises ValueError, which says what is wrong."""
+    """Parse the host of a rule. Raises ValueError with the reason."""
     if "/" in text:
         return _parse_network(text)
     if "*" in text:
@@ -111,9 +112,9 @@ def _parse_network(text: str) -> Pattern:
 
 
 def _parse_glob(text: str) -> Pattern:
-    """Read a glob: a star stands for any part of one label, and as the whole first label for one label or more.
+    """Parse a glob: a star matches any part of one label, and as the whole first label one or more labels.
 
-    The last label has none, or else the glob is nothing but one star: `example.*` is everybody's to register.
+    The last label has no star, unless the glob is a single star: anyone can register a name under `example.*`.
     """
     name = text.lower().removesuffix(".")
     labels = tuple(name.split("."))
@@ -132,7 +133,7 @@ def _is_like(glob: tuple[str, ...], labels: list[str]) -> bool:
 
 
 def _is_part_like(glob: str, label: str) -> bool:
-    """Match one label. Not by a regular expression: with many stars that takes for ever, and who writes rules knows."""
+    """Match one label. Not by a regular expression: callers write rules, and many stars take exponential time."""
     first, *middle = glob.split("*")
     if not middle:
         return glob == label
@@ -149,12 +150,12 @@ def _is_part_like(glob: str, label: str) -> bool:
 
 
 def _parse_name(text: str) -> str:
-    # WHY first: what follows takes longer than in proportion.
+    # WHY first: the checks below take more than linear time.
     if len(text) > MAX_NAME + 1:
         raise ValueError("it is no host name")
     name = text.lower().removesuffix(".")
     if not name.isascii():
-        # Not above: few names need it.
+        # Imported here: few names need it.
         import idna
 
         try:

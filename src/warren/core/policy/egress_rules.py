@@ -1,11 +1,11 @@
-"""Whether a sandbox may reach something: the rules of the way out, as pure functions. `docs/adr` has the reasons.
+"""Egress rules: decides whether a sandbox may reach a destination. Pure functions; ADR 22 has the reasons.
 
-1. A connection is made only where both the sandbox's own policy and the ceiling of its tenant allow it. A ceiling is
-   a policy too, and read in the same way.
-2. A name is looked up only where a rule or the mode could allow it: what is refused by its name is never asked about.
-3. An address that is not public, or is this host's own, is reached only where it is named: by itself, by a network
-   without public addresses, or by the exact name of the host. A glob and the mode `open` never reach one.
-4. What is refused is refused with one sentence, which names the policy and never an address of this network.
+1. A connection needs the permission of both the sandbox's policy and its tenant's ceiling. A ceiling is a policy and is
+   evaluated in the same way.
+2. A name is resolved only if a rule or the mode could allow it: a name that is refused is never sent to a resolver.
+3. An address that is not public, or belongs to this host, must be named: by itself, by a network without public
+   addresses, or by the exact name of the host. Globs and the mode `open` never reach one.
+4. A refusal is one sentence that names the policy, and never an internal address.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_RULES = 100
 MAX_PORTS = 32
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _INDEXED = frozenset({EgressMode.PACKAGES, EgressMode.OPEN})
-"""The modes that the package indexes are reached in."""
+"""Modes that include the package indexes."""
 _CEILING = "tenant ceiling"
 
 
@@ -39,14 +39,14 @@ class _Asked(NamedTuple):
 
 
 class _Word(NamedTuple):
-    """By what a policy allows something, and whether because of a name."""
+    """What allows a destination in a policy, and whether that depends on the name."""
 
     text: str
     is_by_name: bool
 
 
 def check_egress(egress: Egress) -> Egress:
-    """Return a policy with everything in its one spelling. Raises InvalidRequest, which names the rule."""
+    """Return a policy in canonical spelling. Raises InvalidRequest, which names the rule."""
     if egress.rules and egress.mode is EgressMode.NONE:
         raise InvalidRequest("egress has rules and the mode none: with rules the mode is rules, packages or open")
     if len(egress.rules) > MAX_RULES:
@@ -55,7 +55,7 @@ def check_egress(egress: Egress) -> Egress:
 
 
 def check_rule(rule: EgressRule) -> EgressRule:
-    """Return a rule in its one spelling. Raises InvalidRequest."""
+    """Return a rule in canonical spelling. Raises InvalidRequest."""
     try:
         host = parse_pattern(rule.host).text
     except ValueError as error:
@@ -65,13 +65,13 @@ def check_rule(rule: EgressRule) -> EgressRule:
     methods = tuple(method.upper() for method in rule.methods)
     if unknown := set(methods) - set(METHODS):
         raise InvalidRequest(
-            f"the rule for {host} has the method {min(unknown)[:20]!r}: choose of {', '.join(METHODS)}"
+            f"the rule for {host} has the method {min(unknown)[:20]!r}: choose from {', '.join(METHODS)}"
         )
     return EgressRule(host=host, ports=_unique(rule.ports), methods=_unique(methods), until=rule.until)
 
 
 def check_within(egress: Egress, ceiling: Egress, tenant: str) -> None:
-    """Raise Forbidden for a policy of which a part could never be allowed under a ceiling."""
+    """Raise Forbidden for a policy with a part that its ceiling never allows."""
     if egress.mode is not EgressMode.RULES and _rank(egress.mode) > _rank(ceiling.mode):
         raise Forbidden(
             f"sandboxes of tenant {tenant!r} may have the egress {ceiling.mode} at most, and {egress.mode} was asked "
@@ -86,20 +86,20 @@ def check_within(egress: Egress, ceiling: Egress, tenant: str) -> None:
 
 
 def lower_to(egress: Egress, ceiling: Egress) -> Egress:
-    """Return a policy without what is over a ceiling: for what the operator, and no caller, chose."""
+    """Return a policy limited to a ceiling, for policies of the operator."""
     mode = egress.mode if _rank(egress.mode) <= _rank(ceiling.mode) else ceiling.mode
     return Egress(mode=mode, rules=tuple(rule for rule in egress.rules if _fits(rule, ceiling)))
 
 
 def describe_egress(egress: Egress) -> dict[str, Any]:
-    """Build what the audit record says of a policy."""
+    """Describe a policy for the audit record."""
     if not egress.rules:
         return {"egress": egress.mode.value}
     return {"egress": egress.mode.value, "rules": [describe_rule(rule) for rule in egress.rules]}
 
 
 def describe_rule(rule: EgressRule) -> str:
-    """Write a rule in one line."""
+    """Describe a rule in one line."""
     methods = f"{','.join(rule.methods)} " if rule.methods else ""
     return f"{methods}{rule.host}:{','.join(map(str, rule.ports)) or '*'}"
 
@@ -114,16 +114,16 @@ def decide(
     addresses: Sequence[str] | None = None,
     is_ours: Callable[[Address], bool] | None = None,
 ) -> Verdict:
-    """Decide about a connection: before its name is looked up, without `addresses`, and again with what was found.
+    """Decide about a connection: before its name is resolved, without `addresses`, and again with the addresses.
 
-    `method` is that of plain HTTP; None is everything of which it cannot be seen. Before the name is looked up,
-    allowed means: it may be asked about. `is_ours` says which public addresses are this host's own.
+    `method` is that of plain HTTP; None for protocols that hide it. Before the name is resolved, allowed means that it
+    may be resolved. `is_ours` tells which public addresses belong to this host.
     """
     try:
         asked = _Asked(parse_host(host), port, method)
         found = None if addresses is None else tuple(map(parse_address, addresses))
     except ValueError:
-        return Verdict(allowed=False, rule="no host", why=f"{host[:100]!r} is no host that can be reached: check it.")
+        return Verdict(allowed=False, rule="no host", why=f"{host[:100]!r} is not a valid host: check it.")
     if asked.host.text == PACKAGES_HOST:
         return _decide_inner(egress, ceiling)
     if asked.host.address is not None:
@@ -135,9 +135,9 @@ def decide(
 
 
 def decide_by_name(egress: Egress, ceiling: Egress, host: str, port: int, *, method: str | None = None) -> Verdict:
-    """Decide about a host whose addresses only somebody else can find: networks say nothing of it.
+    """Decide about a host that only the upstream proxy can resolve; networks do not apply.
 
-    A name that is no public one has to be in a rule as it is: `open` and globs are for what is public.
+    A name that is not public must be in a rule as it is: `open` and globs cover public names.
     """
     is_public = is_public_name(host)
 
@@ -198,7 +198,7 @@ def _decide_address(egress: Egress, ceiling: Egress, asked: _Asked, found: Itera
 
 
 def _may(policy: Egress, asked: _Asked) -> _Word | None:
-    """Say by what a policy could allow a host, before it is known where its name leads."""
+    """Return what in a policy could allow a host, before its addresses are known."""
     if policy.mode is EgressMode.OPEN:
         return _Word("mode open", is_by_name=False)
     network: _Word | None = None
@@ -214,7 +214,7 @@ def _may(policy: Egress, asked: _Asked) -> _Word | None:
 
 
 def _allows(policy: Egress, asked: _Asked, address: Address, *, is_outside: bool) -> _Word | None:
-    """Say by what a policy allows a connection to an address; what asks the least of it comes first."""
+    """Return what in a policy allows a connection to an address, the least demanding first."""
     if policy.mode is EgressMode.OPEN and is_outside:
         return _Word("mode open", is_by_name=False)
     by_name: _Word | None = None
@@ -233,7 +233,7 @@ def _is_for(rule: EgressRule, asked: _Asked) -> bool:
 
 
 def _fits(rule: EgressRule, ceiling: Egress) -> bool:
-    """Whether a ceiling could ever allow what a rule names."""
+    """Whether a ceiling can ever allow a rule."""
     pattern = parse_pattern(rule.host)
     if ceiling.mode is EgressMode.OPEN and (pattern.network is None or not is_inside(pattern.network)):
         return True
@@ -243,15 +243,15 @@ def _fits(rule: EgressRule, ceiling: Egress) -> bool:
 
 
 def _covers(most: str, asked: str) -> bool:
-    """Whether something of what a rule names may be within what a ceiling names."""
+    """Whether two patterns can match a common destination."""
     ceiling, rule = parse_pattern(most), parse_pattern(asked)
     if ceiling.network is None:
         if rule.name is not None:
             return ceiling.matches_name(Host(rule.name))
-        # One of the names that it matches is enough: each connection is held to the ceiling again.
+        # One common name is enough: each connection is checked against the ceiling again.
         return rule.glob is not None and ceiling.matches_name(Host(asked.replace("*", "x")))
     if rule.network is None:
-        # Where the name leads is known when it is looked up.
+        # The addresses of the name are known only when it is resolved.
         return True
     return rule.network.version == ceiling.network.version and rule.network.overlaps(ceiling.network)
 
@@ -273,7 +273,7 @@ def _refuse(
             f"change the rule.",
         )
     has = {
-        EgressMode.NONE: "this sandbox has no way out (its egress is none)",
+        EgressMode.NONE: "this sandbox reaches no host (its egress is none)",
         EgressMode.PACKAGES: "this sandbox reaches the package indexes only (its egress is packages)",
         EgressMode.RULES: "no rule of this sandbox's egress names it",
         EgressMode.OPEN: "this sandbox reaches public hosts and what a rule names (its egress is open)",
@@ -281,7 +281,7 @@ def _refuse(
     return Verdict(
         allowed=False,
         rule=rule,
-        why=f"{what} may not be reached: {has}. Whoever made the sandbox can {remedy}.",
+        why=f"{what} may not be reached: {has}. The owner of the sandbox can {remedy}.",
     )
 
 
@@ -304,7 +304,7 @@ def _name_rule(rule: EgressRule, port: int) -> str:
 
 
 def _rank(mode: EgressMode) -> int:
-    # A list of rules is more or less than the other modes by what is in it.
+    # A list of rules does not compare with the other modes.
     return {EgressMode.NONE: 0, EgressMode.RULES: 0, EgressMode.PACKAGES: 1, EgressMode.OPEN: 2}[mode]
 
 

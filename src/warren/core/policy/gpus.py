@@ -1,4 +1,4 @@
-"""Which GPUs a new sandbox gets: as its caller or its image asks, within what its tenant may have."""
+"""GPU allocation for a new sandbox: the request of its caller or image, within the limits of its tenant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def list_gpus(engine: Engine) -> tuple[Gpu, ...]:
-    """Return the GPUs of an engine; none where it knows of none."""
+    """Return the GPUs of an engine; empty where it supports none."""
     return await engine.gpus() if isinstance(engine, HasGpus) else ()
 
 
@@ -26,8 +26,8 @@ async def choose_gpus(
 ) -> tuple[str, ...]:
     """Return the devices of a new sandbox, by full name.
 
-    Raises Conflict where there are not so many, Forbidden where the tenant may have none, Unsupported where the engine
-    has none to give; `auto` is never refused.
+    Raises Conflict where too few are free, Forbidden where the tenant may have none, Unsupported where the engine has
+    none; `auto` never fails.
     """
     if not request:
         return ()
@@ -53,7 +53,7 @@ def _refusal(engine: Engine, policy: Policy, owner: Owner) -> Forbidden | Unsupp
 
 
 async def _room(store: Store, policy: Policy, owner: Owner) -> int | None:
-    """Return how many more GPUs an owner may hold; None where there is no bound."""
+    """Return how many more GPUs an owner may hold; None without a limit."""
     ceilings = policy.ceilings_of(owner.tenant)
     held = {
         "own": lambda: store.holding(owner),

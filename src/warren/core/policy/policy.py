@@ -1,4 +1,4 @@
-"""What the operator decided, as plain values: `app.py` builds it from the settings, so that the core reads none."""
+"""The operator's policy as plain values. `bootstrap/app.py` builds it: the core does not read settings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from warren.core.policy.egress_limits import EgressLimits
 from warren.core.policy.egress_rules import check_egress, check_within, lower_to
 from warren.domain.egress import Egress, EgressMode
-from warren.domain.errors import InvalidRequest
+from warren.domain.errors import Forbidden, InvalidRequest
 from warren.domain.records import ResourceUse
 from warren.domain.values import GIB, KIB, MIB, Limits
 
@@ -17,26 +16,45 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from warren.domain.egress import EgressRule
+    from warren.domain.records import Caller, Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressLimits:
+    """Limits of egress; 0 is no limit."""
+
+    connections: int = 64
+    """Of one sandbox at once; further connections wait."""
+    everybody: int = 1024
+    """Of all sandboxes at once."""
+    per_minute: int = 1200
+    """New connections of one sandbox; a quarter of them may come in one burst."""
+    bytes_per_hour: int = 100 << 30
+    """Of one sandbox, both directions."""
+    idle_s: float = 600.0
+    """A connection that moves no byte for this long is closed."""
+    answer_s: float = 300.0
+    """A server that sends no response for this long is given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantLimits:
-    """What all principals of a tenant may have together; 0 is no limit."""
+    """Limits of all principals of a tenant together; 0 is no limit."""
 
     holding: ResourceUse = field(default_factory=ResourceUse)
     executions: int = 0
     requests_per_minute: int = 0
     creates_per_minute: int = 0
     largest: Mapping[str, float] = field(default_factory=dict)
-    """The most that one sandbox may have of what `Limits` names."""
+    """The largest limits of one sandbox, by the names in `Limits`."""
     egress: Egress = field(default_factory=lambda: Egress(mode=EgressMode.OPEN))
-    """The most that one sandbox may reach."""
+    """The widest egress of one sandbox."""
     allow_gpus: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Everything the use cases need to know of the operator's choices."""
+    """The operator's choices that use cases need."""
 
     image: str = "data"
     limits: Limits = field(default_factory=Limits)
@@ -47,54 +65,54 @@ class Policy:
     pool_size: int = 0
     pool_images: tuple[str, ...] = ()
     own: ResourceUse = field(default_factory=ResourceUse)
-    """What one principal may hold; 0 is no limit."""
+    """Quota of one principal; 0 is no limit."""
     tenant: TenantLimits = field(default_factory=TenantLimits)
     tenants: Mapping[str, TenantLimits] = field(default_factory=dict)
-    """Those for which the operator decided something else."""
+    """Tenants with limits of their own."""
     everybody: ResourceUse = field(default_factory=ResourceUse)
     own_executions: int = 64
     executions: int = 256
     requests_per_minute: int = 0
     creates_per_minute: int = 0
     creates: int = 8
-    """Sandboxes being made at once."""
+    """Sandboxes that are created at once."""
     waiting: int = 512
     wait_s: float = 30.0
     output_bytes: int = 64 * KIB
-    """Kept of the code, stdout and stderr of an execution, each."""
+    """Bytes kept of the code, stdout and stderr of an execution, each."""
     audit_output_bytes: int = 4 * KIB
     audit_days: int | None = None
-    """How long rows of the audit record are kept; None is for ever."""
+    """Days that rows of the audit record are kept; None is for ever."""
     kept_executions: int = 1000
     link_max_s: float = 7 * 86_400
     egress: Egress = field(default_factory=Egress)
-    """What a sandbox may reach when the caller does not say, within what its tenant may."""
+    """Egress of a sandbox unless the caller sets it, within the ceiling of its tenant."""
     egress_limits: EgressLimits = field(default_factory=EgressLimits)
-    """What may pass on the way out."""
+    """Limits of egress traffic."""
     egress_ca_file: str = ""
-    """Whom to believe over TLS, besides whom this host does."""
+    """Certificates to trust for egress TLS, besides those of this host."""
     egress_upstream: str = field(default="", repr=False)
-    """The proxy that all of it goes through, with credentials."""
+    """The upstream proxy of all egress, with credentials."""
     callback_hosts: tuple[str, ...] = ()
-    """Where programs' calls may go besides public addresses."""
+    """Hosts of tool callbacks besides public addresses."""
     own_skills: int = 200
     """Skills that one principal may keep; 0 is no limit."""
     own_skill_bytes: int = 256 * MIB
-    """What their packages may weigh; 0 is no limit."""
+    """Bytes of their packages; 0 is no limit."""
     own_file_bytes: int = GIB
-    """What the stored files of one principal may weigh; 0 is no limit. Those of everybody: `file_bytes`."""
+    """Bytes of stored files of one principal; 0 is no limit. `file_bytes` is for all principals."""
     file_bytes: int = 16 * GIB
 
     def ceiling_of(self, tenant: str) -> TenantLimits:
-        """Return what a tenant may have."""
+        """Return the limits of a tenant."""
         return self.tenants.get(tenant, self.tenant)
 
     def ceilings_of(self, tenant: str) -> dict[str, ResourceUse]:
-        """Return what may be held, as the store is told it: by an owner of this tenant, by the tenant, by everybody."""
+        """Return the quotas as the store takes them: of an owner of this tenant, of the tenant, and of all."""
         return {"own": self.own, "tenant": self.ceiling_of(tenant).holding, "everybody": self.everybody}
 
     def limits_of(self, tenant: str) -> Limits:
-        """Return the limits of a tenant's sandbox when the caller does not say. Raises InvalidRequest, at start-up."""
+        """Return the default limits of a tenant's sandbox. Raises InvalidRequest, at start-up."""
         largest = self.ceiling_of(tenant).largest
         if not largest:
             return self.limits
@@ -102,7 +120,7 @@ class Policy:
         return dataclasses.replace(self.limits, **less)
 
     def limits_with_memory(self, tenant: str, memory_bytes: int) -> Limits:
-        """Return them with that much memory, or as much of it as the tenant may have; 0 is what everybody gets."""
+        """Return the default limits with that much memory, up to the tenant's limit; 0 is the default."""
         usual = self.limits_of(tenant)
         if not memory_bytes:
             return usual
@@ -110,9 +128,9 @@ class Policy:
         return dataclasses.replace(usual, memory_bytes=min(memory_bytes, int(most)))
 
     def choose_egress(self, tenant: str, asked: Egress | None) -> Egress:
-        """Return what a tenant's sandbox may reach: as was asked for, in its one spelling, or as the operator decided.
+        """Return the egress of a tenant's sandbox: the requested one in canonical spelling, or the operator's default.
 
-        Raises InvalidRequest for what makes no sense, and Forbidden for more than the tenant may have.
+        Raises InvalidRequest for an invalid policy, and Forbidden for one above the tenant's ceiling.
         """
         if asked is None:
             return self.lower_egress(tenant, self.egress)
@@ -121,15 +139,15 @@ class Policy:
         return checked
 
     def lower_egress(self, tenant: str, egress: Egress) -> Egress:
-        """Return what the operator, and no caller, chose for a sandbox, within what its tenant may have."""
+        """Return an egress policy of the operator's, within the ceiling of a tenant."""
         return lower_to(egress, self.ceiling_of(tenant).egress)
 
     def check_rules(self, tenant: str, rules: tuple[EgressRule, ...]) -> None:
-        """Raise Forbidden for rules that no sandbox of this tenant may have."""
+        """Raise Forbidden for rules above the ceiling of a tenant."""
         check_within(Egress(mode=EgressMode.RULES, rules=rules), self.ceiling_of(tenant).egress, tenant)
 
     def check_limits(self, tenant: str, limits: Limits, before: Limits | None = None) -> None:
-        """Raise InvalidRequest for limits that no sandbox of this tenant may have; what one has already, it keeps."""
+        """Raise InvalidRequest for limits above those of a tenant; a sandbox keeps the limits that it has."""
         for name, most in self.ceiling_of(tenant).largest.items():
             asked = getattr(limits, name)
             if asked > most and (before is None or asked > getattr(before, name)):
@@ -137,6 +155,12 @@ class Policy:
                     f"{name} may be at most {_show(name, most)} in a sandbox of tenant {tenant!r}, "
                     f"and {_show(name, asked)} was asked for"
                 )
+
+
+def check_may(caller: Caller, scope: Scope) -> None:
+    """Raise Forbidden unless the caller's credentials include the scope."""
+    if not caller.principal.may(scope):
+        raise Forbidden(f"this key has the scope {caller.principal.scope}, and this needs {scope}")
 
 
 def _show(name: str, value: float) -> str:

@@ -1,4 +1,4 @@
-"""What the operator decided about slides, as plain values."""
+"""The operator's policy for slides, as plain values."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from warren.domain.values import GIB, MIB, Limits
 
 PICTURES, EDITABLE = "v1", "v2"
-"""The two renderers, as clients call them: one exact picture a slide, or text, shapes, tables and pictures."""
+"""The two renderers: `v1` makes one exact picture per slide, `v2` text, shapes, tables and pictures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderPolicy:
-    """How decks are rendered, and how much of it there may be."""
+    """Limits and defaults of renders."""
 
     image: str = "office"
     limits: Limits = field(
         default_factory=lambda: Limits(memory_bytes=1536 * MIB, cpus=2.0, pids=512, disk_bytes=GIB, checkpoints=0)
     )
     version: str = PICTURES
-    """Where a request does not say."""
+    """Unless a request names one."""
     warm: int = 1
-    """Sandboxes whose browser is started before anybody asks."""
+    """Sandboxes with a browser that is started ahead."""
     warm_s: float = 600.0
-    """How long they are kept ready after the last render."""
+    """Seconds that these stay ready after the last render."""
     at_once: int = 2
     wait_s: float = 0.5
-    """For a place among those."""
+    """For a slot among `at_once`."""
     per_minute: int = 10
     """Renders of one principal; 0 is no limit."""
     timeout_s: float = 180.0
@@ -37,7 +37,7 @@ class RenderPolicy:
     slides: int = 200
     output_bytes: int = 220_000_000
     waiting: int = 100
-    """Background renders that are not done, of everybody."""
+    """Background renders in progress, of all principals."""
     own_waiting: int = 10
     keep_s: float = 3600.0
-    """How long what a background render made is kept."""
+    """Seconds that the result of a background render is kept."""

@@ -1,4 +1,4 @@
-"""Connections to servers inside sandboxes: who may make one, how many at once, and what is written down of them."""
+"""Connections to servers inside sandboxes: authorization, limits and audit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warren.domain.records import Caller
 
 WINDOW = 256 << 10
-"""Of what a server says and a slow client has not read yet: what a connection may cost us."""
+"""Bytes of a server that a slow client has not read yet: the memory that a connection costs the service."""
 OWN = 64
 """Connections to one sandbox at once."""
 EVERYBODY = 1024
@@ -33,13 +33,13 @@ WAIT_S = 10.0
 _TICK_S = 5.0
 _TOUCH_S = 1.0
 _HOSTS = ("127.0.0.1", "::1")
-"""Where a server that listens on `localhost` may be."""
+"""Where a server on `localhost` may listen."""
 
 
 class PortConnection:
-    """One connection to a server inside. What passes counts as use of the sandbox; being open does not.
+    """One connection to a server inside. Traffic counts as use of the sandbox; an idle connection does not.
 
-    Until `answered`, the sandbox is in use: a server may take its time over an answer.
+    Until `answered`, the sandbox is in use: a server may take its time.
     """
 
     def __init__(self, stream: ByteStream, live: LiveSandbox, window: Window) -> None:
@@ -50,16 +50,16 @@ class PortConnection:
         self._hold = contextlib.ExitStack()
         self._hold.enter_context(live.busy())
         self.status = "none"
-        """What became of it, for the record."""
+        """Outcome, for the audit record."""
 
     async def send(self, data: bytes) -> None:
-        """Send all of `data`; what the server no longer takes is dropped: `receive` then says why."""
+        """Send all of `data`; once the server takes no more, it is dropped, and `receive` raises the reason."""
         self._window.bytes_in += len(data)
         self._touch()
         await self._stream.send(data)
 
     async def receive(self) -> bytes:
-        """Return the next bytes, or b"" at their end. Raises Unreachable when it broke, and SandboxLost."""
+        """Return the next bytes, or b"" at the end. Raises Unreachable when it broke, and SandboxLost."""
         try:
             data = await self._stream.receive()
         except Conflict as error:
@@ -69,12 +69,12 @@ class PortConnection:
         return data
 
     def answered(self, status: str) -> None:
-        """Note what the server answered; from now on only what passes is use."""
+        """Note the server's status; from now on only traffic counts as use."""
         self.status = status
         self._hold.close()
 
     async def aclose(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._hold.close()
         await self._stream.aclose()
 
@@ -86,7 +86,7 @@ class PortConnection:
 
 
 class Ports:
-    """The ports of every sandbox. `run` is a task of the service."""
+    """The ports of all sandboxes. `run` is a task of the service."""
 
     def __init__(self, sandboxes: Sandboxes, audit: Audit, observer: Counters) -> None:
         self._sandboxes = sandboxes
@@ -103,7 +103,7 @@ class Ports:
         )
 
     async def run(self) -> None:
-        """Write down what passed, for as long as the service lives, and the rest at its end."""
+        """Audit traffic until the service stops, and the rest at its end."""
         try:
             while True:
                 await anyio.sleep(_TICK_S)
@@ -113,7 +113,7 @@ class Ports:
 
     @contextlib.asynccontextmanager
     async def connect(self, caller: Caller, sandbox_id: str, port: int, method: str) -> AsyncIterator[PortConnection]:
-        """Connect to a port of a sandbox, which is resumed where it was stopped. `method` is for the record.
+        """Connect to a port of a sandbox, which is resumed if it is stopped. `method` is for the audit record.
 
         Raises NotFound, QuotaExceeded, Overloaded, and Unreachable when nothing listens there.
         """
@@ -123,7 +123,7 @@ class Ports:
         try:
             async with (
                 self.connections.one(caller.principal.owner, sandbox_id),
-                # WHY: whoever is cancelled while the entry is written must not leave the sandbox in use for ever.
+                # WHY: a caller that is cancelled during the audit write must not leave the sandbox in use for ever.
                 contextlib.AsyncExitStack() as held,
             ):
                 try:

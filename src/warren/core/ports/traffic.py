@@ -1,7 +1,7 @@
-"""What the audit record says of ports: that somebody began to use one, and what passed, added up by the minute.
+"""Audit entries of port traffic: one when a principal begins to use a port, then one a minute.
 
-A page is made of hundreds of requests, so each has no entry of its own. The first of somebody to a port is
-`port.connect`, written before it is answered; then every minute in which anything passes has one `port.traffic`.
+A page takes hundreds of requests, so they share entries. The first connection of a principal to a port is
+`port.connect`, written before its response; every minute with traffic then has one `port.traffic`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WINDOW_S = 60.0
 _MOST = 4096
-"""Minutes of different people and ports that are kept at once; beyond, all are written down."""
+"""Open windows of principals and ports; above that, all are written."""
 _STATUSES = 16
 
 
@@ -31,7 +31,7 @@ class _Key(NamedTuple):
 
 
 class Window:
-    """What passed between somebody and a port since the last entry."""
+    """Traffic between a principal and a port since the last entry."""
 
     __slots__ = ("bytes_in", "bytes_out", "caller", "ends", "open", "requests", "statuses")
 
@@ -47,11 +47,11 @@ class Window:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to write down."""
+        """Whether there is nothing to write."""
         return not (self.requests or self.bytes_in or self.bytes_out)
 
     def end(self, status: str) -> None:
-        """Count a request that ended: with what the server inside answered, or the code of an error."""
+        """Count a request that ended: with the status of the server inside, or the code of an error."""
         self.open -= 1
         self.requests += 1
         known = status in self.statuses or len(self.statuses) < _STATUSES
@@ -59,7 +59,7 @@ class Window:
 
 
 class PortTraffic:
-    """The minutes under way. Somebody calls `collect` now and then, and `collect(now=True)` at the end."""
+    """The open windows. `Ports.run` calls `collect` periodically, and `collect(now=True)` at the end."""
 
     def __init__(self, audit: Audit, clock: Callable[[], float] = time.monotonic) -> None:
         self._audit = audit
@@ -67,7 +67,7 @@ class PortTraffic:
         self._windows: dict[_Key, Window] = {}
 
     def begin(self, caller: Caller, sandbox_id: str, port: int) -> tuple[Window, bool]:
-        """Count one connection more, and say whether it is the first of a while and deserves an entry of its own."""
+        """Count a connection; return whether it is the first of a while, and so gets its own entry."""
         who = caller.principal
         key = _Key(who.owner, who.key_id or "", caller.link_id, sandbox_id, port)
         window = self._windows.get(key)
@@ -80,7 +80,7 @@ class PortTraffic:
         return window, is_first
 
     def collect(self, *, now: bool = False) -> None:
-        """Write down the minutes that are over, or all of them, and forget those of which nothing is open."""
+        """Write the windows whose minute is over, or all, and drop those without open connections."""
         at = self._clock()
         for key, window in list(self._windows.items()):
             if not now and at < window.ends:

@@ -1,4 +1,4 @@
-"""What can be changed of a sandbox while it lives, and what may be."""
+"""Changes to a sandbox while it exists, checked against the policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxChanges:
-    """What a caller wants changed. What is None stays; a time of 0 is for ever."""
+    """The changes of one request. None: unchanged; a time of 0: for ever."""
 
     metadata: Mapping[str, str] | None = None
     idle_timeout_s: float | None = None
@@ -28,7 +28,7 @@ class SandboxChanges:
     egress: Egress | None = None
 
     def choose(self, before: Sandbox, policy: Policy) -> dict[str, Any]:
-        """Return the fields of a sandbox as they shall be.
+        """Return the new values of the fields of a sandbox.
 
         Raises Conflict for another size of the disk, InvalidRequest or Forbidden for what the policy does not allow.
         """

@@ -1,4 +1,4 @@
-"""One link to each running sandbox, opened once, shared by whoever asks, and watched until it is lost."""
+"""Agent connections: one for each running sandbox, opened on first use, shared, and watched until it is lost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from warren.core.agent.client import AgentClient
+from warren.core.concurrency.keyed_lock import KeyedLock
 from warren.domain.errors import EngineUnavailable, SandboxLost
 
 if TYPE_CHECKING:
@@ -18,23 +19,23 @@ if TYPE_CHECKING:
     from warren.domain.values import Handle
     from warren.engines.base import Engine
 
-    OnLink = Callable[[str, AgentClient], Awaitable[None]]
+    OnAgent = Callable[[str, AgentClient], Awaitable[None]]
 
 _ATTEMPTS = 2
-"""An agent that was about to end its last gateway's connection may end ours by mistake; never twice."""
+"""An agent that is about to close the connection of its last service may close ours by mistake; never twice."""
 
 
 class AgentConnections:
-    """The links of this process, by sandbox id. Use it with `async with`: their tasks run in a group of its own."""
+    """The connections of this process, by sandbox id. Use it with `async with`: their tasks run in its own group."""
 
-    def __init__(self, engine: Engine, on_lost: OnLink | None = None) -> None:
+    def __init__(self, engine: Engine, on_lost: OnAgent | None = None) -> None:
         self.on_lost = on_lost
-        """Called, in a task of ours, with each link that was lost without having been dropped. It must not raise."""
-        self.on_open: list[OnLink] = []
-        """Called in turn with each link that was opened, before anybody gets it. They must not raise."""
+        """Called, in a task of ours, with each connection that was lost and not dropped. It must not raise."""
+        self.on_open: list[OnAgent] = []
+        """Called in turn with each new connection, before any caller gets it. They must not raise."""
         self._engine = engine
         self._connections: dict[str, AgentClient] = {}
-        self._opening: dict[str, anyio.Lock] = {}
+        self._opening = KeyedLock()
         self._tasks: TaskGroup | None = None
         self._closed = False
 
@@ -56,28 +57,24 @@ class AgentConnections:
         await self._tasks.__aexit__(None, None, None)
 
     async def get(self, handle: Handle) -> AgentClient:
-        """Return the link of a running sandbox, opening one where there is none. Raises SandboxLost."""
+        """Return the connection of a running sandbox, opening one where there is none. Raises SandboxLost."""
         agent = self.peek(handle.sandbox_id)
         if agent is not None:
             return agent
-        lock = self._opening.setdefault(handle.sandbox_id, anyio.Lock())
-        async with lock:
+        async with self._opening.hold(handle.sandbox_id):
             try:
                 return self.peek(handle.sandbox_id) or await self._keep(handle.sandbox_id, await self._open(handle))
             except SandboxLost:
                 self._check_open()
                 raise
-            finally:
-                if not lock.statistics().tasks_waiting:
-                    self._opening.pop(handle.sandbox_id, None)
 
     def peek(self, sandbox_id: str) -> AgentClient | None:
-        """Return the link of a sandbox if it is open."""
+        """Return the connection of a sandbox if it is open."""
         agent = self._connections.get(sandbox_id)
         return None if agent is None or agent.lost is not None else agent
 
     async def drop(self, sandbox_id: str) -> None:
-        """Close the link of a sandbox, if there is one; the sandbox lives on."""
+        """Close the connection of a sandbox, if there is one; the sandbox lives on."""
         agent = self._connections.pop(sandbox_id, None)
         if agent is not None:
             await agent.aclose()
@@ -85,7 +82,7 @@ class AgentConnections:
     async def _open(self, handle: Handle) -> AgentClient:
         for attempt in range(_ATTEMPTS):
             self._check_open()
-            assert self._tasks is not None, "use Links with `async with`"
+            assert self._tasks is not None, "use AgentConnections with `async with`"
             channel = await self._engine.connect(handle)
             try:
                 agent = await AgentClient.open(channel, self._tasks)
@@ -104,16 +101,16 @@ class AgentConnections:
             for prepare in self.on_open:
                 await prepare(sandbox_id, agent)
         except BaseException:
-            # Half prepared it is of no use to the next who asks.
+            # Half prepared it is of no use to the next caller.
             await agent.aclose()
             raise
-        # WHY not before: whoever asks meanwhile would get one that is not prepared.
+        # WHY not before: a caller that comes meanwhile would get one that is not prepared.
         self._connections[sandbox_id] = agent
         self._tasks.start_soon(self._watch, sandbox_id, agent)
         return agent
 
     def _check_open(self) -> None:
-        """Raise when we are closing: a link that is not opened any more says nothing about its sandbox."""
+        """Raise EngineUnavailable when we are closing: the sandbox is not lost, only not connected to any more."""
         if self._closed:
             raise EngineUnavailable("the service is stopping: it connects to no more sandboxes")
 

@@ -1,4 +1,4 @@
-"""How a sandbox comes to be: its record first, then from the pool or the engine; or not at all, with nothing left."""
+"""Creation of sandboxes: the record first, then one from the pool or the engine. A failure leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from warren.core.images.cache import ImageCache
     from warren.core.policy.policy import Policy
     from warren.core.sandboxes.connections import AgentConnections
-    from warren.core.sandboxes.pool import Pool, Pooled
+    from warren.core.sandboxes.pool import PooledSandbox, SandboxPool
     from warren.core.sandboxes.transitions import SandboxTransitions
     from warren.core.telemetry.counters import Counters
     from warren.domain.egress import Egress
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 IDEMPOTENCY_S = 86_400.0
-"""How long a key answers with what it made the first time."""
+"""How long an idempotency key is remembered."""
 MAX_ENV = 16_384
-"""So that it fits into one frame to the agent, however it is escaped."""
+"""Characters that fit into one frame to the agent, however they are escaped."""
 _OURS = frozenset({"WARREN_SANDBOX", "WARREN_EXECUTION", "WARREN_GPUS"})
-"""Mark the processes of a sandbox and of an execution, and name the devices of its GPUs."""
+"""They mark the processes of a sandbox and of an execution, and name the devices of its GPUs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NewSandbox:
-    """What a caller asks for. What is None is as the operator decided; a time of 0 is for ever."""
+    """A request for a sandbox. None: the operator's default; a time of 0: for ever."""
 
     image: str | None = None
     limits: Limits | None = None
@@ -57,22 +57,22 @@ class NewSandbox:
     egress: Egress | None = None
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     session_key: str | None = None
-    """Of the sandboxes of one owner, at most one has it."""
+    """Unique among the sandboxes of one owner."""
     idle_timeout_s: float | None = None
     max_lifetime_s: float | None = None
     idempotency_key: str | None = None
     use_pool: bool = True
     single_use: bool = False
-    """Whether one execution is all that will be asked of it."""
+    """Whether it serves one execution only."""
     gpus: GpuRequest | None = None
-    """None: as its image has it."""
+    """None: as the image says."""
 
     def __post_init__(self) -> None:
         check_env(self.env)
 
 
 def check_env(env: Mapping[str, str]) -> None:
-    """Raise InvalidRequest for what cannot be the environment of a sandbox."""
+    """Raise InvalidRequest for an environment that no sandbox can have."""
     for name, value in env.items():
         if not name or "=" in name or "\0" in name + value:
             raise InvalidRequest(f"env holds {name[:64]!r}: a name has no = and no NUL in it, and a value no NUL")
@@ -83,7 +83,7 @@ def check_env(env: Mapping[str, str]) -> None:
 
 
 class Creation:
-    """Makes sandboxes. Two calls for one session key, or one idempotency key, end at the same one."""
+    """Makes sandboxes. Two calls with one session key, or one idempotency key, get the same one."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Creation:
         engine: Engine,
         store: Store,
         connections: AgentConnections,
-        pool: Pool,
+        pool: SandboxPool,
         images: ImageCache,
         transitions: SandboxTransitions,
         policy: Policy,
@@ -107,9 +107,9 @@ class Creation:
         self._observer = observer
 
     async def make(self, owner: Owner, new: NewSandbox) -> tuple[LiveSandbox, bool]:
-        """Make a sandbox, and say True; or return the one that somebody else made, or makes, under the same key.
+        """Make a sandbox and return it with True; or return the one that another call made, or makes, with this key.
 
-        A caller who is cancelled leaves nothing behind: what was begun is finished, and then undone.
+        A cancelled call leaves nothing behind: each step that was begun is finished, and then undone.
         """
         since = time.monotonic()
         image = await self._images.get(new.image or self._policy.image)
@@ -119,7 +119,8 @@ class Creation:
         asked = image.gpus if new.gpus is None else new.gpus
         gpus = await choose_gpus(self._engine, self._store, self._policy, owner, asked)
         with self._pool.creating():
-            pooled = self._pool.acquire(image, new.storage, limits) if new.use_pool and not gpus else None
+            from_pool = new.use_pool and not gpus
+            pooled = await self._pool.acquire(image, new.storage, limits) if from_pool else None
             record = self._build_record(owner, new, image, limits, pooled)
             live = LiveSandbox(dataclasses.replace(record, egress=egress, gpus=gpus))
             async with live.lock:
@@ -132,9 +133,9 @@ class Creation:
         self._observer.sandbox_created("engine" if pooled is None else "pool", time.monotonic() - since)
         return live, True
 
-    async def _write_down(self, live: LiveSandbox, new: NewSandbox, pooled: Pooled | None) -> LiveSandbox | None:
-        """Have the store keep the record, or return the place of whoever was first."""
-        # Before its id is in the store: whoever finds it there waits here for the rest.
+    async def _write_down(self, live: LiveSandbox, new: NewSandbox, pooled: PooledSandbox | None) -> LiveSandbox | None:
+        """Store the record, or return the sandbox of the call that was first."""
+        # Before its id is in the store: a call that finds it there waits for this lock.
         self._transitions.live_sandboxes[live.id] = live
         try:
             other = await self._tie(live.sandbox, new) or await self._add(live.sandbox, new)
@@ -142,7 +143,7 @@ class Creation:
             self._give_back(live, pooled)
             raise
         except BaseException:
-            # WHY: a task's own `cancel()` goes through every shield, and nobody knows how far the store has come.
+            # WHY: a task's own `cancel()` goes through every shield, so the record may or may not be stored.
             await self._undo(live, new)
             await self._engine.destroy(live.handle)
             raise
@@ -150,7 +151,7 @@ class Creation:
             self._give_back(live, pooled)
         return other
 
-    def _give_back(self, live: LiveSandbox, pooled: Pooled | None) -> None:
+    def _give_back(self, live: LiveSandbox, pooled: PooledSandbox | None) -> None:
         self._transitions.forget(live)
         if pooled is not None:
             self._pool.release(pooled)
@@ -167,11 +168,11 @@ class Creation:
             other = await self._transitions.find(tied)
             if other is not None:
                 return other
-            # The service died while it made that one, or it was deleted since: it can only be made anew.
+            # A crash interrupted its creation, or it was deleted since: make a new one.
             await self._store.forget(sandbox.owner, key, tied)
 
     async def _add(self, sandbox: Sandbox, new: NewSandbox) -> LiveSandbox | None:
-        """Keep the record if no quota forbids it; or return the place that has the session key."""
+        """Store the record if no quota forbids it; or return the sandbox that has the session key."""
         try:
             while True:
                 try:
@@ -193,7 +194,9 @@ class Creation:
         found = await self._store.find(sandbox.owner, sandbox.session_key or "")
         return None if found is None else await self._transitions.find(found.id)
 
-    async def _bring_to_life(self, live: LiveSandbox, new: NewSandbox, image: Image, pooled: Pooled | None) -> None:
+    async def _bring_to_life(
+        self, live: LiveSandbox, new: NewSandbox, image: Image, pooled: PooledSandbox | None
+    ) -> None:
         sandbox = live.sandbox
         try:
             if pooled is not None and await self._pool.fit(pooled, sandbox.limits, sandbox.env):
@@ -203,7 +206,7 @@ class Creation:
                     await self._connections.drop(live.id)
                     await self._engine.destroy(live.handle)
                 with explained():
-                    # Connected to when it is first used: until then it is one process instead of three.
+                    # Connected on first use: until then it is one process instead of three.
                     spec = build_spec(self._engine, sandbox, image, single_use=new.single_use)
                     await self._engine.create(spec)
             if sandbox.status is Status.CREATING:
@@ -221,22 +224,22 @@ class Creation:
             raise
 
     async def _undo(self, live: LiveSandbox, new: NewSandbox) -> None:
-        """Remove what was made. What cannot be removed now stays written down as such, and the reaper goes on."""
+        """Remove a half-made sandbox. If that fails its record stays `destroying`, and the reaper tries again."""
         try:
             await self._untie(live.sandbox, new)
             await self._transitions.destroy(live)
         except Error:
-            _log.warning("sandbox.unremoved", extra={"sandbox_id": live.id}, exc_info=True)
+            _log.warning("sandbox.remove_failed", extra={"sandbox_id": live.id}, exc_info=True)
 
     async def _untie(self, sandbox: Sandbox, new: NewSandbox) -> None:
         if new.idempotency_key is not None:
             await self._store.forget(sandbox.owner, new.idempotency_key, sandbox.id)
 
     def _build_record(
-        self, owner: Owner, new: NewSandbox, image: Image, limits: Limits, pooled: Pooled | None
+        self, owner: Owner, new: NewSandbox, image: Image, limits: Limits, pooled: PooledSandbox | None
     ) -> Sandbox:
         now = time.time()
-        # One from the pool that needs nothing more runs already: it is written down once.
+        # A pooled sandbox that suits runs already: its record is written once.
         is_ready = pooled is not None and pooled.suits(limits, new.env)
         return Sandbox(
             id=new_id("sbx") if pooled is None else pooled.handle.sandbox_id,
@@ -259,15 +262,15 @@ class Creation:
 
 
 def choose_time(asked: float | None, otherwise: float | None) -> float | None:
-    """Return what was asked for, where 0 is for ever; or the other, where nothing was."""
+    """Return the requested time, where 0 is for ever, or the default."""
     return otherwise if asked is None else asked or None
 
 
 def _fingerprint(new: NewSandbox) -> str:
-    """Tell requests apart that came with one key."""
+    """Hash a request, to tell different ones with the same key apart."""
     asked = dataclasses.asdict(dataclasses.replace(new, idempotency_key=None))
     if new.egress is None:
-        # Keys of before there was a way out are still good.
+        # Left out, so that keys from before egress existed still match.
         del asked["egress"]
     if new.gpus is None:
         del asked["gpus"]

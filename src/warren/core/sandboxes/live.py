@@ -1,4 +1,4 @@
-"""The sandboxes of this process: each one's record, its link, and who is using it. No I/O."""
+"""Live sandboxes: the record, the agent and the current users of each sandbox of this process. No I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LiveSandbox:
-    """One sandbox as this process holds it. Whoever changes its status holds its lock."""
+    """One sandbox as this process holds it. A change of its status needs its lock."""
 
     __slots__ = ("_active_at", "_agent", "_users", "is_gone", "lock", "sandbox", "touched_at", "used_at")
 
@@ -29,11 +29,11 @@ class LiveSandbox:
         """As the store has it, but for `active_at` and `executions`."""
         self.lock = anyio.Lock(fast_acquire=True)
         self.used_at = time.monotonic()
-        """When it was last used, by a clock that nobody sets."""
+        """When it was last used, by the monotonic clock."""
         self.touched_at = self.used_at
-        """The use that the store knows of, by the same clock."""
+        """The last use that the store knows of, by the same clock."""
         self.is_gone = False
-        """True once its record is removed: whoever waited for the lock must not go on."""
+        """True once its record is removed: a task that waited for the lock must not go on."""
         self._agent = agent
         self._users = 0
         self._active_at = sandbox.active_at
@@ -61,17 +61,17 @@ class LiveSandbox:
 
     @property
     def lost_agent(self) -> AgentClient | None:
-        """The connection that it had, if it broke and no other has taken its place."""
+        """Its last connection, if that broke and no other has replaced it."""
         return self._agent if self._agent is not None and self._agent.lost is not None else None
 
     @property
     def is_ready(self) -> bool:
-        """Whether it runs and its agent can be asked."""
+        """Whether it runs and its agent is connected."""
         return self._agent is not None and self._agent.lost is None and self.sandbox.status is Status.RUNNING
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody is using it now."""
+        """Whether a request or an execution uses it now."""
         return self._users > 0
 
     @property
@@ -90,12 +90,12 @@ class LiveSandbox:
             self.touch()
 
     def touch(self) -> None:
-        """Note a use that is over at once."""
+        """Note a use that has just ended."""
         self.used_at, self._active_at = time.monotonic(), time.time()
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Wait for the lock, and hold it for a step that is finished even if the caller goes away meanwhile."""
+        """Hold the lock for a step that is finished even if the caller is cancelled."""
         async with self.lock:
             with anyio.CancelScope(shield=True):
                 yield

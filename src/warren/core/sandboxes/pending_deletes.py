@@ -1,4 +1,4 @@
-"""Sandboxes that are on their way out with nobody waiting for it: whoever finds a quota used up waits for those."""
+"""Deletions in progress. A create that hits its quota waits for them instead of failing."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from warren.domain.records import Owner
 
     Going = tuple[Owner, anyio.Event]
-    """Whose it is, and what is set when it has gone."""
+    """The owner, and an event that is set once the sandbox is gone."""
 
 
 class PendingDeletes:
-    """Knows by their ids which sandboxes are about to be removed."""
+    """The sandboxes that are removed behind an answer, by id."""
 
     def __init__(self) -> None:
         self._going: dict[str, Going] = {}
         self.patience_s = 5.0
 
     def add(self, sandbox_id: str, owner: Owner) -> None:
-        """Take in one that will be removed soon."""
+        """Add a sandbox that will be removed soon."""
         self._going[sandbox_id] = (owner, anyio.Event())
 
     @contextlib.contextmanager
     def removing(self, sandbox_id: str) -> Iterator[None]:
-        """Remove one, in the body."""
+        """Mark a sandbox as gone after the body, which removes it."""
         try:
             yield
         finally:
@@ -37,14 +37,14 @@ class PendingDeletes:
             gone.set()
 
     def look(self) -> tuple[Going, ...]:
-        """Return those that are leaving now."""
+        """Return the deletions in progress."""
         return tuple(self._going.values())
 
     async def wait(self, seen: tuple[Going, ...], whose: Owner | str | None) -> bool:
-        """Wait until those that are leaving now, or were `seen` to, have gone.
+        """Wait for the deletions in progress now, or `seen` before, 5 seconds at most.
 
-        Only those count that are an owner's, a tenant's or, for None, anybody's; False when there are none, so that
-        nothing has changed.
+        Only those of an owner or a tenant count, or with None all. Returns False when there are none, so that nothing
+        has changed.
         """
         awaited = [gone for owner, gone in {*seen, *self.look()} if whose in {owner, owner.tenant, None}]
         with anyio.move_on_after(self.patience_s):

@@ -1,4 +1,4 @@
-"""What ends by itself: idle sandboxes are stopped, expired and forgotten ones destroyed, half-done steps finished."""
+"""Reaper: stops idle sandboxes, destroys expired and forgotten ones, and finishes interrupted steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 TOUCH_S = 15.0
-"""How far the store may be behind about when a sandbox was used; executions tell it themselves."""
+"""How far the store may be behind the last use of a sandbox; executions update it themselves."""
 _AT_ONCE = 8
 _BACK_OFF_S = 30.0
 _UNFINISHED = frozenset({Status.CREATING, Status.STARTING, Status.STOPPING, Status.DESTROYING})
@@ -32,21 +32,21 @@ _log = logging.getLogger(__name__)
 
 
 class Fate(enum.StrEnum):
-    """Why the reaper comes."""
+    """Why the reaper acts on a sandbox."""
 
     UNFINISHED = "unfinished"
-    """A step of its life failed in the middle; nobody works on it now."""
+    """A transition failed half-way, and no task works on it now."""
     IDLE = "idle"
     EXPIRED = "expired"
-    """It has reached its greatest age, used or not."""
+    """It has reached its maximum lifetime, used or not."""
     FORGOTTEN = "forgotten"
-    """It is stopped, and nobody came back for it."""
+    """It has been stopped for longer than the policy keeps it."""
 
 
 class Reaper:
-    """Looks at every place once a second: a thousand take about a millisecond.
+    """Checks every live sandbox once a second: a thousand take about a millisecond.
 
-    Idleness is measured by a clock that nobody sets, ages by the time of day, for they outlive this process.
+    Idleness is measured by the monotonic clock, ages by the time of day, for they outlive this process.
     """
 
     def __init__(self, transitions: SandboxTransitions, store: Store, audit: Audit, policy: Policy) -> None:
@@ -57,20 +57,20 @@ class Reaper:
         self._at_once = anyio.Semaphore(_AT_ONCE)
         self._reaping: set[str] = set()
         self._not_before: dict[str, float] = {}
-        """When to try again what went wrong, by sandbox id."""
+        """When to retry after a failure, by sandbox id."""
         self._unwritten: set[str] = set()
-        """Those for which the store must be writable again."""
+        """Sandboxes to retry once the store is writable again."""
 
     async def run(self) -> None:
-        """Look, for as long as the service lives. What takes long does not keep the others waiting."""
+        """Tick once a second until cancelled. A slow tick does not delay the next."""
         async with anyio.create_task_group() as tasks:
             while True:
                 await anyio.sleep(TICK_S)
                 tasks.start_soon(self.tick)
 
     async def tick(self) -> None:
-        """Do everything that is due now, and wait until it is done."""
-        await self._look_at_store()
+        """Do everything that is due now."""
+        await self._check_store()
         now, today = time.monotonic(), time.time()
         live_sandboxes = tuple(self._transitions.live_sandboxes.values())
         due = [
@@ -87,8 +87,8 @@ class Reaper:
             for live in used:
                 tasks.start_soon(self._touch, live)
 
-    async def _look_at_store(self) -> None:
-        """Try again what could not be written, as soon as anything can: a full disk must not leave rows for long."""
+    async def _check_store(self) -> None:
+        """Retry failed writes as soon as the store is writable: a full disk must not leave stale rows for long."""
         if self._unwritten:
             with contextlib.suppress(StoreError):
                 await self._store.ping()
@@ -115,26 +115,26 @@ class Reaper:
     async def _reap(self, live: LiveSandbox) -> None:
         try:
             async with self._at_once, live.held():
-                # Somebody may have come for it while we waited.
+                # A request may have used it while we waited.
                 fate = None if live.is_gone else self._judge(live, time.monotonic(), time.time())
                 if fate is not None:
-                    await self._carry_out(live, fate)
+                    await self._apply(live, fate)
         except StoreError:
             self._unwritten.add(live.id)
-            _log.warning("sandbox.unended", extra={"sandbox_id": live.id}, exc_info=True)
-        except Exception:  # noqa: BLE001 - whatever is wrong with one must not keep us from the others
+            _log.warning("reaper.stop_failed", extra={"sandbox_id": live.id}, exc_info=True)
+        except Exception:  # noqa: BLE001 - a fault of one must not keep us from the others
             self._not_before[live.id] = time.monotonic() + _BACK_OFF_S
-            _log.warning("sandbox.unended", extra={"sandbox_id": live.id}, exc_info=True)
+            _log.warning("reaper.stop_failed", extra={"sandbox_id": live.id}, exc_info=True)
         finally:
             self._reaping.discard(live.id)
 
-    async def _carry_out(self, live: LiveSandbox, fate: Fate) -> None:
+    async def _apply(self, live: LiveSandbox, fate: Fate) -> None:
         if fate is Fate.UNFINISHED:
             await self._transitions.settle(live)
             return
         is_kept = fate is Fate.IDLE and live.sandbox.storage is Storage.PERSISTENT
         if is_kept:
-            await self._transitions.stop(live, f"nobody used it for {live.sandbox.idle_timeout_s:g} seconds")
+            await self._transitions.stop(live, f"it was idle for {live.sandbox.idle_timeout_s:g} seconds")
         else:
             await self._transitions.destroy(live)
         self._audit.note(None, "sandbox.stop" if is_kept else "sandbox.delete", sandbox_id=live.id, reason=fate.value)
@@ -144,4 +144,4 @@ class Reaper:
         try:
             await self._store.touch(live.id, live.active_at)
         except StoreError:
-            _log.warning("sandbox.untouched", extra={"sandbox_id": live.id}, exc_info=True)
+            _log.warning("reaper.touch_failed", extra={"sandbox_id": live.id}, exc_info=True)

@@ -1,4 +1,4 @@
-"""After a restart: what the store remembers and what the engine has are brought together again."""
+"""Recovery: after a restart, the records of the store and the sandboxes of the engine are reconciled."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 AT_ONCE = 16
 _PAGE = 500
 _PREFIX = "sbx_"
-"""Of the sandboxes that are the service's. Others in the same data folder belong to commands that run now."""
+"""Of sandboxes of the service. Others in the same data folder belong to commands that run now."""
 
 _log = logging.getLogger(__name__)
 
 
 async def recover(transitions: SandboxTransitions, engine: Engine, store: Store, adopt: Adopt) -> dict[str, int]:
-    """Make every record true again, and hand each place that runs to `adopt`. Returns how many ended up how.
+    """Make every record true again, and hand each running sandbox to `adopt`. Returns counts by outcome.
 
-    Whatever cannot be put right now is said in the log and keeps its record: the reaper tries again.
+    A sandbox that cannot be recovered now is logged and keeps its record: the reaper tries again.
     """
     handles = {handle.sandbox_id: handle async for handle in engine.handles()}
     rows = await _load_all(store)
@@ -77,19 +77,19 @@ class _Recovery:
             except SandboxLost:
                 pass  # It is gone, and the audit record says so.
             except Error:
-                _log.warning("sandbox.unrecovered", extra={"sandbox_id": live.id}, exc_info=True)
+                _log.warning("recovery.sandbox_failed", extra={"sandbox_id": live.id}, exc_info=True)
                 self.counts["failed"] += 1
                 return
         self.counts["removed" if live.is_gone else live.sandbox.status.value] += 1
 
     async def remove_stray(self, handle: Handle) -> None:
-        """Destroy a sandbox that nobody has: from the pool, or made when the service died."""
+        """Destroy a sandbox without a record: from the pool, or half-made when the service died."""
         async with self._at_once:
             try:
                 await self._engine.destroy(handle)
                 self.counts["strays"] += 1
             except Error:
-                _log.warning("sandbox.unremoved", extra={"sandbox_id": handle.sandbox_id}, exc_info=True)
+                _log.warning("recovery.remove_failed", extra={"sandbox_id": handle.sandbox_id}, exc_info=True)
                 self.counts["failed"] += 1
 
     async def _make_true(self, live: LiveSandbox, is_there: bool) -> None:

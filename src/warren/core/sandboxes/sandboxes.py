@@ -6,8 +6,8 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from warren.core.policy.access import check_may
 from warren.core.policy.egress_rules import describe_egress
+from warren.core.policy.policy import check_may
 from warren.core.sandboxes.creation import Creation, NewSandbox
 from warren.core.sandboxes.live import LiveSandbox
 from warren.core.sandboxes.transitions import SandboxTransitions
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warren.core.policy.policy import Policy
     from warren.core.sandboxes.changes import SandboxChanges
     from warren.core.sandboxes.connections import AgentConnections
-    from warren.core.sandboxes.pool import Pool
+    from warren.core.sandboxes.pool import SandboxPool
     from warren.domain.records import Caller, Owner, SandboxQuery
     from warren.domain.values import Limits
     from warren.engines.base import Engine
@@ -41,10 +41,10 @@ _NOTHING = Usage(memory_bytes=0, memory_peak_bytes=None, cpu_us=None, pids=0, di
 
 
 class Sandboxes:
-    """Every sandbox there is, for whoever may see it.
+    """The use cases of all sandboxes, with their access rules.
 
-    Owners see and do everything with theirs; to anybody else they do not exist. With the admin scope everybody's can
-    be seen and ended, but not used: that is Forbidden, since whoever sees a sandbox knows that it exists.
+    An owner sees and uses its own sandboxes; for other principals they do not exist. With the admin scope all can be
+    seen and ended, but not used: that is Forbidden rather than NotFound, since an admin sees that they exist.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Sandboxes:
         engine: Engine,
         store: Store,
         connections: AgentConnections,
-        pool: Pool,
+        pool: SandboxPool,
         images: ImageCache,
         admission: Admission,
         audit: Audit,
@@ -71,7 +71,7 @@ class Sandboxes:
         self._policy = policy
         self._tracer = tracer or Tracer()
         self.on_egress: Callable[[str], None] = lambda _sandbox_id: None
-        """Called with the id of each sandbox that may reach something else from now on."""
+        """Called with the id of each sandbox whose egress policy has changed."""
         self._creation = Creation(
             engine=engine,
             store=store,
@@ -84,9 +84,9 @@ class Sandboxes:
         )
 
     async def create(self, caller: Caller, new: NewSandbox) -> tuple[Sandbox, bool]:
-        """Make a sandbox, or find the one of that session or idempotency key, and have it running; True when it is new.
+        """Make a sandbox, or find the one of that session or idempotency key and start it; True when it is new.
 
-        Raises NotFound for an image that is not there, QuotaExceeded, Overloaded, or what the engine said.
+        Raises NotFound for an image that is not built, QuotaExceeded, Overloaded, or the engine's error.
         """
         async with self.audited(caller, "sandbox.create", image=new.image, storage=new.storage) as noted:
             check_may(caller, Scope.RUN)
@@ -103,12 +103,12 @@ class Sandboxes:
                     noted.update(describe_egress(live.sandbox.egress))
                     noted.update({"gpus": live.sandbox.gpus} if live.sandbox.gpus else {})
                     return live.sandbox, True
-                # If it is gone, whoever made it has failed or deleted it meanwhile: then it is ours to make.
+                # If it is gone, its create failed or it was deleted meanwhile: then we make it.
                 if await self._join(live):
                     return await self._render(live), False
 
     async def get(self, caller: Caller, sandbox_id: str) -> Sandbox:
-        """Return a sandbox. Raises NotFound, also for somebody else's."""
+        """Return a sandbox. Raises NotFound, also for one of another owner."""
         check_may(caller, Scope.READ)
         sandbox = await self._store.get(sandbox_id)
         if sandbox is None or not _may_see(caller, sandbox):
@@ -116,7 +116,7 @@ class Sandboxes:
         return self._freshen(sandbox)
 
     async def find(self, caller: Caller, session_key: str) -> Sandbox:
-        """Return the caller's own sandbox of a session key. Raises NotFound, also for somebody else's."""
+        """Return the caller's own sandbox of a session key. Raises NotFound, also for one of another owner."""
         check_may(caller, Scope.READ)
         sandbox = await self._store.find(caller.principal.owner, session_key)
         if sandbox is None:
@@ -124,7 +124,7 @@ class Sandboxes:
         return self._freshen(sandbox)
 
     async def list(self, caller: Caller, query: SandboxQuery) -> Page[Sandbox]:
-        """Return a page of the caller's sandboxes, newest first; with the admin scope of anybody's, or everybody's."""
+        """Return a page of the caller's sandboxes, newest first; with the admin scope of any owner, or of all."""
         check_may(caller, Scope.READ)
         if not caller.principal.may(Scope.ADMIN):
             query = dataclasses.replace(query, owner=caller.principal.owner)
@@ -156,7 +156,7 @@ class Sandboxes:
     async def stop(self, caller: Caller, sandbox_id: str) -> Sandbox:
         """End its processes and free its memory; the workspace stays. One that is stopped already stays so.
 
-        Raises Conflict for an ephemeral one: its workspace would go too, and whoever wants that deletes it.
+        Raises Conflict for an ephemeral one: its workspace would go too, and that is what delete is for.
         """
         async with (
             self.audited(caller, "sandbox.stop", sandbox_id=sandbox_id),
@@ -188,29 +188,29 @@ class Sandboxes:
             await self.transitions.destroy(live)
 
     async def usage(self, caller: Caller, sandbox_id: str) -> Usage:
-        """Measure a sandbox from outside. A stopped one uses nothing but its disk, which nobody can measure then."""
+        """Measure a sandbox from outside. A stopped one uses only its disk, which cannot be measured then."""
         sandbox = await self.get(caller, sandbox_id)
         if sandbox.status is not Status.RUNNING:
             return _NOTHING
         try:
             return await self._engine.usage(Handle(sandbox.engine, sandbox.id))
         except SandboxLost:
-            # It may have been stopped, or deleted, while it was measured: then that is what there is to say.
+            # It may have been stopped or deleted while it was measured.
             if (await self.get(caller, sandbox_id)).status is Status.RUNNING:
                 raise
             return _NOTHING
 
     @contextlib.asynccontextmanager
     async def use(self, caller: Caller, sandbox_id: str, scope: Scope = Scope.RUN) -> AsyncIterator[LiveSandbox]:
-        """Have a sandbox running and keep the reaper from it: resumes a stopped one, waits for one that is being made.
+        """Use a running sandbox, out of reach of the reaper: resumes a stopped one, waits for one that is being made.
 
-        Raises NotFound, also for somebody else's, Forbidden to an admin for those, and SandboxLost when it turns out to
-        be gone.
+        Raises NotFound, also for one of another owner (Forbidden to an admin), and SandboxLost when it turns out to be
+        gone.
         """
         check_may(caller, scope)
         live = self.transitions.live_sandboxes.get(sandbox_id)
         is_owner = live is not None and live.sandbox.owner == caller.principal.owner
-        # Whoever holds the lock may be about to end it.
+        # The holder of the lock may be about to end it.
         if live is None or not is_owner or not live.is_ready or live.lock.locked():
             async with self.hold(caller, sandbox_id, scope) as live:
                 await self.transitions.have_running(live)
@@ -221,7 +221,7 @@ class Sandboxes:
     async def hold(
         self, caller: Caller, sandbox_id: str, scope: Scope, *, by_admin: bool = False
     ) -> AsyncIterator[LiveSandbox]:
-        """Hold the place of a sandbox that the caller may change, with nothing left half done.
+        """Lock a sandbox that the caller may change, and finish a step that failed half-way.
 
         Raises NotFound; and Forbidden to an admin, who sees that it exists, for what only its owner may do.
         """
@@ -246,13 +246,13 @@ class Sandboxes:
         return None if found is None else await self.transitions.find(found.id)
 
     async def _make(self, caller: Caller, new: NewSandbox) -> tuple[LiveSandbox, bool]:
-        """Make it, or find who does; in the place of a one-shot, too, that is answered though its sandbox still goes.
+        """Make it, or find the call that does. A create over quota waits for deletions in progress and tries again.
 
-        Whoever waits for that holds nothing that others could want meanwhile.
+        While it waits it holds no place that another create could use.
         """
         waited_for: set[Owner | str | None] = set()
         while True:
-            # Before the store looks: one that goes right after that has gone in vain otherwise.
+            # Before the store counts: a deletion that ends right after the count would be missed otherwise.
             seen = self.transitions.pending_deletes.look()
             try:
                 async with self._admission.creating(caller.principal, is_again=bool(waited_for)):
@@ -263,7 +263,7 @@ class Sandboxes:
                 waited_for.add(error.whose)
 
     async def _join(self, live: LiveSandbox) -> bool:
-        """Have a sandbox running that somebody else made or makes; False when it is gone."""
+        """Start a sandbox that another call made or makes; False when it is gone."""
         async with live.held():
             try:
                 await self.transitions.settle(live)
@@ -283,11 +283,11 @@ class Sandboxes:
             raise
 
     async def _render(self, live: LiveSandbox) -> Sandbox:
-        """Return a sandbox as the store has it: that counts the executions."""
+        """Return a sandbox as the store has it, which counts the executions."""
         return self._freshen(await self._store.get(live.id) or live.sandbox)
 
     def _freshen(self, sandbox: Sandbox) -> Sandbox:
-        """Put in what only this process knows: when it was last used."""
+        """Add the time of the last use, which only this process knows."""
         live = self.transitions.live_sandboxes.get(sandbox.id)
         active_at = sandbox.active_at if live is None else max(sandbox.active_at, live.active_at)
         return dataclasses.replace(sandbox, active_at=active_at)
@@ -295,7 +295,7 @@ class Sandboxes:
     def audited(
         self, caller: Caller, action: str, *, sandbox_id: str = "", **details: Any
     ) -> AbstractAsyncContextManager[dict[str, Any]]:
-        """Write down what becomes of an operation on a sandbox, before anybody is told; the body may add details."""
+        """Audit the outcome of an operation on a sandbox before it is answered; the body may add details."""
         return self._audit.operation(caller, action, with_message=True, sandbox_id=sandbox_id, **details)
 
 
@@ -304,7 +304,7 @@ def _may_see(caller: Caller, sandbox: Sandbox) -> bool:
 
 
 def not_yours(sandbox_id: str) -> Forbidden:
-    """Say what an admin may not do."""
+    """Build the refusal for an admin who is not the owner."""
     return Forbidden(f"sandbox {sandbox_id} is another's: with the scope admin you may see and end it, but not use it")
 
 

@@ -1,7 +1,8 @@
-"""From one status to the next: each step is written down, done by the engine, and written down again.
+"""Sandbox transitions: each step is stored, done by the engine, and stored again.
 
-Everything here, but `lost`, wants the lock of the place it changes, and a scope that is shielded from cancellation: a
-step that was begun is finished. What fails in the middle keeps its -ing status, and `settle` finishes it later.
+1. Every method but `lost` needs the lock of its sandbox and a scope that is shielded from cancellation: a step that was
+   begun is finished.
+2. A step that fails half-way keeps its -ing status, and `settle` finishes it later.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from warren.core.sandboxes.egress_environment import build_common_env
+from warren.core.sandboxes.environment import build_common_env
 from warren.core.sandboxes.live import LiveSandbox
 from warren.core.sandboxes.pending_deletes import PendingDeletes
 from warren.domain.errors import Conflict, Error, SandboxLost, StartFailed, StoreError
@@ -40,11 +41,11 @@ _FULL = "the disk is full where the sandboxes are: make room, or delete some"
 
 
 async def _nothing(_sandbox_id: str) -> None:
-    """Have nothing to finish."""
+    """Do nothing."""
 
 
 class SandboxTransitions:
-    """The places of this process, and the steps of their lives."""
+    """The live sandboxes of this process, and the steps between their statuses."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class SandboxTransitions:
         self.live_sandboxes: dict[str, LiveSandbox] = {}
         self.pending_deletes = PendingDeletes()
         self.before_end: Callable[[str], Awaitable[None]] = _nothing
-        """Awaited before a sandbox is stopped or destroyed: what is still to be written about it is written then."""
+        """Awaited before a sandbox is stopped or destroyed: it ends and records the executions."""
         self.on_forget: list[Callable[[str], None]] = []
         """Called with the id of each sandbox that is gone."""
         self._engine = engine
@@ -71,7 +72,7 @@ class SandboxTransitions:
         connections.on_lost = self.lost
 
     async def find(self, sandbox_id: str) -> LiveSandbox | None:
-        """Return the place of a sandbox; also of one that only the store knows of."""
+        """Return a live sandbox, made from its record if need be; None when there is no record."""
         live = self.live_sandboxes.get(sandbox_id)
         if live is not None:
             return live
@@ -79,7 +80,7 @@ class SandboxTransitions:
         return None if sandbox is None else self.live_sandboxes.setdefault(sandbox_id, LiveSandbox(sandbox))
 
     async def become(self, live: LiveSandbox, then: Status, **fields: Any) -> None:
-        """Write down the next status, if the store still has the one we know. Raises Conflict."""
+        """Store the next status, if the store still has the one we know. Raises Conflict."""
         was = live.sandbox.status
         check_next(was, then)
         await self.write(live, was, status=then, changed_at=time.time(), **fields)
@@ -87,10 +88,10 @@ class SandboxTransitions:
     async def write(self, live: LiveSandbox, was: Status, *, check_quota: bool = False, **fields: Any) -> None:
         """Replace the record, if the store still has the status we know. Raises Conflict or QuotaExceeded."""
         sandbox = dataclasses.replace(live.sandbox, active_at=live.active_at, **fields)
-        ceilings = self._policy.ceilings_of(sandbox.owner.tenant) if check_quota else {}
-        if not await self._store.swap(sandbox, was=was, **ceilings):
+        quotas = self._policy.ceilings_of(sandbox.owner.tenant) if check_quota else {}
+        if not await self._store.swap(sandbox, was=was, **quotas):
             await self._look_again(live)
-            raise Conflict(f"sandbox {live.id} was changed by somebody else in the same moment: look at it again")
+            raise Conflict(f"sandbox {live.id} was changed by another request in the same moment: look at it again")
         live.sandbox = sandbox
 
     async def start(self, live: LiveSandbox) -> None:
@@ -118,8 +119,8 @@ class SandboxTransitions:
 
     async def destroy(self, live: LiveSandbox) -> None:
         """Remove it, workspace, record and all."""
-        # Where the disk is full, this is what makes room. What was not written about it goes with it, and a record of
-        # what is no longer there is removed by the reaper, or by recovery.
+        # A full disk must not prevent it: this makes room. Unwritten executions go with the sandbox, and the reaper or
+        # recovery removes a record that is left.
         with contextlib.suppress(StoreError):
             await self.before_end(live.id)
         try:
@@ -129,7 +130,7 @@ class SandboxTransitions:
         await self._finish_destroy(live)
 
     async def settle(self, live: LiveSandbox) -> None:
-        """Finish what was begun and went wrong. Raises what goes wrong again."""
+        """Finish a step that failed half-way. Raises the error of a new failure."""
         if live.is_gone:
             return
         if live.sandbox.status in {Status.STOPPING, Status.STARTING}:
@@ -140,20 +141,20 @@ class SandboxTransitions:
             await self.destroy(live)
 
     async def have_running(self, live: LiveSandbox) -> None:
-        """Start a sandbox that is stopped, and reach one that should be running. Raises SandboxLost."""
+        """Start a stopped sandbox, and connect to a running one. Raises SandboxLost."""
         if live.is_gone:
             return
         if live.sandbox.status is Status.RUNNING and not live.is_ready:
             await self.reach(live)
         if live.sandbox.status is Status.STOPPED:
             await self.start(live)
-        # Whoever asked for it is about to use it: the reaper must not find it idle since before that.
+        # It is about to be used: the reaper must not count its idle time from before.
         live.touch()
 
     async def reach(self, live: LiveSandbox) -> None:
-        """Connect again to a sandbox that should be running; one that cannot be reached is stopped or destroyed.
+        """Reconnect to a sandbox that should be running; one that cannot be reached is stopped or destroyed.
 
-        One that broke its protocol is not connected to again. Raises SandboxLost when it was destroyed.
+        One that broke its protocol is not reconnected. Raises SandboxLost when it was destroyed.
         """
         agent = live.lost_agent
         if agent is not None and agent.broke_protocol:
@@ -165,9 +166,9 @@ class SandboxTransitions:
             await self.lose(live, str(error))
 
     async def lose(self, live: LiveSandbox, reason: str) -> None:
-        """Come to terms with a running sandbox that is lost: what can be kept is its workspace.
+        """Stop a running sandbox that is lost, keeping its workspace; destroy it where that cannot be kept.
 
-        Raises SandboxLost when that is gone too.
+        Raises SandboxLost when the workspace is gone too.
         """
         self._note_lost(live, reason)
         if live.sandbox.storage is Storage.PERSISTENT:
@@ -178,7 +179,7 @@ class SandboxTransitions:
             raise SandboxLost(f"sandbox {live.id} is gone, with its workspace: {reason}")
 
     async def lost(self, sandbox_id: str, agent: AgentClient) -> None:
-        """Find out what became of a sandbox whose link broke without anybody having asked it for anything."""
+        """Reconnect a sandbox whose connection broke while no request used it."""
         live = self.live_sandboxes.get(sandbox_id)
         if live is None:
             return
@@ -187,12 +188,12 @@ class SandboxTransitions:
                 try:
                     await self.reach(live)
                 except SandboxLost:
-                    pass  # It is gone, and the audit record says so.
-                except Exception:  # noqa: BLE001 - it runs beside the links of all other sandboxes
-                    _log.warning("sandbox.lost", extra={"sandbox_id": sandbox_id}, exc_info=True)
+                    pass  # Destroyed, and audited.
+                except Exception:  # noqa: BLE001 - it runs beside the connections of all other sandboxes
+                    _log.warning("sandbox.reconnect_failed", extra={"sandbox_id": sandbox_id}, exc_info=True)
 
     async def write_off(self, live: LiveSandbox, reason: str) -> None:
-        """Remove the record of a sandbox of which nothing is left."""
+        """Remove the record of a sandbox that the engine no longer has."""
         self._note_lost(live, reason)
         await self.destroy(live)
 
@@ -218,7 +219,7 @@ class SandboxTransitions:
         self.forget(live)
 
     def forget(self, live: LiveSandbox) -> None:
-        """Take a place off the table; whoever waits for its lock finds it gone."""
+        """Take a sandbox off the table; a task that waits for its lock finds `is_gone`."""
         live.is_gone = True
         if self.live_sandboxes.get(live.id) is live:
             del self.live_sandboxes[live.id]
@@ -238,7 +239,7 @@ class SandboxTransitions:
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turn what the operating system refuses an engine into an error with a sentence."""
+    """Turn an OSError of an engine into a StartFailed that says what to do."""
     try:
         yield
     except OSError as error:
@@ -246,14 +247,14 @@ def explained() -> Iterator[None]:
         why = f"this host could not do what the sandbox needs: {error.strerror or error}"
         raise StartFailed(_FULL if is_full else why) from error
     except StartFailed as error:
-        # An engine in another process has only words for it, and paths of the host in them.
+        # An engine in another process passes on only text, which names paths of the host.
         if os.strerror(errno.ENOSPC) in str(error):
             raise StartFailed(_FULL) from error
         raise
 
 
 def build_spec(engine: Engine, sandbox: Sandbox, image: Image, *, single_use: bool = False) -> SandboxSpec:
-    """Build what an engine needs to know of a sandbox."""
+    """Build the specification of a sandbox for its engine."""
     return SandboxSpec(
         id=sandbox.id,
         image=image,

@@ -1,7 +1,7 @@
-"""Links to one thing in one sandbox, for whoever has no key: given by its owner, good until they expire.
+"""Shared links: access to one thing in one sandbox without a key, given by its owner, until it expires.
 
-A link allows what its claims say and nothing else, in the name of whoever gave it; and no longer than that principal's
-own credentials would. Nothing is kept of it: everything is in the token (`signing.py`).
+A link allows what its claims say and nothing else, as the principal who signed it, and no longer than that principal's
+own credentials. Nothing is stored: everything is in the token (`signing.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TERMINAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSharedLink:
-    """What somebody wants to share."""
+    """A request to share something."""
 
     kind: Kind
     target: str
@@ -42,7 +42,7 @@ class NewSharedLink:
 
 
 class SharedLinks:
-    """Gives links, and says what one that comes back is good for."""
+    """Creates links, and resolves those that come back."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class SharedLinks:
         self._clock = clock
 
     async def create(self, caller: Caller, sandbox_id: str, new: NewSharedLink) -> tuple[Claims, str]:
-        """Give a link: what it says, and its token. Raises InvalidRequest, NotFound, Forbidden and StoreError."""
+        """Create a link: return its claims and its token. Raises InvalidRequest, NotFound, Forbidden and StoreError."""
         self._check(new)
         who = caller.principal
         if not who.may(_needed(new.kind, new.method)):
             raise Forbidden(f"this link would allow more than your key with the scope {who.scope} does")
         sandbox = await self._sandboxes.get(caller, sandbox_id)
         if sandbox.owner != who.owner:
-            raise Forbidden(f"sandbox {sandbox_id} is somebody else's: only its owner can share it")
+            raise Forbidden(f"sandbox {sandbox_id} has another owner, and only its owner can share it")
         expires_at = self._clock() + new.expires_in_s
         claims = Claims(
             link_id=new_id("lnk"),
@@ -88,22 +88,22 @@ class SharedLinks:
         return claims, token
 
     async def open(self, token: str, *, address: str = "", request_id: str = "") -> tuple[Principal, Claims]:
-        """Say what a link is good for, and in whose name. Raises NotFound and Forbidden."""
+        """Return the claims of a link and the principal that it acts for. Raises NotFound and Forbidden."""
         claims = verify(token, self._signing.verifying())
         if claims is None:
             self._audit.refuse("link", address=address, request_id=request_id)
             raise NotFound("there is no such link: it was cut short, or taken back")
         if claims.expires_at <= self._clock():
-            raise Forbidden("this link has expired: ask whoever gave it to you for another")
+            raise Forbidden("this link has expired: ask its sender for another")
         needed = _needed(claims.kind, claims.method)
         who = Principal(subject=claims.subject, tenant=claims.tenant, scope=needed, key_id=claims.key_id)
         if not await self._is_good(who):
             self._audit.refuse("link_of_revoked_key", address=address, request_id=request_id, who=who)
-            raise Forbidden("whoever gave this link may no longer do what it is for: ask for another")
+            raise Forbidden("the sender of this link may no longer do what it is for: ask for another")
         return who, claims
 
     async def _is_good(self, who: Principal) -> bool:
-        """Whether the signer's key still opens what the link does; a signer without one is good until the link ends."""
+        """Whether the signer's key still allows what the link does; without a key, the link is good to its end."""
         if who.key_id is None:
             return True
         key = await self._keys.find(who.key_id)

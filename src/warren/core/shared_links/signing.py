@@ -1,9 +1,9 @@
-"""What a shared link holds, and the signature that makes it ours. Pure: no clock, no file, no store.
+"""Claims and signatures of shared links. Pure: no clock, no file, no store.
 
-Rule 1. Everything that a link allows is in the claims, and all of the claims are signed: HMAC-SHA256 over the bytes as
-they stand in the token, which are parsed only after the signature was found good.
+Rule 1. Everything that a link allows is in its claims, and all claims are signed: HMAC-SHA256 over the bytes as they
+   stand in the token, which are parsed only after the signature was verified.
 Rule 2. Signatures are compared in constant time.
-Rule 3. A token is a credential. It is shown to whoever asked for it and written down nowhere.
+Rule 3. A token is a credential. It is returned to its creator and stored nowhere.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 32
 _CONTEXT = b"warren link 1\0"
-"""So that no other signature made with the key is ever one of a link."""
+"""Domain separation: no other signature with the key is valid for a link."""
 _TOKEN = re.compile(r"([A-Za-z0-9_-]{1,8000})\.([A-Za-z0-9_-]{43})")
 
 
 class Kind(enum.StrEnum):
-    """What a link leads to."""
+    """The target of a link."""
 
     PORT = "port"
     FILE = "file"
@@ -37,7 +37,7 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """All that a link says: what for, until when, and who gave it."""
+    """The claims of a link: target, expiry and signer."""
 
     link_id: str
     kind: Kind
@@ -45,25 +45,25 @@ class Claims:
     target: str
     """The port, the exact path of the file, or the name of the terminal."""
     method: str
-    """`GET` or `PUT` of a file; `*` of the others."""
+    """`GET` or `PUT` for a file; `*` for the others."""
     expires_at: int
     max_bytes: int | None = None
-    """The most that an upload may have."""
+    """The largest upload."""
     tenant: str
     subject: str
     key_id: str | None = None
-    """The key of the signer; once that is revoked, the link is worth nothing."""
+    """The signer's API key; revoking it invalidates the link."""
 
 
 def sign(claims: Claims, key: bytes) -> str:
-    """Write a link's token: letters, digits, `-`, `_` and one dot."""
+    """Build the token of a link: letters, digits, `-`, `_` and one dot."""
     values = {name: getattr(claims, name) for name in Claims.__slots__}
     body = _encode(json.dumps(values, separators=(",", ":")).encode())
     return f"{body}.{_encode(_mac(body, key))}"
 
 
 def verify(token: str, keys: Iterable[bytes]) -> Claims | None:
-    """Return what a token says if one of the keys signed it."""
+    """Return the claims of a token that one of the keys signed."""
     match = _TOKEN.fullmatch(token)
     if match is None:
         return None
@@ -71,19 +71,19 @@ def verify(token: str, keys: Iterable[bytes]) -> Claims | None:
         given = _decode(match[2])
     except ValueError:
         return None
-    # All are compared: how long it takes says nothing of which it was.
+    # All keys are compared: the time does not reveal which one matched.
     good = [hmac.compare_digest(given, _mac(match[1], key)) for key in keys]
     return _parse(match[1]) if any(good) else None
 
 
 def peek_kind(token: str) -> Kind | None:
-    """Return the kind that a token claims to be of, whoever wrote it: good for nothing but how to refuse it."""
+    """Return the kind that a token claims, unverified: only for the form of a refusal."""
     claims = _parse(token.partition(".")[0])
     return None if claims is None else claims.kind
 
 
 def _parse(body: str) -> Claims | None:
-    """Read claims that we signed; None for those of a version that had others."""
+    """Parse signed claims; None for those of another version."""
     try:
         values = json.loads(_decode(body))
         return Claims(**{**values, "kind": Kind(values["kind"])})
@@ -105,6 +105,6 @@ def _decode(text: str) -> bytes:
     except binascii.Error as exc:
         raise ValueError(str(exc)) from exc
     if _encode(data) != text:
-        # WHY: the last letter has bits that say nothing; one link has one spelling.
+        # WHY: the last letter has unused bits; a link has one spelling only.
         raise ValueError("not as we write it")
     return data

@@ -1,4 +1,4 @@
-"""The secrets that links are signed with: a file of a line each, of which the first signs and all verify."""
+"""Signing keys of shared links: a file with a key a line; the first signs, all verify."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class _Seen(NamedTuple):
 
 
 class SigningKeys:
-    """The keys in a file, made when it is first needed, and read again when it was changed.
+    """The keys of a file, which is created at first use, and read again when it changes.
 
-    To rotate, put a new line first; take the old ones away once their links have expired. To take back every link at
-    once, remove the file. Without a path the key is of this process, and so are its links.
+    To rotate, put a new line first, and remove the old ones once their links have expired. To revoke every link at
+    once, remove the file. Without a path, the key lives as long as this process.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -33,13 +33,13 @@ class SigningKeys:
         self._keys: tuple[bytes, ...] = () if path else (secrets.token_bytes(KEY_BYTES),)
 
     def signing(self) -> bytes:
-        """Return the key that signs, making one where there is none. Raises StoreError."""
+        """Return the key that signs, created if there is none. Raises StoreError."""
         if not self.verifying():
             self._make()
         return self.verifying()[0]
 
     def verifying(self) -> tuple[bytes, ...]:
-        """Return every key whose links are good. Raises StoreError."""
+        """Return every key whose links are valid. Raises StoreError."""
         if self._path is None:
             return self._keys
         try:
@@ -64,10 +64,10 @@ class SigningKeys:
                 file.flush()
                 os.fsync(file.fileno())
             try:
-                # WHY: another process may be making it too; whose name is first there is both's.
+                # WHY: another process may be creating the file too; the first link() wins for both.
                 os.link(temporary, self._path)
             except FileExistsError:
-                pass  # It was faster.
+                pass  # The other process was faster.
             finally:
                 os.unlink(temporary)
         except OSError as exc:

@@ -1,1 +1,1 @@
-"""Skills: packages that callers keep here and put into sandboxes."""
+"""Skills: packages of instructions and files that callers keep here and install in sandboxes."""

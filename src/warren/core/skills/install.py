@@ -1,4 +1,4 @@
-"""Putting skills into sandboxes: the agent unpacks each, inside, beside where it will be, and moves it there whole."""
+"""Installs skills in sandboxes: the agent unpacks each beside its destination, and renames it into place."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from warren.core.concurrency.keyed_lock import KeyedLock
 from warren.core.skills.package import MARK
 from warren.domain.errors import Conflict, Error, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
     from warren.core.agent.client import AgentClient
     from warren.core.audit.log import Audit
@@ -26,27 +27,27 @@ _MARK_BYTES = 256
 
 
 class SkillInstallation:
-    """Installs skills under `/workspace/skills/<name>`. What is there already, and the same, is left alone."""
+    """Installs skills under `/workspace/skills/<name>`. An identical one that is there is left alone."""
 
     def __init__(self, skills: Skills, sandboxes: Sandboxes, audit: Audit) -> None:
         self._skills = skills
         self._sandboxes = sandboxes
         self._audit = audit
-        self._busy: dict[str, anyio.Lock] = {}
+        self._installing = KeyedLock()
 
     async def install(
         self, caller: Caller, sandbox_id: str, skill_ids: Sequence[str]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Install skills; return the names of those that were put there, and of those that were there before.
+        """Install skills; return the names of the new ones, and of those that were there.
 
-        Raises NotFound for a skill that the caller may not see, before any is installed, and Conflict where something
-        else has its place.
+        Raises NotFound for a skill that the caller may not see, before any is installed, and Conflict where another
+        folder has its place.
         """
         skills = await self._find(caller, skill_ids)
         installed: list[str] = []
         known: list[str] = []
         self._audit.check_writable()
-        # The lists are noted as they are in the end.
+        # The entry holds the lists, with their content at the end.
         noted: dict[str, Any] = {
             "skills": [skill.id for skill in skills],
             "installed": installed,
@@ -54,16 +55,16 @@ class SkillInstallation:
         }
         async with (
             self._audit.operation(caller, "skill.install", sandbox_id=sandbox_id, **noted),
-            self._sandboxes.use(caller, sandbox_id) as place,
-            self._alone(sandbox_id),
+            self._sandboxes.use(caller, sandbox_id) as live,
+            self._installing.hold(sandbox_id),
         ):
             for skill in skills:
-                is_new = await self._install(place.agent, skill)
+                is_new = await self._install(live.agent, skill)
                 (installed if is_new else known).append(skill.name)
         return tuple(installed), tuple(known)
 
     async def create(self, caller: Caller, new: NewSandbox, skill_ids: Sequence[str]) -> tuple[Sandbox, bool]:
-        """Make a sandbox, or find it, with these skills in it; one that is new and cannot have them is removed."""
+        """Create or find a sandbox with these skills; a new one that cannot have them is removed."""
         await self._find(caller, skill_ids)
         sandbox, is_new = await self._sandboxes.create(caller, new)
         try:
@@ -84,7 +85,7 @@ class SkillInstallation:
         return list(found.values())
 
     async def _install(self, agent: AgentClient, skill: Skill) -> bool:
-        """Have one skill in a sandbox; say whether it was not there yet."""
+        """Install one skill; False if it was there."""
         target, mark = f"{FOLDER}/{skill.name}", f"{skill.id} {skill.sha256}\n".encode()
         before = await _read_mark(agent, target)
         if before == mark:
@@ -104,21 +105,10 @@ class SkillInstallation:
                 await agent.delete(target, recursive=True)
             await agent.move(inner, target)
         finally:
-            # Nothing is left of it where all of it was moved.
+            # The draft is gone already if the whole of it was renamed.
             with anyio.CancelScope(shield=True), contextlib.suppress(Error):
                 await agent.delete(draft, recursive=True)
         return True
-
-    @contextlib.asynccontextmanager
-    async def _alone(self, sandbox_id: str) -> AsyncIterator[None]:
-        """Let one install after the other into the same sandbox."""
-        lock = self._busy.setdefault(sandbox_id, anyio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked() and not lock.statistics().tasks_waiting:
-                self._busy.pop(sandbox_id, None)
 
 
 async def _read_mark(agent: AgentClient, target: str) -> bytes | None:

@@ -1,6 +1,6 @@
-"""What a skill is packed in: a zip with a SKILL.md, checked before anything of it is kept. No I/O.
+"""Skill packages: a zip with a SKILL.md, checked before any of it is stored. No I/O.
 
-Nothing is unpacked here but to see that it can be: the agent does that, inside the sandbox.
+Nothing is unpacked here, except to see that it can be: the agent unpacks, inside the sandbox.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warren.core.skills.plain_yaml import parse_yaml
+from warren.core.skills.yaml_text import parse_yaml
 from warren.domain.errors import InvalidRequest, TooLarge
 from warren.domain.values import KIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from warren.core.skills.yaml_text import Node
 
 MAX_PACKAGE = 10 * MIB
 MAX_FILES = 100
@@ -30,32 +32,33 @@ MAX_NAME = 64
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 SKILL_MD = "SKILL.md"
 MARK = ".warren-skill"
-"""A file that Warren puts beside SKILL.md, by which it knows later what is installed."""
+"""A file that Warren puts beside SKILL.md, to recognise what is installed."""
 
 _ENTRY = b"PK\x01\x02"
 _MOST_ENTRIES = 20_000
-"""More than these are not even listed. A package may hold packages, so they count too."""
+"""Above this many entries, the archive is not even listed. Nested archives count too."""
 _DEPTH = 16
 _PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _JUNK = re.compile(r"(__MACOSX/.*)|(.*/)?\.DS_Store")
-"""What macOS adds to archives; it counts for nothing."""
+"""Files that macOS adds to archives; they are ignored."""
+_PLAIN_DESCRIPTION = re.compile(r"^description:[ \t]+([^\s\"'|>&*!%@`{\[#])", re.MULTILINE)
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)(?:\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package that was found to be in order."""
+    """A checked package."""
 
     name: str
     description: str
     content: bytes
     folder: str = ""
-    """Where in it the skill is: at its root, or in this folder of it."""
+    """The folder of the skill in the package; empty for its root."""
     skill_md: str
 
 
 def check_package(filename: str, content: bytes) -> Package:
-    """Check an upload: a `.zip` or `.skill`, or a `.md` that is a SKILL.md. Raises InvalidRequest and TooLarge."""
+    """Check an upload: a `.zip` or `.skill`, or a `.md` with a SKILL.md. Raises InvalidRequest and TooLarge."""
     if len(content) > MAX_PACKAGE:
         raise TooLarge(f"a skill may have {MAX_PACKAGE} bytes when packed")
     ending = filename.lower().rpartition(".")[2]
@@ -77,11 +80,11 @@ def check_package(filename: str, content: bytes) -> Package:
 
 
 def pack_text(text: str) -> Package:
-    """Make a package of a SKILL.md alone. Raises InvalidRequest."""
+    """Build a package from a SKILL.md alone. Raises InvalidRequest."""
     name, description = read_front(text)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        # The same text makes the same package: its time is always the first that a zip can have.
+        # Equal texts make equal packages: the time is always the earliest that a zip can have.
         member = zipfile.ZipInfo(SKILL_MD)
         member.external_attr = (stat.S_IFREG | 0o644) << 16
         archive.writestr(member, text, zipfile.ZIP_DEFLATED)
@@ -89,19 +92,19 @@ def pack_text(text: str) -> Package:
 
 
 def read_text(content: bytes, folder: str) -> str:
-    """Return the SKILL.md of a package that was checked once."""
+    """Return the SKILL.md of a checked package."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return decode_text(archive.read(f"{folder}/{SKILL_MD}" if folder else SKILL_MD))
 
 
 def is_text_alone(content: bytes) -> bool:
-    """Whether a package that was checked once has nothing but its SKILL.md."""
+    """Whether a checked package has nothing but its SKILL.md."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return archive.namelist() == [SKILL_MD]
 
 
 def with_front(text: str, name: str, description: str) -> str:
-    """Put name and description at the head of a SKILL.md that has none. Raises InvalidRequest where it has others."""
+    """Put name and description at the head of a SKILL.md without one. Raises InvalidRequest where the names differ."""
     if _FRONT.match(text) is None:
         quoted = description.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         return f'---\nname: {name}\ndescription: "{quoted}"\n---\n\n{text}'
@@ -112,14 +115,11 @@ def with_front(text: str, name: str, description: str) -> str:
 
 
 def read_front(text: str) -> tuple[str, str]:
-    """Return the name and the description at the head of a SKILL.md. Raises InvalidRequest."""
+    """Return name and description from the head of a SKILL.md. Raises InvalidRequest."""
     match = _FRONT.match(text)
     if match is None:
         raise InvalidRequest("SKILL.md must begin with a line ---, name: and description:, and a line ---")
-    try:
-        front = parse_yaml(match[1])
-    except ValueError as exc:
-        raise InvalidRequest(f"the head of SKILL.md cannot be read: {exc}") from exc
+    front = _parse_front(match[1])
     name, description = (front.get(key) for key in ("name", "description")) if isinstance(front, dict) else (None, None)
     if not isinstance(name, str) or len(name) > MAX_NAME or NAME.fullmatch(name) is None:
         raise InvalidRequest(
@@ -131,10 +131,22 @@ def read_front(text: str) -> tuple[str, str]:
     return name, description
 
 
+def _parse_front(text: str) -> Node:
+    """Parse the front matter of a SKILL.md. Raises InvalidRequest."""
+    try:
+        return parse_yaml(text)
+    except ValueError as exc:
+        # Authors write `description: Use it when: ...`, which YAML refuses and other readers of skills accept.
+        try:
+            return parse_yaml(_PLAIN_DESCRIPTION.sub(r"description: >-\n  \1", text))
+        except ValueError:
+            raise InvalidRequest(f"the head of SKILL.md cannot be read: {exc}") from exc
+
+
 def decode_text(content: bytes) -> str:
-    """Read a SKILL.md. Raises InvalidRequest and TooLarge."""
+    """Decode a SKILL.md. Raises InvalidRequest and TooLarge."""
     if len(content) > MAX_TEXT:
-        raise TooLarge(f"SKILL.md is larger than {MAX_TEXT} bytes: move what is long into files of its own")
+        raise TooLarge(f"SKILL.md is larger than {MAX_TEXT} bytes: move long parts to other files")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -145,7 +157,7 @@ def decode_text(content: bytes) -> str:
 
 
 def _check_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Return the files of an archive, all of which may be unpacked. Raises InvalidRequest and TooLarge."""
+    """Return the files of an archive, once all may be unpacked. Raises InvalidRequest and TooLarge."""
     entries = archive.infolist()
     files = [each for each in entries if not each.is_dir()]
     if len(files) > MAX_FILES or len(entries) > 4 * MAX_FILES:
@@ -169,11 +181,11 @@ def _check_distinct(names: Sequence[str]) -> None:
         parts = name.split("/")
         for length in range(1, len(parts)):
             if "/".join(parts[:length]) in known:
-                raise InvalidRequest(f"{name[:200]!r} in the package lies in what is a file")
+                raise InvalidRequest(f"{name[:200]!r} in the package has a file for a folder")
 
 
 def _find_fault(member: zipfile.ZipInfo) -> str:
-    """Say what is wrong with a member; nothing where it may be unpacked."""
+    """Return why a member may not be unpacked; empty where it may."""
     name = member.filename.removesuffix("/")
     parts = name.split("/")
     kind = stat.S_IFMT(member.external_attr >> 16)
@@ -206,12 +218,12 @@ def _find_folder(files: Sequence[zipfile.ZipInfo]) -> str:
 
 
 def _read_all(archive: zipfile.ZipFile, files: Sequence[zipfile.ZipInfo], wanted: str) -> bytes:
-    """Read every file once, so that nothing damaged is kept, and return the one."""
+    """Read every file once, so that no damaged package is stored, and return the wanted one."""
     found = b""
     for each in files:
         with archive.open(each) as content:
             if each.filename == wanted:
                 found = content.read(MAX_TEXT + 1)
             while content.read(MIB):
-                pass  # Its checksum is compared at the end, and no more comes than the archive says.
+                pass  # The checksum is compared at the end, and no more comes than the archive declares.
     return found

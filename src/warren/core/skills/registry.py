@@ -1,6 +1,6 @@
-"""The registry of skills: packages that callers keep here, to be put into their sandboxes.
+"""Skill registry: packages that callers keep here and install in their sandboxes.
 
-A skill is its owner's. Once it is shared, everybody of the tenant may see and install it; only its owner changes it.
+A skill belongs to its owner. Once it is shared, its tenant may see and install it; only the owner changes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import anyio
 from anyio import to_thread
 
-from warren.core.policy.access import check_may
+from warren.core.policy.policy import check_may
 from warren.core.skills.package import is_text_alone, pack_text, read_text, with_front
 from warren.domain.errors import Conflict, Error, Forbidden, NotFound, StoreError
 from warren.domain.records import Scope, Skill, SkillQuery
@@ -39,12 +39,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillChanges:
-    """What an owner wants changed. What is None stays."""
+    """Changes to a skill; None keeps a value."""
 
     name: str | None = None
     description: str | None = None
     text: str | None = None
-    """Of SKILL.md, where that is all there is."""
+    """The new SKILL.md, for a skill without other files."""
     metadata: Mapping[str, object] | None = None
     is_shared: bool | None = None
     category: str | None = None
@@ -52,12 +52,12 @@ class SkillChanges:
 
     @property
     def in_text(self) -> bool:
-        """Whether its SKILL.md is another then."""
+        """Whether SKILL.md changes."""
         return not (self.text is None and self.name is None and self.description is None)
 
 
 class Skills:
-    """The skills of everybody: to whom a skill is neither theirs nor shared, it does not exist."""
+    """The skills of all owners. A skill that is neither the caller's nor shared does not exist for the caller."""
 
     def __init__(self, store: Store, blobs: Blobs, audit: Audit, policy: Policy) -> None:
         self._store = store
@@ -75,9 +75,9 @@ class Skills:
         metadata: Mapping[str, object] | None = None,
         server_id: str | None = None,
     ) -> Skill:
-        """Keep a package as a new skill; with `replace`, as the new content of the one of that name.
+        """Store a package as a new skill; with `replace`, as the new content of the skill of that name.
 
-        Raises Conflict where there is one of that name, and QuotaExceeded.
+        Raises Conflict where a skill has that name, and QuotaExceeded.
         """
         async with self._audited(caller, "skill.create", Scope.RUN, name=package.name) as noted:
             owner = caller.principal.owner
@@ -112,30 +112,32 @@ class Skills:
         return skill
 
     async def get_usable(self, caller: Caller, skill_id: str) -> Skill:
-        """Return a skill that the caller may put into a sandbox. Raises NotFound, and Forbidden to an admin."""
+        """Return a skill that the caller may install. Raises NotFound, and Forbidden to an admin."""
         skill = await self.get(caller, skill_id)
         if skill.owner != caller.principal.owner and not _is_shared_with(caller, skill):
-            raise Forbidden(f"skill {skill.name!r} is another's: with the scope admin you may see it, but not use it")
+            raise Forbidden(
+                f"skill {skill.name!r} has another owner: with the scope admin you may see it, but not use it"
+            )
         return skill
 
     async def get_text(self, skill: Skill) -> str:
-        """Return the SKILL.md of a skill that `get` has returned."""
+        """Return the SKILL.md of a skill that `get` returned."""
         content = await self._read(skill)
         return await to_thread.run_sync(read_text, content, skill.folder)
 
     async def get_with_text(self, caller: Caller, skill_id: str) -> tuple[Skill, str]:
-        """Return a skill and its SKILL.md, both of one moment. Raises NotFound as `get`."""
+        """Return a skill and its SKILL.md, both of the same version. Raises NotFound as `get`."""
         while True:
             skill = await self.get(caller, skill_id)
             try:
                 return skill, await self.get_text(skill)
             except Conflict:
-                # It was replaced since, and is read again; or it is as it was, and its package is gone.
+                # Replaced meanwhile: read again. Unchanged: its package is gone.
                 if (await self.get(caller, skill_id)).blob == skill.blob:
                     raise
 
     async def list(self, caller: Caller, *, offset: int = 0, limit: int = 50, everybody: bool = False) -> Page[Skill]:
-        """Return a page of the caller's own and their tenant's shared skills, by name; as admin of everybody's."""
+        """Return a page of the caller's own and their tenant's shared skills, by name; to an admin, of all."""
         check_may(caller, Scope.ADMIN if everybody else Scope.READ)
         owner = None if everybody else caller.principal.owner
         return await self._store.skills(SkillQuery(owner=owner, offset=offset, limit=limit))
@@ -169,11 +171,11 @@ class Skills:
             return skill
 
     async def delete(self, caller: Caller, skill_id: str) -> None:
-        """Delete a skill of the caller's own, as admin anybody's. What is installed of it in sandboxes stays."""
+        """Delete a skill of the caller's own; as admin, any. Installed copies in sandboxes stay."""
         async with self._audited(caller, "skill.delete", Scope.RUN, skill_id=skill_id) as noted:
             skill = await self.get(caller, skill_id)
             if skill.owner != caller.principal.owner and not caller.principal.may(Scope.ADMIN):
-                raise Forbidden(f"skill {skill.name!r} is another's: you may use it, but not delete it")
+                raise Forbidden(f"skill {skill.name!r} has another owner: you may use it, but not delete it")
             noted["name"] = skill.name
             with anyio.CancelScope(shield=True):
                 if not await self._store.remove_skill(skill.id):
@@ -182,7 +184,7 @@ class Skills:
 
     @contextlib.asynccontextmanager
     async def read(self, skill: Skill) -> AsyncIterator[Reading]:
-        """Open the package of a skill that `get` has returned. Raises Conflict when it was replaced since."""
+        """Open the package of a skill that `get` returned. Raises Conflict when it was replaced since."""
         async with contextlib.AsyncExitStack() as held:
             try:
                 content = await held.enter_async_context(self._blobs.read(skill.blob))
@@ -191,14 +193,14 @@ class Skills:
             yield content
 
     async def run(self) -> None:
-        """Remove packages that a crash left without a skill, for as long as the service lives."""
+        """Remove packages that a crash left without a skill, until the service stops."""
         while True:
             try:
                 swept = await self._blobs.sweep(self._store.skill_blobs)
                 if swept:
                     _log.info("skills.swept", extra={"packages": swept})
             except StoreError as error:
-                _log.warning("skills.unswept", extra={"reason": str(error)})
+                _log.warning("skills.sweep_failed", extra={"reason": str(error)})
             await anyio.sleep(_SWEEP_S)
 
     async def _read(self, skill: Skill) -> bytes:
@@ -216,23 +218,23 @@ class Skills:
         name, description = changes.name or skill.name, changes.description or skill.description
         text = changes.text
         if text is None:
-            # Only the head changes: what follows it stays as it is.
+            # Only the head changes.
             text = read_text(content, skill.folder).partition("\n---")[2].partition("\n")[2].lstrip("\r\n")
         return await to_thread.run_sync(lambda: pack_text(with_front(text, name, description)))
 
     async def _get_own(self, caller: Caller, skill_id: str) -> Skill:
         skill = await self.get(caller, skill_id)
         if skill.owner != caller.principal.owner:
-            raise Forbidden(f"skill {skill.name!r} is another's: you may use it, but not change it")
+            raise Forbidden(f"skill {skill.name!r} has another owner: you may use it, but not change it")
         return skill
 
     async def _put(self, skill: Skill, before: Skill | None, *, replace: bool) -> tuple[Skill, bool]:
-        """Keep a skill as a new one, and say True, or in the place of the one before; return it as it is kept."""
+        """Store a skill as new, or in place of `before`; return it, and whether it is new."""
         if before is None:
             try:
                 await self._add(skill)
             except Conflict:
-                # Somebody else may have made one of that name since.
+                # Another request may have created a skill of that name meanwhile.
                 before = await self._store.find_skill(skill.owner, skill.name) if replace else None
                 if before is None:
                     raise
@@ -252,7 +254,7 @@ class Skills:
         except Error:
             raise
         except BaseException:
-            # WHY: a task's own `cancel()` goes through every shield, and nobody knows how far the store has come.
+            # WHY: a task's own `cancel()` passes every shield, and the state of the store is then unknown.
             with anyio.CancelScope(shield=True):
                 await self._store.remove_skill(skill.id)
             raise
@@ -260,9 +262,9 @@ class Skills:
     async def _swap(self, skill: Skill, before: Skill) -> None:
         with anyio.CancelScope(shield=True):
             if not await self._store.swap_skill(skill, was=before, most_bytes=self._policy.own_skill_bytes):
-                raise Conflict(f"skill {before.name!r} was changed by somebody else meanwhile: look at it again")
+                raise Conflict(f"skill {before.name!r} was changed by another request meanwhile: read it again")
             if skill.blob != before.blob:
-                # Where that fails it is swept later; the new one, which has its row now, must stay.
+                # A failure here is swept later; the new package, which has a row, must stay.
                 with contextlib.suppress(StoreError):
                     await self._blobs.remove(before.blob)
 
@@ -277,7 +279,7 @@ class Skills:
 
 
 def _later(before: Skill) -> float:
-    """Return when a skill is changed. Never when it was before, however coarse the clock: that tells states apart."""
+    """Return the time of a change, later than the last one however coarse the clock: it tells versions apart."""
     return max(time.time(), math.nextafter(before.changed_at, math.inf))
 
 

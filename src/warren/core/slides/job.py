@@ -1,4 +1,4 @@
-"""One deck in one sandbox: what goes in, what the program inside says meanwhile, and what comes out."""
+"""One deck in one sandbox: its input, the progress that the program inside reports, and its output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from warren.core.files.archives import pack_files
+from warren.core.files.files import pack_files
 from warren.core.policy.slides import EDITABLE, PICTURES
 from warren.domain.errors import Error, InvalidRequest, RenderFailed, TooLarge
 from warren.domain.values import new_id
@@ -42,7 +42,7 @@ REASONS = frozenset(
         "failed",
     }
 )
-"""Why a deck is not rendered, as the program inside says it, and `memory`, which the sandbox says."""
+"""Reasons of failed renders, as the program inside reports them, and `memory`, which the sandbox reports."""
 _MAX_RESULT = 4 << 20
 _MAX_WORDS = 500
 _MAX_WHY = 200
@@ -53,23 +53,23 @@ _MAX_PARTS = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRender:
-    """A deck as a caller gives it."""
+    """A request to render a deck."""
 
     html: str = field(repr=False)
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """By name; the deck finds them under `assets/`."""
     version: str | None = None
-    """`v1` pictures, `v2` editable; None: the operator's choice."""
+    """`v1` pictures, `v2` editable; None is the operator's choice."""
     name: str = "presentation"
-    """Of the presentation, without its ending."""
+    """Of the presentation, without its extension."""
 
     @property
     def size(self) -> int:
-        """About how many bytes it is."""
+        """The approximate size in bytes."""
         return len(self.html) + sum(map(len, self.files.values()))
 
     def check(self, policy: RenderPolicy) -> None:
-        """Raise InvalidRequest and TooLarge for what would not be rendered."""
+        """Raise InvalidRequest and TooLarge for a deck that cannot be rendered."""
         if self.version not in {None, PICTURES, EDITABLE}:
             raise InvalidRequest(f"version must be {PICTURES} (pictures) or {EDITABLE} (editable)")
         if not self.html.strip():
@@ -91,7 +91,7 @@ class NewRender:
 
 @dataclass(frozen=True, slots=True)
 class RenderStep:
-    """How far a render is."""
+    """Progress of a render."""
 
     phase: str
     done: int = 0
@@ -100,7 +100,7 @@ class RenderStep:
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """A slide that was meant to be editable and is a picture."""
+    """A slide that was to be editable and became a picture."""
 
     slide: int
     why: str
@@ -108,15 +108,15 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the browser saw go wrong in a page, whatever became of it."""
+    """Problems that the browser found in a page, whatever the outcome."""
 
     missing: tuple[tuple[str, int], ...] = ()
-    """Addresses that it asked for and that do not exist in a render, and how often."""
+    """Addresses that the page requested and that do not exist in a render, with counts."""
     script_errors: tuple[str, ...] = ()
 
 
 class DeckFailed(RenderFailed):
-    """A page of which no presentation can be made."""
+    """A page that cannot become a presentation."""
 
     def __init__(self, message: str, *, reason: str, findings: Findings) -> None:
         super().__init__(message, reason=reason)
@@ -125,7 +125,7 @@ class DeckFailed(RenderFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """What a deck became: an archive with the presentation and a picture of each slide."""
+    """The result: an archive with the presentation and a picture of each slide."""
 
     id: str
     version: str
@@ -133,13 +133,13 @@ class Rendered:
     degraded: tuple[Degraded, ...] = ()
     findings: Findings = Findings()
     content: Content
-    """Of the archive; whoever opened it closes it."""
+    """Of the archive; the opener closes it."""
 
 
 async def conduct(
     browser: BrowserSandbox, new: NewRender, policy: RenderPolicy, on_step: Callable[[RenderStep], None]
 ) -> Rendered:
-    """Have a deck rendered, by the job that `render/job.py` describes. Raises RenderFailed, also as DeckFailed."""
+    """Render a deck by the protocol of `render/job.py`. Raises RenderFailed, also as DeckFailed."""
     version = new.version or policy.version
     job = {
         "name": new.name,
@@ -206,7 +206,7 @@ def _pack(new: NewRender, job: Mapping[str, Any]) -> bytes:
 
 def _count(said: Mapping[str, Any], name: str) -> int:
     value = said.get(name)
-    # Not `isinstance`: true and false are numbers to it, and would be shown as what they are.
+    # Not `isinstance`: true and false would pass as numbers.
     return value if type(value) is int and 0 <= value <= _MAX_PARTS else 0
 
 
@@ -216,7 +216,7 @@ def _words(said: Mapping[str, Any], name: str) -> str:
 
 
 def _degraded(said: Mapping[str, Any], most: int) -> tuple[Degraded, ...]:
-    """Read which slides are pictures: each once, and no more than a deck may have, as it is kept and listed."""
+    """Parse which slides are pictures: each once, and no more than a deck may have."""
     found: dict[int, str] = {}
     for each in _list(said, "fallbacks"):
         number = _count(each, "slide") if isinstance(each, dict) else 0
@@ -226,7 +226,7 @@ def _degraded(said: Mapping[str, Any], most: int) -> tuple[Degraded, ...]:
 
 
 def _findings(said: Mapping[str, Any]) -> Findings:
-    """Read what went wrong in the page: each address once, and only as much as is kept and listed."""
+    """Parse the problems of the page: each address once, within the limits of what is stored."""
     found: dict[str, int] = {}
     for each in _list(said, "missing"):
         address = _words(each, "url")[:_MAX_WHY] if isinstance(each, dict) else ""

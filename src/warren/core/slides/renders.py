@@ -1,4 +1,4 @@
-"""Decks to presentations: now, or in the background with a record of how far it is."""
+"""Slide renders: in the foreground, or in the background with a record of their progress."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import dataclasses
 import logging
 import time
 import uuid
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from warren.core.policy.access import check_may
+from warren.core.policy.policy import check_may
 from warren.core.slides.job import DeckFailed, Findings, NewRender, Rendered, RenderStep, conduct
-from warren.core.telemetry.counters import Histogram
+from warren.core.telemetry.counters import Counters
 from warren.domain.errors import Conflict, Error, NotFound, Overloaded, QuotaExceeded, RenderFailed, StoreError
 from warren.domain.records import Render, RenderStatus, Scope
 from warren.domain.values import new_id
@@ -34,14 +33,14 @@ _RETRY_S = 1.0
 _LOOK_S = 300.0
 _MOST_STEPS = 1000
 _BACKGROUND_BYTES = 4
-"""So many of the largest decks may wait, in memory, to be rendered in the background."""
+"""Decks of the largest size that may wait in memory for a background render."""
 _NO_FINDINGS = Findings()
 
 _log = logging.getLogger(__name__)
 
 
 class _Following:
-    """What a background render that this service runs has said so far."""
+    """The steps of a background render of this service so far."""
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
@@ -51,18 +50,18 @@ class _Following:
         self._changed = anyio.Event()
 
     def note(self, step: RenderStep) -> None:
-        """Take down the next step."""
+        """Append a step."""
         if len(self.steps) < _MOST_STEPS:
             self.steps.append(step)
         self.announce()
 
     def announce(self) -> None:
-        """Wake everybody who follows."""
+        """Wake all followers."""
         self._changed.set()
         self._changed = anyio.Event()
 
     async def follow(self) -> AsyncGenerator[RenderStep, None]:
-        """Yield every step from the first, to the end."""
+        """Yield every step from the first to the end."""
         seen = 0
         while True:
             while seen < len(self.steps):
@@ -74,22 +73,27 @@ class _Following:
 
 
 class Renders:
-    """Renders decks, a few at a time. Runs those of the background between `async with`; leaving ends them."""
+    """Renders decks, a few at a time. Background renders run between `async with`; leaving ends them."""
 
     def __init__(
-        self, browsers: BrowserPool, store: Store, stored_files: StoredFiles, audit: Audit, policy: RenderPolicy
+        self,
+        browsers: BrowserPool,
+        store: Store,
+        stored_files: StoredFiles,
+        audit: Audit,
+        policy: RenderPolicy,
+        *,
+        observer: Counters | None = None,
     ) -> None:
         self.policy = policy
         self.active = 0
-        self.outcomes: Counter[str] = Counter()
-        """By how they ended: `successful`, `failed` or `timed_out`."""
-        self.seconds = Histogram()
+        self.ended = (observer or Counters()).renders
         self._browsers = browsers
         self._store = store
         self._stored_files = stored_files
         self._audit = audit
         self._slots = anyio.Semaphore(max(1, policy.at_once))
-        # One place is never the background's: who waits for an answer would wait for all that others left behind.
+        # One slot is never the background's: foreground callers must not wait for its whole queue.
         self._background = anyio.Semaphore(max(1, policy.at_once - 1))
         self._following: dict[str, _Following] = {}
         self._held_bytes = 0
@@ -107,20 +111,20 @@ class Renders:
         await self._tasks.__aexit__(None, None, None)
 
     async def run(self) -> None:
-        """Forget renders whose time is over, and give up those that nobody makes, for as long as the service lives."""
+        """Remove expired renders, and fail abandoned ones, until the service stops."""
         while True:
             try:
                 await self._store.remove_renders(expired_at=time.time())
                 await self._give_up()
             except StoreError as error:
-                _log.warning("render.unforgotten", extra={"reason": str(error)})
+                _log.warning("render.remove_failed", extra={"reason": str(error)})
             await anyio.sleep(_LOOK_S)
 
     @contextlib.asynccontextmanager
     async def render(self, caller: Caller, new: NewRender) -> AsyncIterator[Rendered]:
-        """Render a deck; its archive can be read as long as the body lasts.
+        """Render a deck; its archive can be read within the body.
 
-        Raises InvalidRequest, TooLarge, QuotaExceeded, RenderFailed, and Overloaded when all places are taken.
+        Raises InvalidRequest, TooLarge, QuotaExceeded, RenderFailed, and Overloaded when all slots are taken.
         """
         await self._admit(caller, new)
         try:
@@ -135,7 +139,7 @@ class Renders:
             self._slots.release()
 
     async def start(self, caller: Caller, new: NewRender) -> Render:
-        """Begin to render a deck in the background. Raises as `render`, and Overloaded when too many wait."""
+        """Start a background render. Raises as `render`, and Overloaded when too many wait."""
         await self._admit(caller, new)
         owner = caller.principal.owner
         if sum(each.owner == owner for each in self._following.values()) >= self.policy.own_waiting:
@@ -156,7 +160,7 @@ class Renders:
             expires_at=now + self.policy.keep_s,
             file_id=str(uuid.uuid4()),
         )
-        # Counted before anything is waited for: whoever sends many at once would get past what is counted later.
+        # Counted before the first await: concurrent requests would all pass a later check.
         self._following[render.id] = _Following(owner)
         self._held_bytes += new.size
         try:
@@ -168,7 +172,7 @@ class Renders:
         return render
 
     async def get(self, caller: Caller, render_id: str) -> Render:
-        """Return a render of the caller's. Raises NotFound, also for another's and for one whose time is over."""
+        """Return a render of the caller's. Raises NotFound, also for another's and for an expired one."""
         check_may(caller, Scope.READ)
         render = await self._store.render(render_id)
         if render is None or render.owner != caller.principal.owner or render.expires_at <= time.time():
@@ -182,7 +186,7 @@ class Renders:
         return tuple(each for each in await self._store.renders(caller.principal.owner) if each.expires_at > now)
 
     async def follow(self, caller: Caller, render_id: str) -> AsyncGenerator[RenderStep, None]:
-        """Yield how far a render is, from its beginning to its end. Raises NotFound."""
+        """Yield the progress of a render from its beginning to its end. Raises NotFound."""
         await self.get(caller, render_id)
         following = self._following.get(render_id)
         if following is not None:
@@ -191,7 +195,7 @@ class Renders:
                     yield step
 
     async def result(self, caller: Caller, render_id: str) -> StoredFile:
-        """Return the archive that a render made. Raises NotFound, Conflict while it is not done, and RenderFailed."""
+        """Return the archive of a render. Raises NotFound, Conflict while it is not done, and RenderFailed."""
         render = await self.get(caller, render_id)
         if render.status is RenderStatus.FAILED:
             raise RenderFailed(render.error or "rendering failed", reason=render.reason or "failed")
@@ -200,7 +204,7 @@ class Renders:
         return await self._stored_files.get(caller, render.file_id)
 
     async def delete(self, caller: Caller, render_id: str) -> None:
-        """End a render that is not done, and remove what it made. Raises NotFound."""
+        """Cancel a render that is not done, and remove its result. Raises NotFound."""
         check_may(caller, Scope.RUN)
         render = await self.get(caller, render_id)
         following = self._following.get(render_id)
@@ -256,8 +260,7 @@ class Renders:
 
     def _count(self, outcome: str, seconds: float) -> None:
         ended = {"ok": "successful", "timeout": "timed_out", "page_hung": "timed_out"}.get(outcome, "failed")
-        self.outcomes[ended] += 1
-        self.seconds.add(seconds)
+        self.ended.count(ended, seconds)
 
     async def _run(self, caller: Caller, new: NewRender, render: Render) -> None:
         following = self._following[render.id]
@@ -285,7 +288,7 @@ class Renders:
         name, keep_s, file_id = f"{new.name}.zip", self.policy.keep_s, render.file_id or ""
         try:
             async with self._rendered(caller, new, following.note) as made:
-                # Timed as well: what comes is up to a program that a deck may have taken over.
+                # Timed as well: the content comes from a program that a deck may have taken over.
                 with _timed(self.policy.timeout_s):
                     file = await self._stored_files.add(caller, name, made.content, ttl_s=keep_s, file_id=file_id)
                 assert file is not None
@@ -309,14 +312,14 @@ class Renders:
             )
 
     async def _discard(self, render: Render) -> None:
-        """Remove what it made, if it came so far."""
+        """Remove the result of a render, if there is one."""
         if render.file_id is not None:
             with anyio.CancelScope(shield=True):
                 await self._stored_files.discard(render.file_id)
 
     async def _give_up(self) -> None:
-        """Say of renders which nobody makes that they have failed: a service ended, or could not write down how."""
-        # In this order: one that begins or ends while they are read is not taken for one of those.
+        """Fail renders that no service works on: one was killed, or could not write the end."""
+        # In this order: a render that begins or ends meanwhile is not mistaken for an abandoned one.
         known, began = frozenset(self._following), time.time()
         for render in await self._store.unfinished_renders():
             if render.id not in known and render.created_at < began:

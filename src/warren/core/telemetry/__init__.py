@@ -1,1 +1,1 @@
-"""Counters and traces."""
+"""Metrics and traces."""

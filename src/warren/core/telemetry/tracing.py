@@ -1,7 +1,7 @@
-"""The seam to tracing: what the core says of how long its parts took. Without an extra it says nothing, at no cost.
+"""Tracing interface of the core. Without the extra `otel` it does nothing, at no cost.
 
-Attributes are ids, words of ours and numbers. Never code, output, paths, queries, headers, messages of exceptions, or
-anything else that a caller wrote.
+Attributes are ids, constants and numbers. Never code, output, paths, queries, headers, exception messages, or other
+input of a caller.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 Value = str | int | float | bool
 
 TRACEPARENT = "TRACEPARENT"
-"""The variable by which programs inside can join the trace, as OpenTelemetry names it."""
+"""The environment variable by which programs inside join the trace."""
 
 
 class Span:
-    """Something that takes time, for the length of a `with`. This one is not written down."""
+    """A span, for the length of a `with`. This one records nothing."""
 
     trace_id = ""
 
     def set(self, attributes: Mapping[str, Value | None]) -> None:
-        """Say more of it; what is None is left out."""
+        """Add attributes; None values are left out."""
 
     def fail(self, kind: str) -> None:
-        """Say that it went wrong, and how, in a word."""
+        """Mark the span as failed, with the kind of failure."""
 
     def rename(self, name: str) -> None:
-        """Call it something else, now that more is known."""
+        """Rename the span."""
 
     def __enter__(self) -> Self:
         return self
@@ -42,38 +42,38 @@ class Span:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """End it; of what went wrong, the class is kept."""
+        """End the span; of an exception, the class is recorded."""
 
 
 _NOWHERE = Span()
 
 
 class Tracer:
-    """Makes spans, each within the one around it. This one makes none."""
+    """Creates spans, each a child of the current one. This one records nothing."""
 
     is_on = False
 
     def span(self, _name: str, _attributes: Mapping[str, Value] | None = None) -> Span:
-        """Begin a span where it is entered."""
+        """Create a span that starts when it is entered."""
         return _NOWHERE
 
     def request(self, _headers: Iterable[tuple[bytes, bytes]]) -> Span:
-        """Begin the span of a request, within the one that its `traceparent` names."""
+        """Create the span of a request, as a child of its `traceparent`."""
         return _NOWHERE
 
     def past(self, _name: str, _seconds: float, _attributes: Mapping[str, Value | None] | None = None) -> None:
-        """Write down a span that took so long and ended now."""
+        """Record a span of that duration that ends now."""
 
     def traceparent(self) -> str | None:
-        """Name the span that we are in, for others to be within."""
+        """Return the current span as a traceparent."""
         return None
 
     async def close(self) -> None:
-        """Send what is left; waits a moment at most."""
+        """Flush the spans; bounded by a timeout."""
 
 
 async def run_traced(tracer: Tracer, agent: AgentClient, request: ExecRequest, **options: Any) -> ExecResult:
-    """Run something over a link, with spans of the way there and of what the agent measured."""
+    """Run a request on an agent, with spans for the call and for the duration that the agent measured."""
     if not tracer.is_on:
         return await agent.run(request, **options)
     with tracer.span("link.run"):
@@ -86,7 +86,7 @@ async def run_traced(tracer: Tracer, agent: AgentClient, request: ExecRequest, *
 
 
 def describe(result: ExecResult) -> dict[str, Value | None]:
-    """Say how an execution ended."""
+    """Return the attributes of a result."""
     return {
         "warren.cause": result.cause.value,
         "warren.state": result.state.value,

@@ -1,4 +1,4 @@
-"""Traces for OpenTelemetry, sent as OTLP over HTTP by a thread of its own. Needs the extra `warren[otel]`."""
+"""OpenTelemetry traces, exported as OTLP over HTTP by a thread. Needs the extra `warren-sandbox[otel]`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError:
     raise ConfigError(
-        "tracing.endpoint is set, but OpenTelemetry is not installed: run `pip install 'warren[otel]'`, or unset it"
+        "tracing.endpoint is set, but OpenTelemetry is not installed: "
+        "run `pip install 'warren-sandbox[otel]'`, or unset it"
     ) from None
 
 import warren
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
 
 _SEND_S = 5.0
 _PROPAGATED = frozenset({b"traceparent"})
-"""Not `tracestate`: it is text of the caller's, and spans would hold it."""
+"""Not `tracestate`: it is free text of the caller, and spans would hold it."""
 
 
 class OtelTracer(Tracer):
-    """Makes spans and sends them. What cannot be sent is dropped: nothing waits for it."""
+    """Creates and exports spans. Spans that cannot be sent are dropped."""
 
     is_on = True
 
@@ -50,7 +51,7 @@ class OtelTracer(Tracer):
             raise ConfigError("tracing.endpoint must be an address such as http://127.0.0.1:4318/v1/traces")
         kept = TraceIdRatioBased(ratio)
         self._provider = TracerProvider(
-            # WHY: a caller may say that a trace is not to be kept, but cannot have more kept than the operator wants.
+            # WHY: a caller may opt out of a trace, but cannot have more kept than the operator wants.
             sampler=ParentBased(kept, remote_parent_sampled=kept),
             resource=Resource.create({"service.name": service_name, "service.version": warren.__version__}),
             shutdown_on_exit=False,
@@ -61,30 +62,30 @@ class OtelTracer(Tracer):
         self._propagator = TraceContextTextMapPropagator()
 
     def span(self, name: str, attributes: Mapping[str, Value] | None = None) -> Span:
-        """Begin a span where it is entered."""
+        """Create a span that starts when it is entered."""
         return _OtelSpan(self._tracer, name, trace.SpanKind.INTERNAL, None, attributes)
 
     def request(self, headers: Iterable[tuple[bytes, bytes]]) -> Span:
-        """Begin the span of a request, within the one that its `traceparent` names."""
+        """Create the span of a request, as a child of its `traceparent`."""
         carrier = {name.decode(): value.decode("latin-1") for name, value in headers if name in _PROPAGATED}
-        # WHY: into an empty context: a span that happens to be open in the server's own task is no parent.
+        # WHY: an empty context, because an open span of the server's own task is not a parent.
         within = self._propagator.extract(carrier, context=context.Context())
         return _OtelSpan(self._tracer, "request", trace.SpanKind.SERVER, within, None)
 
     def past(self, name: str, seconds: float, attributes: Mapping[str, Value | None] | None = None) -> None:
-        """Write down a span that took so long and ended now."""
+        """Record a span of that duration that ends now."""
         end = time.time_ns()
         span = self._tracer.start_span(name, start_time=end - int(seconds * 1e9), attributes=_given(attributes or {}))
         span.end(end)
 
     def traceparent(self) -> str | None:
-        """Name the span that we are in, for others to be within."""
+        """Return the current span as a traceparent."""
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier)
         return carrier.get("traceparent")
 
     async def close(self) -> None:
-        """Send what is left; waits a moment at most."""
+        """Flush the spans; bounded by a timeout."""
         with anyio.move_on_after(_SEND_S, shield=True):
             await to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
 
@@ -104,16 +105,16 @@ class _OtelSpan(Span):
         self._token: Token[Context] | None = None
 
     def set(self, attributes: Mapping[str, Value | None]) -> None:
-        """Say more of it; what is None is left out."""
+        """Add attributes; None values are left out."""
         self._span.set_attributes(_given(attributes))
 
     def fail(self, kind: str) -> None:
-        """Say that it went wrong, and how, in a word."""
+        """Mark the span as failed, with the kind of failure."""
         self._span.set_attribute("error.type", kind)
         self._span.set_status(trace.StatusCode.ERROR)
 
     def rename(self, name: str) -> None:
-        """Call it something else, now that more is known."""
+        """Rename the span."""
         self._span.update_name(name)
 
     def __enter__(self) -> Self:
@@ -129,13 +130,13 @@ class _OtelSpan(Span):
         if self._token is not None:
             context.detach(self._token)
         if kind is not None:
-            # The class and no more: a message may quote what a user sent.
+            # The class only: a message may quote input of a user.
             self.fail(error.code if isinstance(error, Error) else kind.__name__)
         self._span.end()
 
 
 def parse_headers(text: str) -> dict[str, str]:
-    """Read `name=value,name=value`. Raises ConfigError, which does not show it."""
+    """Parse `name=value,name=value`. Raises ConfigError without the values."""
     headers = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, is_given, value = part.partition("=")

@@ -1,13 +1,10 @@
-"""What a store keeps, and who asks for it: frozen values over the nouns of `domain`. No I/O and no framework."""
+"""Records of a store and the principals that ask for them: frozen values over `domain`. No I/O, no framework."""
 
-from warren.domain.records.answers import Page, RateDecision
-from warren.domain.records.audit import FIRST_HASH, AuditEntry, AuditQuery, AuditRow, canonical_entry, chain_hash
-from warren.domain.records.executions import Execution
+from warren.domain.records.artifacts import STORED_FILE_BYTES, Render, RenderStatus, Skill, StoredFile
+from warren.domain.records.audit import FIRST_HASH, AuditEntry, AuditRow, canonical_entry, chain_hash
 from warren.domain.records.principals import ApiKey, Caller, Owner, Principal, Scope
-from warren.domain.records.renders import Render, RenderStatus
-from warren.domain.records.sandboxes import Callbacks, ResourceUse, Sandbox, SandboxQuery
-from warren.domain.records.skills import Skill, SkillQuery
-from warren.domain.records.stored_files import STORED_FILE_BYTES, StoredFile
+from warren.domain.records.queries import AuditQuery, Page, RateDecision, SandboxQuery, SkillQuery
+from warren.domain.records.sandboxes import Callbacks, Execution, ResourceUse, Sandbox
 
 __all__ = [
     "FIRST_HASH",

@@ -1,4 +1,4 @@
-"""The audit record: its entries, and the chain that they are in."""
+"""The audit log: entries, and the hash chain over them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """Something that happened, before it has a place in the chain."""
+    """An entry, before it has a place in the chain."""
 
     at: float
     action: str
@@ -29,7 +29,7 @@ class AuditEntry:
     sandbox_id: str = ""
     execution_id: str = ""
     details: Mapping[str, object] = field(default_factory=dict)
-    """JSON; bounded by whoever writes it."""
+    """JSON; bounded by the writer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class AuditRow:
 
 
 FIRST_HASH = "0" * 64
-"""What the first row has before it."""
+"""The `previous` of the first row."""
 
 
 def canonical_entry(entry: AuditEntry) -> bytes:
-    """Build the bytes that are hashed: the same for equal entries, in every version."""
+    """Build the bytes to hash: the same for equal entries, in every version."""
     values = {name: getattr(entry, name) for name in AuditEntry.__slots__}
     # Added to 0.0, because a database knows only one zero.
     return json.dumps(
@@ -59,22 +59,5 @@ def canonical_entry(entry: AuditEntry) -> bytes:
 
 
 def chain_hash(secret: bytes, seq: int, previous: str, entry: bytes) -> str:
-    """Return the hash of a row. Keyed, so that whoever can write to the database alone cannot forge a chain."""
+    """Return the hash of a row. Keyed, so that write access to the database alone cannot forge a chain."""
     return hmac.new(secret, b"%d:%s:" % (seq, previous.encode()) + entry, hashlib.sha256).hexdigest()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditQuery:
-    """Which audit rows to list, newest first."""
-
-    tenant: str | None = None
-    subject: str | None = None
-    action: str | None = None
-    sandbox_id: str | None = None
-    execution_id: str | None = None
-    request_id: str | None = None
-    since: float | None = None
-    """Included; `until` is not."""
-    until: float | None = None
-    offset: int = 0
-    limit: int = 100

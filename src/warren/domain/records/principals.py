@@ -1,4 +1,4 @@
-"""Who asks, what their credentials allow, and the keys that say so."""
+"""Principals, their scopes, and API keys."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Scope(enum.StrEnum):
     RUN = "run"
     """Create, change and delete them, and run code."""
     ADMIN = "admin"
-    """See and end everybody's, and read all of the audit record."""
+    """See and end those of all owners, and read the whole audit log."""
 
 
 _ORDER = tuple(Scope)
 
 
 class Owner(NamedTuple):
-    """Whose something is."""
+    """The owner of a sandbox, a file or a skill."""
 
     tenant: str
     subject: str
@@ -30,39 +30,39 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks: a subject of a tenant, and what their credentials allow."""
+    """A subject of a tenant, and the scope of its credentials."""
 
     subject: str
     tenant: str = "default"
     scope: Scope = Scope.RUN
     key_id: str | None = None
     expires_at: float | None = None
-    """When the credentials open nothing any more; None: not by themselves."""
+    """When the credentials expire; None: never."""
 
     @property
     def owner(self) -> Owner:
-        """Whose the things are that this principal makes."""
+        """The owner of what this principal makes."""
         return Owner(self.tenant, self.subject)
 
     def may(self, scope: Scope) -> bool:
-        """Whether the credentials are good for this."""
+        """Whether the credentials include this scope."""
         return _ORDER.index(self.scope) >= _ORDER.index(scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A principal in the act of asking: what the audit record says of where a request came from."""
+    """A principal with one request: what the audit log records of its origin."""
 
     principal: Principal
     request_id: str
     address: str = ""
     link_id: str = ""
-    """The shared link that the request came by, given by the principal; empty when it came with their credentials."""
+    """The shared link of the request, made by the principal; empty when it came with the credentials themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key as we keep it: never the secret, only its hash."""
+    """An API key as it is stored: the hash, never the secret."""
 
     id: str
     name: str

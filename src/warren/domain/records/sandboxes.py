@@ -1,4 +1,4 @@
-"""Sandboxes as they are kept, what somebody holds of them, and what their programs may call."""
+"""Records of sandboxes, their executions and their tool callbacks, and the resources that they use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from warren.domain.records.principals import Owner
+    from warren.domain.values import ExecKind, ExecResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """One sandbox: what was asked for, and where it is in its life. Times are seconds since the epoch."""
+    """One sandbox: its specification and its status. Times are seconds since the epoch."""
 
     id: str
     owner: Owner
@@ -30,9 +31,9 @@ class Sandbox:
     env: Mapping[str, str] = field(default_factory=dict)
     """May hold secrets: never shown, never logged."""
     egress: Egress = field(default_factory=Egress)
-    """What it may reach; what it was granted for a while is kept apart."""
+    """Its egress policy; temporary grants are kept apart."""
     gpus: tuple[str, ...] = ()
-    """Full names of the GPUs that it has."""
+    """Full names of its GPUs."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     session_key: str | None = None
     idle_timeout_s: float | None = None
@@ -43,7 +44,7 @@ class Sandbox:
     changed_at: float
     """When its status last changed."""
     reason: str | None = None
-    """Why it is as it is, when nobody asked for it: idle, lost, broke its protocol."""
+    """Why its status changed without a request: idle, lost, broke its protocol."""
     executions: int = 0
 
     @property
@@ -53,27 +54,30 @@ class Sandbox:
 
     @property
     def expires_at(self) -> float | None:
-        """When it is destroyed, whatever it does."""
+        """When it is destroyed, used or not."""
         return None if self.max_lifetime_s is None else self.created_at + self.max_lifetime_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxQuery:
-    """Which sandboxes to list, newest first."""
+class Execution:
+    """One run of code or a command. It runs as long as it has no result."""
 
-    owner: Owner | None = None
-    """None: everybody's."""
-    statuses: frozenset[Status] = frozenset()
-    """Empty: all."""
-    image: str | None = None
-    session_key: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    offset: int = 0
-    limit: int = 50
+    id: str
+    sandbox_id: str
+    owner: Owner
+    kind: ExecKind
+    kernel: str | None
+    code: str
+    """The code or command, cut to the size that is kept."""
+    background: bool = False
+    request_id: str
+    started_at: float
+    finished_at: float | None = None
+    result: ExecResult | None = None
 
 
 class ResourceUse(NamedTuple):
-    """What somebody holds, or may hold: the quotas that live as long as sandboxes do."""
+    """Resources in use, or their quota: those that are held as long as a sandbox exists."""
 
     sandboxes: int = 0
     active: int = 0
@@ -84,9 +88,9 @@ class ResourceUse(NamedTuple):
     gpus: int = 0
     """Held by active sandboxes; one that two sandboxes share counts twice."""
 
-    def over(self, ceiling: ResourceUse) -> str | None:
-        """Name the first part that is over a ceiling, where 0 is no ceiling."""
-        for name, have, most in zip(self._fields, self, ceiling, strict=True):
+    def over(self, limits: ResourceUse) -> str | None:
+        """Name the first resource that is over its limit, where 0 is no limit."""
+        for name, have, most in zip(self._fields, self, limits, strict=True):
             if most and have > most:
                 return name
         return None
@@ -94,15 +98,15 @@ class ResourceUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """What the programs of a sandbox may call outside of it: tools of its owner's, by name, with what each says."""
+    """Tools of its owner that the programs of a sandbox may call, by name, with their descriptions."""
 
     sandbox_id: str
     url: str = field(repr=False)
-    """May hold secrets, as the token does: never shown, never logged, never in the sandbox."""
+    """May hold secrets, as the token may: never shown, never logged, never in the sandbox."""
     token: str = field(repr=False)
     tools: Mapping[str, str]
     timeout_s: float
     port: int
-    """On which programs inside find them."""
+    """Inside the sandbox, where programs reach them."""
     peer: str
-    """The address of whoever registered them, where it is theirs and may be called though it is not public; or ""."""
+    """The address of the client that registered them, if it may be called though it is not public; or ""."""

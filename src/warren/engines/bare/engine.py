@@ -26,7 +26,7 @@ _NAME = re.compile(r"[a-z]{3}_[a-z0-9]{8,40}")
 
 
 class BareEngine:
-    """Makes sandboxes that are folders and processes of this user. Everything it knows is on disk."""
+    """Sandboxes that are folders and processes of this user. All its state is on disk."""
 
     name = "bare"
     has_own_network = False
@@ -36,16 +36,16 @@ class BareEngine:
         self._allow = allow
 
     async def open(self) -> None:
-        """Refuse, unless told that code may run with no isolation at all."""
+        """Refuse, unless the operator allows code to run without isolation."""
         if not self._allow:
             raise EngineUnavailable(
-                "the bare engine isolates nothing, so it runs only when asked with allow_bare"
+                "the bare engine isolates nothing, so it runs only with allow_bare"
                 " (--allow-bare on the command line, WARREN_ALLOW_BARE=true in the environment)"
             )
         await to_thread.run_sync(_make_private, self._home)
 
     async def close(self) -> None:
-        """Nothing is held; sandboxes live on."""
+        """Do nothing; sandboxes live on."""
 
     async def create(self, spec: SandboxSpec) -> Handle:
         """Make a folder, start an agent in it, and wait until it answers. Raises Unsupported for GPUs."""
@@ -100,11 +100,11 @@ class BareEngine:
             await to_thread.run_sync(BareSandbox(os.path.join(self._home, handle.sandbox_id), handle.sandbox_id).remove)
 
     async def usage(self, handle: Handle) -> Usage:
-        """Add up what /proc says of its processes and what its workspace holds."""
+        """Sum up its processes in /proc and the files of its workspace."""
         return await to_thread.run_sync(self._place(handle).usage)
 
     async def handles(self) -> AsyncIterator[Handle]:
-        """List every sandbox folder, whatever became of its processes."""
+        """List every sandbox folder, also those without processes."""
         names = await to_thread.run_sync(os.listdir, self._home)
         for name in sorted(names):
             if _NAME.fullmatch(name):

@@ -1,6 +1,6 @@
 """Starts the agent of a bare sandbox: run as a script by the image's interpreter, which has no Warren installed.
 
-Usage: launch.py LIBRARY BOOT_FD. Prints the agent's pid and leaves; the agent is nobody's child and outlives us.
+Usage: launch.py LIBRARY BOOT_FD. Prints the agent's pid and ends; init adopts the agent, which outlives it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(library: str, boot_fd: int) -> None:
     callbacks.settle()
     import ctypes  # not before that
 
-    # WHY: without it, what user code leaves behind is adopted by the host's init, and the agent cannot reap it.
+    # WHY: without it, the host's init adopts processes that user code leaves behind, and the agent cannot reap them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     sys.argv = ["warren.guest", str(boot_fd)]
     runpy.run_module("warren.guest", run_name="__main__", alter_sys=True)

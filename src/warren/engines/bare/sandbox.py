@@ -17,7 +17,7 @@ from warren.domain.errors import StartFailed
 from warren.domain.values import Usage
 from warren.engines import procfs, state_files, unix_sockets
 from warren.engines.bare import launch
-from warren.guest.wire.boot import Boot
+from warren.guest.wire.frames import Boot
 
 if TYPE_CHECKING:
     from warren.domain.values import SandboxSpec
@@ -28,7 +28,7 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class BareSandbox:
-    """The folder of one sandbox: its record, its socket, its workspace, and the mark its processes carry."""
+    """The folder of one sandbox: its record, its socket, its workspace, and the mark of its processes."""
 
     def __init__(self, path: str, sandbox_id: str) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class BareSandbox:
         self.mark = f"{_MARK}={sandbox_id}".encode()
 
     def record(self) -> dict[str, Any]:
-        """Read what was written last; empty for a sandbox that was never finished."""
+        """Read the record; empty for a half-made sandbox."""
         return state_files.load(os.path.join(self.path, "record.json"))
 
     def write_record(self, value: dict[str, Any]) -> None:
@@ -51,13 +51,13 @@ class BareSandbox:
         return procfs.is_alive(*self._agent())
 
     def kill(self) -> bool:
-        """End every process of the sandbox; False when some would not."""
+        """Kill every process of the sandbox; False when some do not end."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.socket)
         return procfs.kill_all(self.mark, self._agent())
 
     def empty_workspace(self) -> None:
-        """Throw away what the workspace holds."""
+        """Delete the content of the workspace."""
         for folder in (self.workspace, self.temporary):
             shutil.rmtree(folder, ignore_errors=True)
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -104,7 +104,7 @@ def find_interpreter(home: str, spec: SandboxSpec) -> str:
         name = next(name for name in os.listdir(library) if name.startswith("python3"))
     except (OSError, StopIteration):
         raise StartFailed(f"image {image.name} is not built: there is no Python in {library}") from None
-    # The image's own `venv/bin/python` names paths that only sandboxes see, so we make one around its library.
+    # The image's own `venv/bin/python` names paths that only sandboxes see, so this makes another around its library.
     folder = os.path.join(home, f"image-{hashlib.sha256(os.fsencode(image.path)).hexdigest()[:12]}")
     os.makedirs(os.path.join(folder, "bin"), exist_ok=True)
     _configure(folder, f"home = {image.interpreter_prefix}/bin\ninclude-system-site-packages = false\n")
@@ -115,7 +115,7 @@ def find_interpreter(home: str, spec: SandboxSpec) -> str:
 
 
 def _configure(folder: str, text: str) -> None:
-    """Have an interpreter's configuration there, whole all the time: another may be starting, and reads it."""
+    """Write an interpreter's configuration atomically: another interpreter may be starting, and reads it."""
     path = os.path.join(folder, "pyvenv.cfg")
     with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as config:
         if config.read() == text:
@@ -126,7 +126,7 @@ def _configure(folder: str, text: str) -> None:
 
 
 def start_agent(place: BareSandbox, spec: SandboxSpec, python: str, library: str) -> tuple[int, int]:
-    """Start the agent and give its pid and start time. The socket takes connections at once; it answers when ready."""
+    """Start the agent; returns its pid and start time. The socket accepts at once; the agent answers when ready."""
     for folder in (place.workspace, place.temporary):
         os.makedirs(folder, mode=0o700, exist_ok=True)
     env = _environment(place, spec, python)
@@ -181,7 +181,7 @@ def _environment(place: BareSandbox, spec: SandboxSpec, python: str) -> dict[str
 
 
 def link_library(home: str) -> str:
-    """Make a folder in which the image's interpreter finds `warren` and nothing else of our environment."""
+    """Make a folder in which the image's interpreter finds `warren` and nothing else of this environment."""
     package = os.path.dirname(os.path.abspath(warren.__file__))
     folder = os.path.join(home, f"library-{hashlib.sha256(os.fsencode(package)).hexdigest()[:12]}")
     os.makedirs(folder, exist_ok=True)
@@ -191,7 +191,7 @@ def link_library(home: str) -> str:
 
 
 def _unlock_folders(path: str) -> None:
-    """Give back the permissions that user code took from its folders, or they could not be emptied."""
+    """Restore the permissions that user code took from its folders, so that they can be emptied."""
     for parent, folders, _ in os.walk(path):
         for name in folders:
             folder = os.path.join(parent, name)

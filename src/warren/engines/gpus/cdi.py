@@ -1,9 +1,9 @@
-"""Container Device Interface: reads the specs that vendors' tools write about devices, `vendor.com/class=name`.
+"""Container Device Interface: reads the specs of devices, `vendor.com/class=name`, that vendors' tools write.
 
-1. A spec says what a container needs to use a device. Of that we take device nodes, environment, and files that are
-   libraries or programs. Hooks are never run, and folders, sockets and configuration are never shown.
-2. Every size is bounded, every path absolute and without `..`; what is wrong makes one sentence, and no device.
-3. Nothing is opened here but the specs themselves: `gpu_inventory.py` looks at what they name.
+1. A spec lists what a container needs to use a device. Device nodes, variables, libraries and programs are used. Hooks
+   are never run, and folders, sockets and configuration are never shown.
+2. Every size is bounded, every path absolute and without `..`; an error makes one sentence, and no device.
+3. Only the specs themselves are opened here: `inventory.py` opens the files that they name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DIRS = ("/etc/cdi", "/var/run/cdi")
-"""Where specs are; the later folder wins, as CDI says."""
+"""The folders of specs; the later folder wins, as CDI defines."""
 FILE_BYTES = 1 << 20
 FILES, DEVICES, NODES, MOUNTS, VARIABLES = 64, 256, 64, 512, 64
 _TEXT = 4096
@@ -28,12 +28,12 @@ _PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class CdiError(ValueError):
-    """A spec cannot be used; the message says which part of it, and why."""
+    """A spec cannot be used; the message names the part and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A device node: where a container sees it, and where it is on this host."""
+    """A device node: its path in a container, and on this host."""
 
     path: str
     host_path: str
@@ -41,7 +41,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What a container needs."""
+    """What a container needs: nodes, files and variables."""
 
     nodes: tuple[Node, ...] = ()
     libraries: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class CdiDevice:
     name: str
     own: Edits
     common: Edits
-    """What all devices of its spec need."""
+    """The edits that all devices of its spec need."""
 
     @property
     def id(self) -> str:
@@ -106,7 +106,7 @@ def parse_spec(spec: object) -> list[CdiDevice]:
         device = _mapping(raw, f"devices[{position}]")
         name = _text(device.get("name"), f"devices[{position}].name")
         if not _NAME.fullmatch(name):
-            raise CdiError(f"devices[{position}].name {name[:80]!r} is no name of a device")
+            raise CdiError(f"devices[{position}].name {name[:80]!r} is not the name of a device")
         devices.append(CdiDevice(kind, name, _edits(device.get("containerEdits"), f"device {name}"), common))
     return devices
 
@@ -120,7 +120,7 @@ def parse_text(data: bytes, *, is_json: bool) -> object:
 
 
 def _parse_yaml(data: bytes) -> object:
-    # Not above: commands that need no GPU need no YAML.
+    # Not above: commands without GPUs need no YAML.
     import yaml
 
     class Loader(yaml.BaseLoader):
@@ -128,7 +128,7 @@ def _parse_yaml(data: bytes) -> object:
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.events.AliasEvent):
-                raise CdiError("aliases are not taken")
+                raise CdiError("aliases are not supported")
             return super().compose_node(parent, index)
 
     try:
@@ -185,7 +185,7 @@ def _node(raw: object, where: str) -> Node:
 def _variable(raw: object, where: str) -> tuple[str, str]:
     name, equals, value = _text(raw, f"{where}.env").partition("=")
     if not equals or not _VARIABLE.fullmatch(name):
-        raise CdiError(f"{where}.env has {name[:80]!r}, which is no NAME=VALUE")
+        raise CdiError(f"{where}.env has {name[:80]!r}, which is not NAME=VALUE")
     return name, value
 
 

@@ -1,7 +1,7 @@
-"""Which GPUs this host has, whether each can really be opened, and what a sandbox needs to use one.
+"""GPU inventory: which GPUs this host has, whether each can be opened, and what a sandbox needs to use one.
 
-They come from CDI specs, or where none names an NVIDIA GPU, from what is found of NVIDIA. Specs are the operator's:
-the service reads them, no program of a sandbox does, and none is taken from a caller.
+They come from CDI specs, or where none names an NVIDIA GPU, from the NVIDIA devices and libraries of this host. Specs
+belong to the operator: the service reads them, no program of a sandbox does, and none is taken from a caller.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import dataclasses
 import os
 import stat
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,16 @@ from warren.domain.gpus import Gpu
 from warren.engines.gpus import cdi, nvidia
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from warren.engines.gpus.cdi import CdiDevice, Edits, Node
 
 TRIED_S = 60.0
-"""How long a trial of all devices holds. WHY so long: without persistence mode, opening an idle GPU takes a second."""
+"""How long a trial of all devices is valid. WHY: without persistence mode, opening an idle GPU takes a second."""
 MAX_LIBRARIES = 128
 _LINKS = 4
 _OURS = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PYTHONHOME"})
-"""Variables that a spec does not get to set."""
+"""Variables that a spec must not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class Found:
 
     gpu: Gpu
     edits: Edits
-    """What a sandbox needs to use it, without device nodes that it could not open."""
+    """What a sandbox needs to use it, without device nodes that it cannot open."""
     main: str
-    """The device node that is its own."""
+    """Its own device node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,16 @@ class Inventory:
     problems: tuple[str, ...] = ()
     """A sentence for each spec that could not be used."""
 
+    def list_gpus(self, sandboxes: Iterable[Mapping[str, Any]], refused: str) -> tuple[Gpu, ...]:
+        """Return the GPUs with how many running sandboxes have each; none is usable where `refused` has a reason."""
+        held = Counter(name for each in sandboxes if each["state"] == "running" for name in each["gpus"])
+        found = (dataclasses.replace(each.gpu, sandboxes=held[each.gpu.id]) for each in self.found)
+        if not refused:
+            return tuple(found)
+        return tuple(dataclasses.replace(gpu, usable=False, why=refused) for gpu in found)
+
     def describe(self, ids: Iterable[str]) -> dict[str, Any]:
-        """Build, as plain JSON, what a sandbox with these devices needs: nodes, libraries with links, programs."""
+        """Build, as plain JSON, what a sandbox with these GPUs needs: nodes, libraries with links, programs."""
         known = {each.gpu.id: each for each in self.found}
         chosen = [known[name] for name in ids]
         edits = cdi.Edits()
@@ -67,7 +76,7 @@ class Inventory:
 
 
 class GpuInventory:
-    """Finds the GPUs, and remembers for a while what was found. Blocking: called in a thread."""
+    """Finds the GPUs, with a cache. Blocking: call it in a thread."""
 
     def __init__(self, folders: Iterable[str] = cdi.DIRS) -> None:
         self._folders = tuple(folders)
@@ -76,7 +85,7 @@ class GpuInventory:
         self._tried_at = -TRIED_S
 
     def load(self) -> Inventory:
-        """Return all GPUs; tried again when specs or devices come or go, or the last trial is long ago."""
+        """Return all GPUs; tried again when specs or devices change, or after TRIED_S."""
         signature = self._sign()
         if signature != self._signature or time.monotonic() - self._tried_at >= TRIED_S:
             self._known, self._signature, self._tried_at = find(self._folders), signature, time.monotonic()
@@ -86,7 +95,7 @@ class GpuInventory:
         signs: list[object] = []
         for folder in (*self._folders, "/dev"):
             try:
-                # Of /dev the names alone: its time changes with every terminal.
+                # Of /dev only names: its time changes with every terminal.
                 signs.append(
                     sorted(name for name in os.listdir("/dev") if name.startswith("nvidia"))
                     if folder == "/dev"
@@ -98,7 +107,7 @@ class GpuInventory:
 
 
 def find(folders: tuple[str, ...]) -> Inventory:
-    """Find all devices of a class `gpu`, and try to open each."""
+    """Find all devices of class `gpu`, and try to open each."""
     devices, problems = cdi.load_specs(folders)
     gpus = [device for device in devices if device.kind.endswith("/gpu")]
     if not any(device.kind == nvidia.KIND for device in gpus):
@@ -116,13 +125,13 @@ class _Trial:
         self._known: dict[str, str] = {}
 
     def why_not(self, node: Node, needed: int = stat.S_IROTH) -> str:
-        """Say why a program of a sandbox could not open a device node with these rights; empty when it can."""
+        """Return why a sandbox cannot open a device node with these rights; empty when it can."""
         if node.host_path not in self._known:
             self._known[node.host_path] = _try(node.host_path)
         return self._known[node.host_path] or _why_closed(node.host_path, needed)
 
     def keep(self, edits: Edits) -> Edits:
-        """Leave out the device nodes that a sandbox could not open."""
+        """Remove the device nodes that a sandbox cannot open."""
         return dataclasses.replace(edits, nodes=tuple(node for node in edits.nodes if not self.why_not(node)))
 
 
@@ -151,7 +160,7 @@ def _why_closed(path: str, needed: int) -> str:
 
 
 def _same(devices: list[CdiDevice]) -> list[list[CdiDevice]]:
-    """Put together what one device is called: specs name it by number and by UUID, and all of them at once `all`."""
+    """Group the names of each device: specs name it by number and by UUID, and `all` names all of them."""
     groups: dict[tuple[str, frozenset[Node]], list[CdiDevice]] = {}
     for device in devices:
         if device.name != "all" or not any(one.kind == device.kind and one.name != "all" for one in devices):
@@ -183,7 +192,7 @@ def _found(group: list[CdiDevice], cards: dict[str, dict[str, str]], trial: _Tri
 
 
 def _library(path: str) -> dict[str, Any]:
-    """Describe a library with the other names it has in its folder: programs ask for it by one of those."""
+    """Describe a library with its other names in its folder: programs load it by one of those."""
     real, (folder, name) = os.path.realpath(path), os.path.split(path)
     stem = name.partition(".so")[0] + ".so"
     try:
@@ -191,6 +200,6 @@ def _library(path: str) -> dict[str, Any]:
     except OSError:
         beside = []
     links = [each for each in beside if os.path.realpath(os.path.join(folder, each)) == real]
-    # WHY: libcuda.so.1 is what everybody asks for, and the loader's own tool makes that link, which is not run here.
+    # WHY: programs load libcuda.so.1; ldconfig makes that link, which is not run here.
     links += [f"{stem}.1"] if not links and name != f"{stem}.1" else []
     return {"path": real, "name": name, "links": links[:_LINKS]}

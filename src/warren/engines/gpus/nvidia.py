@@ -1,4 +1,4 @@
-"""What there is of NVIDIA on this host, as a CDI spec: for hosts on which nobody has run `nvidia-ctk cdi generate`."""
+"""The NVIDIA GPUs and driver of this host as a CDI spec: for hosts without `nvidia-ctk cdi generate`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LIBRARIES = (
     "libnvidia-ptxjitcompiler",
     "libnvidia-sandboxutils",
 )
-"""What computing and looking at a GPU need; nothing for drawing on a screen."""
+"""Libraries for computing and monitoring; none for drawing on a screen."""
 _FOLDERS = (
     f"/usr/lib/{os.uname().machine}-linux-gnu",
     "/usr/lib64",
@@ -46,7 +46,7 @@ _LDCONFIG_S = 10.0
 
 
 def describe() -> dict[str, Any] | None:
-    """Build the spec of what is found: device nodes, driver libraries, `nvidia-smi`; None where there is no GPU."""
+    """Build the spec: device nodes, driver libraries, `nvidia-smi`; None without a GPU."""
     numbers = sorted(int(match[1]) for path in glob.glob("/dev/nvidia*") if (match := _NUMBERED.fullmatch(path)))
     if not numbers:
         return None
@@ -68,15 +68,15 @@ def describe() -> dict[str, Any] | None:
 
 
 def find_cards() -> dict[str, dict[str, str]]:
-    """Return what the driver says of each GPU, by its device node: `model`, `uuid`."""
+    """Return the driver's facts about each GPU, by its device node: `model`, `uuid`."""
     cards: dict[str, dict[str, str]] = {}
     for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information")):
         with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in file)}
-            uuid = told.get("GPU UUID", "")
-            # WHY: until somebody has opened it, the driver writes question marks.
-            known = {"model": told.get("Model", ""), "uuid": "" if "?" in uuid else uuid}
-            cards[f"/dev/nvidia{told.get('Device Minor', '')}"] = known
+            fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in file)}
+            uuid = fields.get("GPU UUID", "")
+            # WHY: until a program has opened the device, the driver writes question marks.
+            known = {"model": fields.get("Model", ""), "uuid": "" if "?" in uuid else uuid}
+            cards[f"/dev/nvidia{fields.get('Device Minor', '')}"] = known
     return cards
 
 
@@ -93,12 +93,12 @@ def find_libraries() -> list[str]:
         real = os.path.realpath(path)
         if name in _LIBRARIES and os.path.isfile(real) and (not version or real.endswith(f".so.{version}")):
             found.setdefault(name, real)
-    # Those with a numbering of their own, such as libnvidia-pkcs11, are the driver's only where the version says so.
+    # Libraries with their own numbering, such as libnvidia-pkcs11, belong to the driver only if the version matches.
     return sorted(found.values())
 
 
 def _load_cache() -> list[str]:
-    """Return what the dynamic linker knows, of this machine's own kind."""
+    """Return the libraries in the dynamic linker's cache, for this architecture."""
     program = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin:/usr/bin")
     if program is None:
         return []

@@ -1,1 +1,1 @@
-"""The embedded engine: namespaces, cgroups and a process that forks, on a plain Linux host."""
+"""The local engine: namespaces, control groups and a zygote, on a plain Linux host."""

@@ -1,4 +1,4 @@
-"""The engine's end of the keeper's socket: one request, one answer, any number at once."""
+"""Keeper client: the engine's end of the keeper's socket. Any number of requests at once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _HELLO_TIMEOUT_S = 10.0
 
 
 class KeeperGone(EngineUnavailable):
-    """The keeper ended before it answered; the next one finds what it left."""
+    """The keeper ended before it answered; the next keeper adopts its sandboxes."""
 
 
 class KeeperClient:
-    """A connection to a keeper. Answers find their request by its id."""
+    """A connection to a keeper. Answers are matched to requests by id."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -47,11 +47,11 @@ class KeeperClient:
 
     @property
     def is_open(self) -> bool:
-        """Whether the keeper is still there."""
+        """Whether the keeper is connected."""
         return not self._task.done()
 
     async def call(self, op: str, **params: Any) -> Header:
-        """Ask for one operation. Raises what the keeper says went wrong, or KeeperGone."""
+        """Request one operation. Raises the error of the keeper's answer, or KeeperGone."""
         number = next(self._ids)
         answer: asyncio.Future[Header] = asyncio.get_running_loop().create_future()
         if not self.is_open:
@@ -86,8 +86,8 @@ class KeeperClient:
         finally:
             for future in (self._hello, *self._waiting.values()):
                 if not future.done():
-                    future.set_exception(KeeperGone("the keeper ended while it was asked; try again"))
-            # Nobody may be waiting for the greeting any more; its exception has been looked at then.
+                    future.set_exception(KeeperGone("the keeper ended before it answered; try again"))
+            # No task may wait for the greeting any more; this marks its exception as retrieved.
             if self._hello.done() and not self._hello.cancelled():
                 self._hello.exception()
 

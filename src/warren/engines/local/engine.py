@@ -1,4 +1,4 @@
-"""The embedded engine, as the seam sees it. The work is the keeper's; this starts it, finds it again, and asks it."""
+"""The local engine behind the seam. It starts or finds the keeper, and forwards every operation to it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from warren.domain.values import Handle, Usage
 from warren.engines import state_files, unix_channel
 from warren.engines.gpus import cdi
 from warren.engines.gpus.inventory import GpuInventory
-from warren.engines.local import gpus, spawn
+from warren.engines.local import spawn
 from warren.engines.local.client import KeeperClient, KeeperGone
 from warren.engines.local.keeper import guest_snapshot
+from warren.engines.local.linux import devices
 from warren.engines.local.probe import remedies
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from warren.engines.base import Channel
 
 _TRIES = 4
-"""Keepers that are started: the one that is found or started may be one that somebody else retires just then."""
+"""Keepers that are started: another process may retire the one that was found or started."""
 
 
 class LocalEngine:
-    """Sandboxes on this host, from namespaces and a process that forks. Needs nothing but a Linux kernel."""
+    """Sandboxes on this host, from namespaces and forks of a zygote. Needs only a Linux kernel."""
 
     name = "local"
 
@@ -63,7 +64,7 @@ class LocalEngine:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What is not as on other hosts, once the engine is open: what is refused, and what stands in for a layer."""
+        """Limitations of this host, once the engine is open: refused features, and stand-ins for layers."""
         if self._client is None:
             return ()
         is_bounded = "uid" in self.layers or "disk" in self._config["optional_layers"]
@@ -71,7 +72,7 @@ class LocalEngine:
         return (*refused, *self._client.hello["caveats"])
 
     async def open(self) -> None:
-        """Connect to the keeper, starting one if there is none or if it is of another version or configuration."""
+        """Connect to the keeper; start one if there is none, or it has another version or configuration."""
         await self._keeper()
 
     async def close(self) -> None:
@@ -81,8 +82,8 @@ class LocalEngine:
             self._client = None
 
     async def retire(self) -> None:
-        """End keeper and zygotes; running sandboxes live on and are found by the next keeper."""
-        # Whoever finds the keeper gone meanwhile waits: what they would start must not be disconnected from here.
+        """End keeper and zygotes; running sandboxes live on, and the next keeper adopts them."""
+        # A task that finds the keeper gone waits meanwhile: the keeper that it starts must not be disconnected here.
         async with self._opening:
             with contextlib.suppress(OSError):
                 client = await KeeperClient.connect(self._socket)
@@ -90,7 +91,7 @@ class LocalEngine:
             await self.close()
 
     async def images_in_use(self) -> frozenset[str]:
-        """Return the digests of the images that running sandboxes are made from; starts nothing."""
+        """Return the digests of the images of running sandboxes; starts nothing."""
         try:
             client = await KeeperClient.connect(self._socket)
         except OSError:
@@ -108,10 +109,26 @@ class LocalEngine:
         try:
             await (await self._keeper()).call("create", **params)
         except KeeperGone:
-            # Half of it may be there, under an id that nobody else has: it is made anew by the next keeper.
+            # A half-made sandbox may exist under this id: remove it, and let the next keeper make it.
             await self.destroy(handle)
             await self._call("create", **params)
         return handle
+
+    def describe_create(self, spec: SandboxSpec) -> dict[str, Any]:
+        """Return how a command asks the open engine's keeper for such a sandbox, without this class and its imports.
+
+        The id and the variables are the command's own.
+        """
+        assert self._client is not None
+        create = {name: value for name, value in _spec_params(spec, None).items() if name not in {"id", "env"}}
+        hello = self._client.hello
+        return {
+            "keeper": self._socket,
+            "version": hello["version"],
+            "config": hello["config"],
+            "sandboxes": os.path.join(self._folder, "sandboxes"),
+            "create": create,
+        }
 
     async def connect(self, handle: Handle) -> Channel:
         """Open one more channel to the agent."""
@@ -152,7 +169,7 @@ class LocalEngine:
         if not inventory.found:
             return ()
         listed = (await self._call("list")).get("body", ())
-        return gpus.list_gpus(inventory, listed, gpus.why_refused(self.layers, self._config["optional_layers"]))
+        return inventory.list_gpus(listed, devices.why_refused(self.layers, self._config["optional_layers"]))
 
     async def _describe_gpus(self, spec: SandboxSpec) -> dict[str, Any] | None:
         if not spec.gpus:
@@ -170,7 +187,7 @@ class LocalEngine:
         return os.path.join(self._folder, "keeper.log")
 
     async def _call(self, op: str, **params: Any) -> dict[str, Any]:
-        """Ask the keeper; if it ended before it answered, ask the next one. All but `create` can be asked twice."""
+        """Call the keeper; if it ends before it answers, call the next one. All but `create` can be repeated."""
         try:
             return await (await self._keeper()).call(op, **params)
         except KeeperGone:
@@ -199,19 +216,19 @@ class LocalEngine:
             for have_started in range(_TRIES + 1):
                 with contextlib.suppress(OSError):
                     client = await KeeperClient.connect(self._socket)
-                    # A keeper that was allowed to do without a layer must not serve whoever insists on it.
+                    # A keeper that may do without a layer must not serve an engine that requires it.
                     if client.hello.get("version") == version and client.hello.get("config") == self._config:
                         return client
                     await _retire(client)
-                # One that is started is looked for, also the last: none is left that nobody uses.
+                # Connect after every start, also the last: no started keeper stays unused.
                 if have_started < _TRIES:
                     said_before = await self._start()
         last_words = state_files.last_words(self._log, said_before)
         raise EngineUnavailable(f"the keeper ends as soon as it has started: {last_words}")
 
     async def _start(self) -> int:
-        """Start a keeper, and wait until it serves, or finds that another does; returns where its words begin."""
-        # Appended to: the one that serves may be writing to it.
+        """Start a keeper, and wait until it serves, or finds another; returns the offset of its part of the log."""
+        # Appended to: a keeper that serves may be writing to it.
         with open(self._log, "a+b") as log:
             said_before = state_files.trim(log.fileno())
             answer = await asyncio.to_thread(
@@ -223,7 +240,7 @@ class LocalEngine:
 
 
 async def _retire(client: KeeperClient) -> None:
-    """Ask a keeper to end, and wait until it has."""
+    """Retire a keeper, and wait until it has ended."""
     with contextlib.suppress(KeeperGone, ProcessLookupError):
         ended = os.pidfd_open(int(client.hello["pid"]))
         try:

@@ -1,4 +1,4 @@
-"""Starts a module of ours where it can make control groups: in a scope that systemd makes for it, or as it is."""
+"""Starts a module of Warren where it can make control groups: in a systemd scope, or as a plain process."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def run_module(
 ) -> dict[str, Any]:
     """Run `python -m module folder` with `config` as JSON on its standard input; returns the JSON that it prints first.
 
-    What it says goes to `log`, a named file. It may go on after it has printed. Raises EngineUnavailable when nothing
-    comes.
+    Its stderr goes to `log`, a named file. It may go on after it has printed. Raises EngineUnavailable when it prints
+    nothing.
     """
     config = {**config, "starter": os.getpid(), "scope": "", "refusal": ""}
     program = (sys.executable, "-I", "-m", module, folder)
@@ -39,14 +39,13 @@ def run_module(
     said_before = os.fstat(log.fileno()).st_size
     answer = _run(program, config, log, timeout_s)
     if answer is None:
-        raise EngineUnavailable(
-            f"the {module.rpartition('.')[2]} did not start: {state_files.last_words(log.name, said_before)}"
-        )
+        name = module.removesuffix(".main").rpartition(".")[2]
+        raise EngineUnavailable(f"the {name} did not start: {state_files.last_words(log.name, said_before)}")
     return answer
 
 
 def read_search(folder: str, config: dict[str, Any]) -> Search:
-    """Return where the started module may look for control groups, from what it was given on standard input."""
+    """Return the search for control groups of the started module, from its configuration."""
     return Search(
         group_name(folder),
         starter=int(config["starter"]),
@@ -56,8 +55,8 @@ def read_search(folder: str, config: dict[str, Any]) -> Search:
 
 
 def group_name(folder: str) -> str:
-    """Return what the control groups of this data folder are called."""
-    # WHY not the inode alone: on another disk there is a folder with the same one, and its sandboxes would be ours.
+    """Return the name of the control groups of this data folder."""
+    # WHY not the inode alone: a folder on another disk may have the same one, and its sandboxes would be adopted.
     found = os.stat(folder)
     return f"warren-{found.st_ino:x}-{found.st_dev:x}"
 
@@ -70,14 +69,14 @@ def _run(command: tuple[str, ...], config: dict[str, Any], log: IO[bytes], timeo
         stderr=log,
         start_new_session=True,
         cwd="/",
-        # WHY between fork and exec: systemd-run and what it starts are to be in the profile, and this process is not.
+        # WHY between fork and exec: systemd-run and its children enter the profile, and this process does not.
         preexec_fn=apparmor.enter_on_exec if apparmor.is_needed() else None,  # noqa: PLW1509 - two system calls
     )
     try:
         said, _ = process.communicate(json.dumps(config).encode(), timeout_s)
     except subprocess.TimeoutExpired:
-        # WHY the whole group: a keeper is a child of what was started, and holds the other end of its output.
-        # SAFE BECAUSE: what was started leads the group and has not been waited for, so its number is still its own.
+        # WHY the whole group: a keeper is a child of the started process, and holds the other end of its output.
+        # SAFE BECAUSE: the started process leads the group and has not been waited for, so its pid is not reused.
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return None

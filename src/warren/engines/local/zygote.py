@@ -1,4 +1,4 @@
-"""The process that has everything imported and is copied for each sandbox. One an image.
+"""The zygote: a process with everything imported, forked for each sandbox. One for each image.
 
 It runs the image's interpreter and the image's code, so it is not trusted: it lives in a read-only root, in a user
 namespace, without any capability on the host. It never sees a byte from a client or from a sandbox; only the keeper
@@ -26,21 +26,21 @@ from warren.guest import agent
 from warren.guest.interpreter import child_setup, kernel_main
 from warren.guest.packages import search_path
 from warren.guest.system import callbacks, forking, reseed
-from warren.guest.wire.boot import Boot
+from warren.guest.wire.frames import Boot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 def main(listener_fd: int, preload: list[str], version: str, environment: dict[str, str]) -> NoReturn:
-    """Import everything once, then make sandboxes for whichever keeper is connected."""
-    # WHY: all zygotes of a keeper have one host uid; one image's code must not look into another image's zygote.
+    """Import everything once, then fork sandboxes for the keeper that is connected."""
+    # WHY: all zygotes of a keeper have one host uid; one image's code must not read another image's zygote.
     forking.set_dumpable(False)
     listener = socket.socket(fileno=listener_fd)
     ready = _prepare(preload, environment)
     program = seccomp.build_filter()
-    capabilities.count()  # Remembered, and so not counted again by every child.
-    # WHY: children are never waited for here; whoever needs to know of their end holds a pidfd.
+    capabilities.count()  # Cached, so that no child counts them again.
+    # WHY: children are never waited for here; the keeper holds a pidfd of each.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         keeper, _address = listener.accept()
@@ -55,27 +55,27 @@ def main(listener_fd: int, preload: list[str], version: str, environment: dict[s
 
 
 def _prepare(preload: Iterable[str], environment: dict[str, str]) -> dict[str, Any]:
-    """Import what the image wants preloaded; says what went wrong instead of raising."""
-    with forking.noting_handlers():
+    """Import the modules that the image preloads; returns an error instead of raising."""
+    with forking.recording_handlers():
         for name in preload:
             try:
                 importlib.import_module(name)
             except Exception as error:  # noqa: BLE001  (image code raises anything)
                 return {"error": f"module {name!r} cannot be imported: {type(error).__name__}: {error}"[:2000]}
         kernel_main.prepare()
-    # As most sandboxes will have it: what need not be changed in each need not be copied.
+    # As most sandboxes will have it: what no sandbox changes is not copied.
     child_setup.set_environment(environment)
     reseed.renew_surroundings(search_path.search_path(environment))
     tasks = forking.task_count()
     if tasks != 1:
-        return {"error": f"preloading left {tasks} threads running; only a single-threaded process can be copied"}
+        return {"error": f"preloading left {tasks} threads running; only a single-threaded process can be forked"}
     gc.collect()
     gc.freeze()
     return {"error": None, "huge_pages": collapse_heap()}
 
 
 class _Serving:
-    """One keeper's connection, and whether we wait in a control group that no sandbox has yet."""
+    """One keeper's connection, and whether the zygote waits in the control group of the next sandbox."""
 
     def __init__(self, keeper: socket.socket, program: bytes) -> None:
         self._keeper = keeper
@@ -84,7 +84,7 @@ class _Serving:
         self._parked = False
 
     def answer_next(self) -> None:
-        """Take the next request and answer it. Raises EOFError when the keeper is gone."""
+        """Answer the next request. Raises EOFError when the keeper is gone."""
         request = self._receiver.receive()
         if request["t"] == "park":
             self._park(request["count"])
@@ -97,7 +97,7 @@ class _Serving:
 
     def _park(self, count: int) -> None:
         # WHY: on cgroup v1 a process that joins a group later waits for an RCU grace period, about 17 ms on an idle
-        # machine. So we wait inside the next sandbox's group, and the child is born there.
+        # machine. So the zygote waits inside the next sandbox's group, and the child is forked there.
         try:
             for fd in [self._receiver.take_fd() for _ in range(count)]:
                 os.write(fd, b"0")
@@ -105,7 +105,7 @@ class _Serving:
             self._parked = True
             fd_passing.send(self._keeper, {"t": "parked"})
         except OSError:
-            # The next spawn is refused: a sandbox outside its group would be one without limits.
+            # The next spawn is refused: a sandbox outside its group would have no limits.
             self._parked = False
             traceback.print_exc()
 
@@ -119,7 +119,7 @@ class _Serving:
             _check_parked(parked=parked)
             pid, pidfd = forking.clone(namespaces.ALL, cgroup_fd)
             if pid == 0:
-                _be_born(boot_fd, mapped, self._program)
+                _become_sandbox(boot_fd, mapped, self._program)
             try:
                 namespaces.write_id_maps(pid, request["inside"], request["outside"])
             except OSError:
@@ -140,24 +140,24 @@ def _check_parked(*, parked: bool) -> None:
         raise OSError(errno.EINVAL, "the zygote could not enter the control group of the sandbox")
 
 
-def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
-    """Contain ourselves, then be the agent. Never returns: whatever goes wrong ends the process."""
+def _become_sandbox(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
+    """Contain this process, then become the agent. Never returns: any error ends the process."""
     sock = None
     try:
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-        # WHY: 0 to 2 stay taken, or descriptors that arrive would get these numbers.
+        # WHY: 0 to 2 stay open, or received descriptors would get these numbers.
         forking.close_all_but((0, 1, 2, boot_fd, mapped))
         sock = socket.socket(fileno=boot_fd)
         os.setsid()
-        os.read(mapped, 1)  # End of file: our ids are mapped.
+        os.read(mapped, 1)  # End of file: the ids are mapped.
         os.close(mapped)
         receiver = fd_passing.Receiver(sock)
         descriptors, ahead = _contain(receiver, program)
         callbacks.reopen()
         if ahead:
-            unnamed = Boot(sandbox_id="", workspace=plan.WORKSPACE, **descriptors)
-            agent.main_ahead(unnamed, lambda: _be_named(sock, receiver, descriptors))
-        agent.main(_be_named(sock, receiver, descriptors))
+            unassigned = Boot(sandbox_id="", workspace=plan.WORKSPACE, **descriptors)
+            agent.main_ahead(unassigned, lambda: _wait_for_sandbox(sock, receiver, descriptors))
+        agent.main(_wait_for_sandbox(sock, receiver, descriptors))
     except BaseException as error:  # noqa: BLE001  (process 1 must not go on half-contained)
         with contextlib.suppress(OSError):
             if sock is not None and sock.fileno() >= 0:
@@ -168,16 +168,16 @@ def _be_born(boot_fd: int, mapped: int, program: bytes) -> NoReturn:
         os._exit(1)
 
 
-def _be_named(sock: socket.socket, receiver: fd_passing.Receiver, descriptors: dict[str, Any]) -> Boot:
-    """Say that we are contained, and wait to be told which sandbox we are: until there is one, if we are early."""
+def _wait_for_sandbox(sock: socket.socket, receiver: fd_passing.Receiver, descriptors: dict[str, Any]) -> Boot:
+    """Report that this process is contained, and wait until the keeper assigns it to a sandbox."""
     fd_passing.send(sock, {"t": "ready"})
-    named = receiver.receive()
+    assigned = receiver.receive()
     receiver.close()
-    return Boot.from_json({**named["boot"], **descriptors})
+    return Boot.from_json({**assigned["boot"], **descriptors})
 
 
 def _contain(receiver: fd_passing.Receiver, program: bytes) -> tuple[dict[str, Any], bool]:
-    """Do as we are told; returns the descriptors that the agent needs, and whether nobody waits for us yet."""
+    """Perform the containment plan; returns the agent's descriptors, and whether this process is made ahead."""
     message = receiver.receive()
     context = contain.Context(filter=program)
     listener = receiver.take_fd()

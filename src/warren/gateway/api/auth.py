@@ -1,4 +1,4 @@
-"""Who asks: the key or token that came with a request, turned into a principal, and whether that may do it."""
+"""Authentication: from the key or token of a request to a principal, and the check of its scope."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from warren.core.identity.token_rules import SHAPE, TokenRefused
-from warren.core.policy.addresses import is_loopback
+from warren.core.policy.public_addresses import is_loopback
 from warren.domain.errors import Forbidden
 from warren.domain.records import Principal, Scope
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from warren.core.identity.tokens import Tokens
 
 LOCAL = Principal(subject="local", scope=Scope.ADMIN)
-"""Everybody, where no key is asked for."""
+"""Every caller, where no key is required."""
 NOBODY = Principal(subject="nobody", tenant="", scope=Scope.READ)
-"""Who asks for what anybody may know: it has nothing of its own."""
+"""The caller of operations that need no key; it owns nothing."""
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="warren"'}
-"""What goes with every 401."""
+"""A header of every 401."""
 
 _MISSING = "there is no API key in the request: send `Authorization: Bearer wrn_…` or `X-API-Key: wrn_…`"
 _NO_BEARER = "the word Bearer is missing: send `Authorization: Bearer wrn_…`, or the key alone as `X-API-Key: wrn_…`"
 _NO_TOKENS = "this service takes API keys, and no tokens: its operator has not set up [jwt]"
-_TOKEN = "the token is not valid here: get another from whoever issued it"  # noqa: S105 - a sentence
+_TOKEN = "the token is not valid here: get another from its issuer"  # noqa: S105 - a sentence
 
 
 class Auth:
-    """Asks for a key, or a token; or, where the operator said so, for none, of this machine's own programs."""
+    """Requires a key or a token; with `required=False` none, of programs of this machine."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Auth:
         anybody: Principal | None = None,
     ) -> None:
         self._anybody = anybody
-        """Who comes without a key, where that is allowed."""
+        """The principal of callers without a key, where a dialect is open."""
         self._keys = keys
         self._tokens = tokens
         self._required = required
@@ -51,7 +51,7 @@ class Auth:
     async def identify(
         self, headers: Iterable[tuple[bytes, bytes]], *, address: str = "", request_id: str = ""
     ) -> Principal:
-        """Say who asks. Raises Unauthenticated; without keys, Forbidden for what a foreign web page sends."""
+        """Return the caller. Raises Unauthenticated; where no key is required, Forbidden for a foreign web page."""
         if not self._required:
             check_local_page(headers, self._origins)
             return LOCAL
@@ -62,7 +62,7 @@ class Auth:
         if secret is None:
             reason, message = ("no_bearer", _NO_BEARER) if _has_bare_key(headers) else ("missing", _MISSING)
             self._keys.refuse(reason, address=address, request_id=request_id, message=message)
-        # No key looks like a token, and no token like a key: neither is ever tried as the other.
+        # Keys and tokens have different shapes: neither is ever tried as the other.
         if SHAPE.fullmatch(secret):
             return await self._identify_token(secret, address, request_id)
         return await self._keys.authenticate(secret, address=address, request_id=request_id)
@@ -78,14 +78,14 @@ class Auth:
             self._keys.refuse(refused.reason, address=address, request_id=request_id, who=who, message=message)
 
     def opened_to(self, anybody: Principal) -> Auth:
-        """Return one that asks for no key, but checks those that come."""
+        """Return an Auth that requires no key, but checks a key that is sent."""
         if not self._required:
             return self
         return Auth(self._keys, tokens=self._tokens, origins=self._origins, anybody=anybody)
 
 
 def read_secret(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Return the secret that a request carries, as a bearer token first."""
+    """Return the secret of a request; a bearer token wins over `X-API-Key`."""
     other = None
     for name, value in headers:
         if name == b"authorization" and value[:7].lower() == b"bearer ":
@@ -100,16 +100,16 @@ def _has_bare_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def check_scope(principal: Principal, scope: Scope) -> None:
-    """Raise Forbidden when the credentials are not good for this."""
+    """Raise Forbidden when the key lacks the scope."""
     if not principal.may(scope):
         raise Forbidden(f"this needs a key with the scope {scope}, and yours has {principal.scope}")
 
 
 def check_local_page(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str] = ()) -> None:
-    """Raise Forbidden for what a web page of elsewhere makes a browser on this machine send.
+    """Raise Forbidden for a request that a foreign web page makes a browser on this machine send.
 
-    WHY: loopback keeps other machines out, not the pages that a browser here has open. They send `Origin`, or reach us
-    under a name of their own that resolves to 127.0.0.1, and then say so in `Host`.
+    WHY: loopback keeps other machines out, but not the pages that a local browser has open. They send `Origin`; or they
+    use a name of their own that resolves to 127.0.0.1, which is then in `Host`.
     """
     for name, value in headers:
         text = value.decode("latin-1")

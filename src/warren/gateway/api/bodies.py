@@ -1,4 +1,4 @@
-"""Reading what a client sent: sizes and JSON depth are checked before anything is parsed."""
+"""Request bodies and queries: size and JSON depth are checked before anything is parsed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, StringConstraints, ValidationError
 
 from warren.domain.errors import InvalidRequest, TooLarge, suggest
-from warren.gateway.api.patterns import explain_pattern
 from warren.gateway.api.problems import InvalidFields
 
 if TYPE_CHECKING:
@@ -20,18 +19,19 @@ T = TypeVar("T", bound=BaseModel)
 
 MAX_DEPTH = 64
 MAX_PARTS = 10_000
-"""Values of one body: more than any request of ours has, and read in a moment."""
+"""Values of one body: above any real request, and parsed in milliseconds."""
 MAX_QUERY_FIELDS = 100
 _SHOWN, _LISTED = 3, 20
 
-# WHY possessive, and the last quote optional: a body of quotes that never close must not be searched again and again.
+# WHY possessive, and the last quote optional: unclosed quotes would otherwise cause quadratic backtracking.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_MARKS = bytes(set(range(256)) - set(b"[],"))
+_PATTERN_WORDS: dict[str, str] = {}
 
 
 class ClientLeft(Exception):
-    """The client closed the connection before it had sent its request."""
+    """The client closed the connection before its request was complete."""
 
 
 class BodyTooLarge(TooLarge):
@@ -43,11 +43,11 @@ class BodyTooLarge(TooLarge):
 
 
 class BodyAnnouncedTooLarge(BodyTooLarge):
-    """The same, known before any of it was read."""
+    """The same, by `Content-Length`, before any of it was read."""
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """Return the whole body. Raises TooLarge, before it is read where its length is said, and ClientLeft."""
+    """Return the whole body. Raises TooLarge, by `Content-Length` before anything is read, and ClientLeft."""
     check_length(scope, limit)
     message = await receive()
     if not message.get("more_body") and message["type"] == "http.request":
@@ -65,15 +65,21 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     raise ClientLeft
 
 
+def matching(pattern: str, words: str, *, max_length: int | None = None) -> StringConstraints:
+    """Constrain a text to a pattern. `words` continue "must …" in the message, as patterns explain little."""
+    _PATTERN_WORDS[pattern] = words
+    return StringConstraints(pattern=pattern, max_length=max_length)
+
+
 def check_length(scope: Scope, limit: int) -> None:
-    """Raise TooLarge when the length that the client announces is over the limit."""
+    """Raise TooLarge when `Content-Length` is over the limit."""
     for name, value in scope["headers"]:
         if name == b"content-length" and (len(value) > 18 or int(value) > limit):
             raise BodyAnnouncedTooLarge(limit)
 
 
 def count_large(scope: Scope, limit: int) -> int:
-    """Say how much memory a body may take; 0 for one that is not worth counting."""
+    """Return the memory that a body may take; 0 below 100 kB, which is not counted."""
     for name, value in scope["headers"]:
         if name == b"content-length":
             return 0 if len(value) < 6 else min(int(value), limit)
@@ -83,7 +89,7 @@ def count_large(scope: Scope, limit: int) -> int:
 
 
 def parse_body(model: type[T], raw: bytes) -> T:
-    """Read a JSON body. Raises InvalidRequest for what is no JSON, and InvalidFields, which names each field."""
+    """Read a JSON body. Raises InvalidRequest where it is not JSON, and InvalidFields, which names each field."""
     check_depth(raw)
     try:
         return model.model_validate_json(raw)
@@ -92,7 +98,7 @@ def parse_body(model: type[T], raw: bytes) -> T:
 
 
 def parse_query(model: type[T], raw: bytes) -> T:
-    """Read the query of an address. Raises InvalidRequest: a sentence that names the parameter."""
+    """Read a query. Raises InvalidRequest with a sentence that names the parameter."""
     try:
         pairs = parse_qsl(
             raw.decode("ascii"),
@@ -119,11 +125,11 @@ def parse_query(model: type[T], raw: bytes) -> T:
 
 
 REPEATED: dict[str, JsonValue] = {"x-repeated": True}
-"""Marks a parameter of a query that may be given several times."""
+"""Marks a query parameter that may be repeated."""
 
 
 def check_depth(raw: bytes) -> None:
-    """Raise InvalidRequest when JSON is nested deeper than `MAX_DEPTH` or has more than `MAX_PARTS`, in little time."""
+    """Raise InvalidRequest when JSON is nested deeper than `MAX_DEPTH` or has more than `MAX_PARTS` values."""
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH and raw.count(b",") <= MAX_PARTS:
         return
     if raw.count(b'"') - raw.count(b'\\"') > 4 * MAX_PARTS:
@@ -133,14 +139,14 @@ def check_depth(raw: bytes) -> None:
         raise InvalidRequest(f"the JSON has more than {MAX_PARTS} values")
     brackets = marks.replace(b",", b"")
     for _ in range(MAX_DEPTH):
-        # WHY: each round takes away exactly the innermost level, all of it, without a loop in Python.
+        # WHY: each round removes exactly the innermost level, in C.
         brackets = brackets.replace(b"[]", b"")
     if b"[" in brackets:
         raise InvalidRequest(f"the JSON is nested deeper than {MAX_DEPTH} levels")
 
 
 def _explain(exc: ValidationError, model: type[BaseModel], raw: bytes = b"-") -> InvalidRequest:
-    """Say what pydantic found, with the nearest name for an unknown one."""
+    """Translate pydantic's errors; an unknown name comes with the nearest known one."""
     if not raw.strip():
         return InvalidRequest("the request has no body: send a JSON object")
     found = exc.errors(include_url=False, include_input=False)
@@ -157,9 +163,9 @@ def _explain_one(error: ErrorDetails, model: type[BaseModel]) -> dict[str, str]:
     if error["type"] == "extra_forbidden":
         what = "is not known" + (suggest(where[-1][:100], model.model_fields) if len(where) == 1 else "")
     elif error["type"] == "string_pattern_mismatch":
-        what = explain_pattern(error["ctx"]["pattern"])
+        what = _explain_pattern(error["ctx"]["pattern"])
         if where[-1:] == ["[key]"]:
-            # Of a name in an object, pydantic says where it is as if it were a value.
+            # pydantic gives the place of an object's name as if it were a value.
             what = f"the name {where[-2][:100]!r} {what}"
             where = where[:-2]
     else:
@@ -176,3 +182,7 @@ def _within(body: bytes, limit: int) -> bytes:
     if len(body) > limit:
         raise BodyTooLarge(limit)
     return body
+
+
+def _explain_pattern(pattern: str) -> str:
+    return f"must {_PATTERN_WORDS[pattern]}" if pattern in _PATTERN_WORDS else f"must match {pattern}"

@@ -1,4 +1,4 @@
-"""Memory for bodies that are held whole while they arrive: a part of it for each owner, so that no one takes it all."""
+"""Memory for bodies that are held whole while they arrive, limited for each owner and in all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AGAIN_S = 1.0
 
 
 class BodyMemory:
-    """Counts what is held. What is small enough is not counted: see who calls."""
+    """Counts the bytes that are held. Callers do not count small bodies (`count_large`)."""
 
     def __init__(self, own: int = OWN, everybody: int = EVERYBODY) -> None:
         self._most_own = own
@@ -29,20 +29,20 @@ class BodyMemory:
         self._own: dict[Owner, int] = {}
         self.held = 0
         self.reading = anyio.CapacityLimiter(1)
-        """For the thread that reads long bodies: as values one is several times as large, so they take turns."""
+        """One thread parses long bodies, one after the other: parsed, a body is several times as large."""
 
     @contextlib.contextmanager
     def hold(self, owner: Owner, size: int) -> Iterator[None]:
-        """Hold room for so many bytes. Raises QuotaExceeded and Overloaded; one body alone always fits."""
+        """Hold `size` bytes. Raises QuotaExceeded and Overloaded; one body alone always fits."""
         own = self._own.get(owner, 0)
         if own and own + size > self._most_own:
             raise QuotaExceeded(
-                f"{own} bytes of your requests are on their way already: wait for one to be answered",
+                f"your requests already hold {own} bytes of memory: wait for one to be answered",
                 retry_after_s=_AGAIN_S,
             )
         if self.held and self.held + size > self._most:
             raise Overloaded(
-                "there is no room for a body of this size now: try again in a moment", retry_after_s=_AGAIN_S
+                "the service has no memory for a body of this size now: try again in a moment", retry_after_s=_AGAIN_S
             )
         self._own[owner] = own + size
         self.held += size

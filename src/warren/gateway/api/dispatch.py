@@ -1,4 +1,4 @@
-"""From a request to the handler of its operation: who asks, may they, and what exactly do they ask for."""
+"""Dispatcher: from a request to the handler of its operation, through authentication, rate, scope and parsing."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 PREFIX = "/api/v1"
 WEBSOCKET = "WEBSOCKET"
-"""The method of an operation that is no request and answer, but a WebSocket."""
+"""The method of an operation that is a WebSocket."""
 ANY = "*"
-"""The method of an operation that takes all that no other takes."""
+"""The method of an operation that takes all methods that no other operation of its path has."""
 _LEFT = Reply(b"", 499)
 _SERVED = frozenset({"http", "websocket"})
 _LONG = 4 << 20
-"""A body with more bytes is read in a thread."""
+"""A longer body is parsed in a thread."""
 _FREE = contextlib.nullcontext()
 
 
@@ -51,7 +51,7 @@ class _NoQuery(BaseModel):
 
 
 class Dispatcher:
-    """An ASGI application of operations. What it does not know goes to `otherwise`."""
+    """An ASGI application of operations. Unknown paths go to `otherwise`."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Dispatcher:
         auth: Auth,
         otherwise: ASGIApp,
         *,
-        room: BodyMemory,
+        body_memory: BodyMemory,
         prefix: str = PREFIX,
         parse_body: Callable[[type[BaseModel], bytes], BaseModel] = parse_body,
         parse_query: Callable[[type[BaseModel], bytes], BaseModel] = parse_query,
@@ -73,12 +73,12 @@ class Dispatcher:
         self._prefix = prefix
         self._parse_body = parse_body
         self._parse_query = parse_query
-        self._room = room
+        self._body_memory = body_memory
         self._connections = Connections()
         self._table = _build_table(operations, prefix)
 
     def knows(self, path: str) -> bool:
-        """Whether an address is one of these operations'."""
+        """Whether an operation has this path."""
         return any(pattern.match(path) for pattern, _ in self._table)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,7 +104,7 @@ class Dispatcher:
         principal = caller.principal
         size = 0 if operation.body is None else count_large(scope, self._limit(operation))
         try:
-            with self._room.hold(principal.owner, size) if size else _FREE:
+            with self._body_memory.hold(principal.owner, size) if size else _FREE:
                 body, query = await self._read(operation, scope, receive)
                 call = Call(self._service, self._settings_for(scope), caller, scope, receive)
                 call.set_input(body, query)
@@ -116,7 +116,7 @@ class Dispatcher:
     async def _serve_websocket(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         headers = take_key(scope)
         if "link" not in scope["state"]:
-            # Who has a link needs no browser's help to use it.
+            # The token in the link authorises, whatever page opens it.
             check_origin(headers, self._settings.serve.cors_origins)
         caller = await self._admit(operation, scope, headers)
         with self._connections.one(caller.principal.owner), contextlib.suppress(ClientLeft):
@@ -127,7 +127,7 @@ class Dispatcher:
             await serve_while_allowed(app, scope["state"]["ask_again"], scope, receive, send)
 
     async def _admit(self, operation: Operation, scope: Scope, headers: Iterable[tuple[bytes, bytes]]) -> Caller:
-        """Say who asks, and that they may: their rate and their scope allow it."""
+        """Authenticate the caller, and check rate and scope."""
         state = scope["state"]
         link: Entry | None = state.get("link")
         state["route"] = operation.path if link is None else ROUTE
@@ -141,7 +141,7 @@ class Dispatcher:
         else:
             identify = link.identify
         principal = await identify()
-        # For answers that last: a key may be revoked meanwhile.
+        # Long answers ask again: a key may be revoked meanwhile.
         state["ask_again"] = identify
         state["subject"] = principal.subject
         rate = await self._service.admission.check_rate(principal)
@@ -152,7 +152,7 @@ class Dispatcher:
         return Caller(principal=principal, request_id=request_id, address=address, link_id=link_id)
 
     def _limit(self, operation: Operation) -> int:
-        """Return how large a body may be."""
+        """Return the size limit of a body."""
         settings = self._settings
         return settings.serve.body_bytes if operation.body_limit is None else operation.body_limit(settings)
 
@@ -167,7 +167,7 @@ class Dispatcher:
             raw = await read_body(scope, receive, self._limit(operation))
             has_body = bool(raw) or not operation.body_is_optional
             if len(raw) > _LONG:
-                # WHY: others would wait for it, and bodies of a hundred megabytes take seconds.
+                # WHY: a body of a hundred megabytes takes seconds, and would block all other requests.
                 body = await self._parse_long(operation.body, raw)
             else:
                 body = self._parse_body(operation.body, raw) if has_body else operation.body()
@@ -178,8 +178,8 @@ class Dispatcher:
         return body, self._parse_query(operation.query or _NoQuery, scope["query_string"])
 
     async def _parse_long(self, model: type[BaseModel], raw: bytes) -> Any:
-        """Parse a body in a thread. What refuses it keeps nothing of it: an exception from there would be in a ring."""
-        parsed = await to_thread.run_sync(_parse_apart, self._parse_body, model, raw, limiter=self._room.reading)
+        """Parse a body in a thread. The error of a refused body holds no frame, and so no reference to the body."""
+        parsed = await to_thread.run_sync(_parse_apart, self._parse_body, model, raw, limiter=self._body_memory.reading)
         try:
             if isinstance(parsed, Exception):
                 raise parsed
@@ -189,7 +189,7 @@ class Dispatcher:
 
 
 def _parse_apart(parse: Callable[[type[BaseModel], bytes], Any], model: type[BaseModel], raw: bytes) -> Any:
-    """Return what was parsed, or why it cannot be, without the frames in which that was found."""
+    """Return the parsed body, or the exception without its frames."""
     try:
         return parse(model, raw)
     except Exception as error:  # noqa: BLE001 - raised again where it is awaited
@@ -204,7 +204,7 @@ def _build_table(operations: Iterable[Operation], prefix: str) -> list[tuple[re.
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
-    # WHY: the name of a file may hold a line feed, which a dot does not match otherwise.
+    # WHY: a file name may hold a line feed, which a dot matches only with DOTALL.
     return [
         (re.compile(compile_path(prefix + path)[0].pattern, re.DOTALL), methods) for path, methods in by_path.items()
     ]

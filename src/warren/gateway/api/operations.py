@@ -1,7 +1,7 @@
-"""What the APIs are made of: each operation as a value, from which its route and its documentation are made.
+"""Operations as values: the route and the documentation of each come from the same declaration.
 
-Not a framework's routes (ADR 19): who asks, and how much, is known here before a body is parsed, and of an unknown
-parameter it is said which one was meant. A routes module has a tuple `OPERATIONS`; `app.py` serves them.
+No framework's routes (ADR 19): the dispatcher knows the caller and the size before it parses a body, and names the
+parameter that an unknown one was meant to be. A routes module has a tuple `OPERATIONS`; `app.py` serves them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 
 SANDBOX_ID = re.compile(r"sbx_[a-z0-9]{8,40}")
-"""What the id of a sandbox looks like, in the address of any dialect."""
+"""The id of a sandbox, in the address of any dialect."""
 
 _DEPTH_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One way in which an operation answers."""
+    """One answer of an operation."""
 
     status: int = 200
     description: str
@@ -43,50 +43,50 @@ class Answer:
     """A pydantic model, or a list of one; None when there is no body, or none of JSON."""
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
-    """A header's name and what it says."""
+    """Name -> description."""
     example: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One method of one path: what it takes, who may, what it answers."""
+    """One method of one path: input, required scope, handler, answers."""
 
     method: str
-    """Of HTTP, `*` being all that no other operation has; or `WEBSOCKET`, and then the handler returns an application
-    that accepts it and speaks `websocket.*`."""
+    """An HTTP method; `*` for all methods that no other operation has; or `WEBSOCKET`, whose handler returns an
+    application that accepts the connection and speaks `websocket.*`."""
     path: str
     """Below `/api/v1`, with its parameters in braces."""
     handler: Callable[[Call], Awaitable[ASGIApp]]
     grant: Grant | None
-    """What a key must be good for; None: anybody may, without one."""
+    """The scope that a key needs; None: no key is needed."""
     tag: str
     summary: str
     description: str = ""
     body: type[BaseModel] | None = None
     body_is_optional: bool = False
     body_limit: Callable[[Settings], int] | None = None
-    """Where the largest body is in the settings; None: where it is for most."""
+    """Finds the size limit of the body in the settings; None: `serve.body_bytes`."""
     raw_body: str | None = None
-    """The content type of a body that the handler reads itself, piece by piece."""
+    """The content type of a body that the handler streams itself."""
     query: type[BaseModel] | None = None
     is_passed_on: bool = False
-    """Whether its query and body are for somebody else, to whom the handler hands them as they are."""
+    """Whether the handler forwards query and body unread."""
     headers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Request headers that mean something here: name -> JSON schema with a description."""
+    """Request headers that it reads: name -> JSON schema with a description."""
     answers: tuple[Answer, ...] = ()
     errors: tuple[int, ...] = ()
-    """Statuses of problems besides those that every operation has."""
+    """Statuses of problems, beyond those of every operation."""
     example: Any = None
-    """A body to show."""
+    """An example of a body."""
 
     @property
     def is_stream(self) -> bool:
-        """Whether it answers with nothing but events, for as long as there are any."""
+        """Whether every answer is a stream of events."""
         return all(answer.content_type == "text/event-stream" for answer in self.answers)
 
 
 class Call:
-    """One request on its way to a handler: who asks, for what, and with what."""
+    """One request as its handler sees it: caller, parameters, body, query."""
 
     __slots__ = ("_body", "_query", "caller", "params", "receive", "scope", "service", "settings")
 
@@ -99,17 +99,17 @@ class Call:
         self.params: Mapping[str, str] = scope["path_params"]
 
     def set_input(self, body: object, query: object) -> None:
-        """Keep what was read of the request, as the operation's models."""
+        """Keep body and query, validated as the operation's models."""
         self._body = body
         self._query = query
 
     def body(self, model: type[M]) -> M:
-        """Return the body, which has been read as the operation's model."""
+        """Return the validated body."""
         assert isinstance(self._body, model)
         return self._body
 
     def query(self, model: type[M]) -> M:
-        """Return the query, which has been read as the operation's model."""
+        """Return the validated query."""
         assert isinstance(self._query, model)
         return self._query
 
@@ -121,7 +121,7 @@ class Call:
         return None
 
     def id(self, name: str, pattern: re.Pattern[str], what: str) -> str:
-        """Return a parameter of the path that is an id. Raises NotFound for what cannot be one."""
+        """Return a parameter of the path that is an id. Raises NotFound for a malformed one."""
         value = self.params[name]
         if pattern.fullmatch(value) is None:
             raise NotFound(f"there is no such {what}")
@@ -129,7 +129,7 @@ class Call:
 
 
 class Reply:
-    """A whole answer: its status, headers and bytes. Costs less than Starlette's, and does no more."""
+    """A complete answer: status, headers, bytes. Costs less than Starlette's `Response`."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -148,7 +148,7 @@ class Reply:
 
 
 def dump(value: object) -> bytes:
-    """Write JSON, also of what a program said that JSON cannot hold: half characters, endless numbers."""
+    """Write JSON. Values of a program that JSON cannot hold (lone surrogates, huge integers) are replaced."""
     try:
         return orjson.dumps(value)
     except TypeError:

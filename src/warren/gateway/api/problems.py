@@ -1,4 +1,4 @@
-"""What goes wrong, as RFC 9457 problem details: one shape for every failure, and nothing of our inside in it."""
+"""Problem details (RFC 9457): one shape for every failure, without internals of the service."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -26,13 +27,18 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "application/problem+json"
 TYPE = "/docs#"
-"""Where codes are explained: a row of the page that the service itself shows."""
+"""Where codes are explained: a row of the API page."""
+
+ERROR_HEADER = "Warren-Error"
+"""The code and the sentence of a problem, for the answer to HEAD, which has no body (RFC 9110, 9.3.2)."""
+_SAFE_IN_HEADER = "".join(chr(each) for each in range(0x20, 0x7F) if chr(each) != "%")
+_HEADER_CHARACTERS = 300
 
 _log = logging.getLogger(__name__)
-_UNEXPECTED = "something went wrong inside the service; its log has more under this request's id"
+_UNEXPECTED = "the service failed: its log has more under this request's id"
 _STORE = (
-    "the service cannot write down now what it must, perhaps because its disk is full: see whether this was done, "
-    "and try again"
+    "the service cannot write to its store now, perhaps because its disk is full: check whether this was done, and "
+    "try again"
 )
 
 
@@ -47,7 +53,7 @@ HTTP_CODES: dict[str, int] = {
     "header_too_large": 431,
     "internal_error": 500,
 }
-"""Problems of HTTP itself, which `warren.domain.errors` does not know."""
+"""Problems of HTTP itself, beyond `warren.domain.errors`."""
 
 _BY_STATUS = {status: code for code, status in HTTP_CODES.items()} | {
     400: "invalid_request",
@@ -63,9 +69,9 @@ _BY_STATUS = {status: code for code, status in HTTP_CODES.items()} | {
 
 
 class InvalidFields(InvalidRequest):
-    """Fields of a request are not what they must be; each is named.
+    """Fields of a request are invalid; each is named.
 
-    Raised where a request is read: a pydantic error from anywhere else is our own mistake, and no client's.
+    Raised where a request is read: a pydantic error from anywhere else is a bug of ours.
     """
 
     code = "invalid_fields"
@@ -86,11 +92,11 @@ class Problem:
     retryable: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
     errors: Sequence[Mapping[str, str]] = ()
-    """Of the fields of a request: where, and what is wrong."""
+    """Invalid fields of the request: `where` and `message`."""
 
     def render(self, request_id: str) -> dict[str, Any]:
-        """Build the body; also what a stream sends when it fails half-way."""
-        # Half a surrogate pair, from the name of a file for instance, cannot be written as UTF-8.
+        """Build the body; a stream that fails half-way sends the same as its last event."""
+        # A lone surrogate, from a file name for example, is not UTF-8.
         detail = self.detail.encode("utf-8", "replace").decode()
         body: dict[str, Any] = {
             "type": f"{TYPE}{self.code}",
@@ -108,10 +114,12 @@ class Problem:
 
     def respond(self, request_id: str) -> Response:
         """Build the answer."""
+        # GET and HEAD have the same header. Other characters than ASCII are percent-encoded, line ends among them.
+        sentence = quote(self.detail[:_HEADER_CHARACTERS], safe=_SAFE_IN_HEADER, errors="replace").strip()
         return Response(
             orjson.dumps(self.render(request_id)),
             status_code=self.status,
-            headers=dict(self.headers),
+            headers={**self.headers, ERROR_HEADER: f"{self.code}: {sentence}"},
             media_type=CONTENT_TYPE,
         )
 
@@ -119,12 +127,12 @@ class Problem:
 STOPPED = Problem(
     code=Overloaded.code,
     status=Overloaded.status,
-    detail="the service stops, and could not wait any longer for this to end: look at what became of it",
+    detail="the service is stopping, and this did not end in time: check its outcome",
 )
 
 
 def build_problem(exc: BaseException) -> Problem:
-    """Say what an exception means to a client."""
+    """Translate an exception for a client."""
     exc = _unwrap(exc)
     if isinstance(exc, Error):
         return _of_error(exc)
@@ -134,7 +142,7 @@ def build_problem(exc: BaseException) -> Problem:
 
 
 def respond(exc: BaseException, request_id: str) -> Response:
-    """Build the answer to a request that ended in an exception, and log what nobody expected."""
+    """Build the answer to a request that ended in an exception; unexpected ones are logged."""
     problem = build_problem(exc)
     if problem.status == 500 or isinstance(_unwrap(exc), StoreError):
         log_failure(exc, request_id)
@@ -142,7 +150,7 @@ def respond(exc: BaseException, request_id: str) -> Response:
 
 
 def log_failure(exc: BaseException, request_id: str) -> None:
-    """Log where and what, but no message: it may hold what a user sent."""
+    """Log class and place of an exception, but not its message: it may quote a user's input."""
     exc = _unwrap(exc)
     frames = traceback.extract_tb(exc.__traceback__)[-8:]
     fields = {
@@ -153,13 +161,13 @@ def log_failure(exc: BaseException, request_id: str) -> None:
         ),
     }
     if isinstance(exc, Error):
-        # Our own sentences name fields and paths of ours, never what a program said.
+        # Our own sentences name fields and paths of ours, never a program's output.
         fields["message_text"] = str(exc)
     _log.error("request.failed", extra=fields)
 
 
 def rate_headers(rate: Rate) -> dict[str, str]:
-    """Build the RateLimit headers, which every answer carries where a rate is set."""
+    """Build the RateLimit headers of every answer where a rate is set."""
     return {
         "RateLimit-Limit": str(rate.limit),
         "RateLimit-Remaining": str(rate.remaining),
@@ -169,14 +177,14 @@ def rate_headers(rate: Rate) -> dict[str, str]:
 
 
 def retry_after(seconds: float | None) -> dict[str, str]:
-    """Say when to come back: in whole seconds, never too early, and at the soonest in one."""
+    """Build Retry-After: whole seconds, rounded up, at least 1."""
     return {"Retry-After": str(max(1, math.ceil(seconds or 1)))}
 
 
 async def close_websocket(exc: BaseException, send: Send) -> None:
-    """Close a WebSocket because of an exception: its code is 4000 and the status, its reason the sentence."""
+    """Close a WebSocket because of an exception: the code is 4000 + the status, the reason is the sentence."""
     problem = build_problem(exc)
-    # So much of a reason fits a frame.
+    # A close frame holds at most 123 bytes of reason.
     reason = problem.detail.encode("utf-8", "replace")[:123].decode("utf-8", "ignore")
     await send({"type": "websocket.close", "code": 4000 + problem.status, "reason": reason})
 
@@ -209,14 +217,14 @@ def _of_http(exc: HTTPException) -> Problem:
 
 
 _HTTP_DETAILS = {
-    404: "there is nothing at this address: `/docs` lists what there is",
-    405: "this address does not know that method: `Allow` has those that it knows",
+    404: "there is nothing at this address: `/docs` lists the API",
+    405: "this address does not allow that method: `Allow` lists those that it does",
     426: "this address is a WebSocket: connect to it as one",
 }
 
 
 def _unwrap(exc: BaseException) -> BaseException:
-    """Find what went wrong first in a task group that wraps it, once for each level; ours before others'."""
+    """Return the first exception of nested task groups; our own errors first."""
     while isinstance(exc, BaseExceptionGroup):
         exc = next((each for each in exc.exceptions if isinstance(each, Error)), exc.exceptions[0])
     return exc

@@ -1,7 +1,7 @@
-"""Requests by a shared link: turned into requests for what the link leads to, in the name of whoever gave it.
+"""Requests by a shared link: rewritten to requests for the file, port or terminal of the link, as its creator.
 
-The token stands in the path, so that the relative links of a page keep it. It is a credential: nothing here logs a
-path, and the route that logs and metrics name is `/s/…`.
+The token is in the path, so that relative links of a page keep it. It is a credential: no log has it, and the route
+in logs and metrics is `/s/…`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _METHODS = {"GET": ("GET", "HEAD"), "PUT": ("PUT",)}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A link that a request came by; in the scope's state under `link`."""
+    """The link of a request; in the scope's state under `link`."""
 
     claims: Claims
     prefix: str
-    """The path before what the link leads to."""
+    """The path before the link's target."""
     identify: Callable[[], Awaitable[Principal]]
-    """Says again in whose name, for as long as the link is good."""
+    """Returns the link's creator again; raises once the link is no longer valid."""
     has_host: bool = False
-    """Whether what it leads to has a host of its own."""
+    """Whether its target has a host of its own."""
 
     def limit(self, settings: Settings) -> Settings:
         """Return the settings with no more allowed for an upload than the link allows."""
@@ -64,9 +64,9 @@ def build_url(claims: Claims, token: str) -> str:
 
 
 async def enter_link(sharing: SharedLinks, scope: Scope, prefix: str) -> Reply | None:
-    """Make the scope one for what the link leads to, below `prefix`; or say where to look instead.
+    """Rewrite the scope to the link's target, below `prefix`; or return a redirect.
 
-    Raises NotFound and Forbidden for a link that is not good, or not for this.
+    Raises NotFound and Forbidden for an invalid link, or one for another use.
     """
     state = scope["state"]
     state["route"] = ROUTE
@@ -97,11 +97,11 @@ def _below(claims: Claims) -> str:
 
 
 def _check_use(claims: Claims, scope: Scope, rest: bytes) -> None:
-    """Raise when the request is not the one that the link was given for."""
+    """Raise when the link does not allow the request."""
     if claims.kind is Kind.PORT:
         return
     if rest not in {b"", _name(claims).encode()} or (scope["type"] == "websocket") is (claims.kind is Kind.FILE):
-        raise NotFound("this link leads to one thing, and not to that")
+        raise NotFound("this link is for another target")
     if claims.kind is Kind.FILE and scope["method"] not in _METHODS[claims.method]:
         raise HTTPException(405, headers={"Allow": ", ".join(_METHODS[claims.method])})
 
@@ -111,12 +111,12 @@ def _name(claims: Claims) -> str:
 
 
 def is_foreign(path: str) -> bool:
-    """Whether a server inside a sandbox answers here, who then says by itself which web pages may ask it."""
+    """Whether a server inside a sandbox answers this path; CORS is then its own business."""
     if path.startswith(LINKS):
         return peek_kind(path.removeprefix(LINKS).partition("/")[0]) is Kind.PORT
     return _PORTS.match(path) is not None
 
 
 async def identify_by(ask: Callable[[], Awaitable[tuple[Principal, Claims]]]) -> Principal:
-    """Say in whose name a link is used."""
+    """Return the principal of a link's creator."""
     return (await ask())[0]

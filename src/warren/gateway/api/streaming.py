@@ -1,4 +1,4 @@
-"""Server-sent events, and noticing that the client has left."""
+"""Server-sent events, and detection of clients that leave."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 HEARTBEAT_S = 15.0
 PATIENCE_S = 0.02
-"""A client that leaves earlier than this is noticed this late."""
+"""The watch for a client that leaves begins this late: a warm call ends before."""
 _LAST_WORDS_S = 1.0
 _HEARTBEAT = b": still here\n\n"
 _LINE_ENDS = tuple((chr(code).encode(), b"\\u%04x" % code) for code in (0x85, 0x2028, 0x2029))
@@ -40,7 +40,7 @@ def encode_event(kind: str, data: object, seq: int | None = None) -> bytes:
     """Write one event. Its data is JSON on one line, which no content can break out of."""
     number = b"" if seq is None else b"id: %d\n" % seq
     text = dump(data)
-    # WHY: for many clients in Python these end a line too, though they do not for the standard.
+    # WHY: many Python clients end a line at these too, against the standard.
     for character, escaped in _LINE_ENDS:
         if character in text:
             text = text.replace(character, escaped)
@@ -50,7 +50,7 @@ def encode_event(kind: str, data: object, seq: int | None = None) -> bytes:
 async def finish_unless_left(receive: Receive, work: Awaitable[T], *, once: anyio.Event | None = None) -> T:
     """Return what `work` returns; cancel it, and raise ClientLeft, soon after the client closes the connection.
 
-    Where `work` itself receives, `once` says that it has all: only then can anybody else look.
+    Where `work` itself receives, `once` is set when it has everything: only then can this receive.
     """
     with anyio.CancelScope() as scope:
         lookout = _Lookout(receive, scope, once)
@@ -62,10 +62,10 @@ async def finish_unless_left(receive: Receive, work: Awaitable[T], *, once: anyi
 
 
 class _Lookout:
-    """Watches for a client that leaves, once something takes longer than a warm call does.
+    """Watches for a client that leaves, once the work takes longer than a warm call.
 
-    WHY not a task group from the start: it costs as much as all the rest of the gateway does for a warm call.
-    SAFE BECAUSE: the one task that it may have ends with `end`, which its owner calls however the work ends.
+    WHY not a task group from the start: it costs as much as the rest of the gateway for a warm call.
+    SAFE BECAUSE: its only task ends with `end`, which the owner calls however the work ends.
     """
 
     def __init__(self, receive: Receive, scope: anyio.CancelScope, once: anyio.Event | None) -> None:
@@ -94,10 +94,10 @@ def _say(problem: Problem, request_id: str) -> bytes:
 
 
 class EventStream:
-    """An answer of server-sent events: what a generator yields, and a sign of life when it is quiet for long.
+    """An answer of server-sent events: what a generator yields, and a heartbeat after `heartbeat_s` of silence.
 
-    A failure half-way is the event `error`, with the problem. A client that leaves ends it. What `held` holds is let
-    go however it ends, also when the generator never ran. A dialect says what went wrong in its own words.
+    A failure half-way is the event `error`, with the problem, which `say` writes as the dialect does. The stream ends
+    when the client leaves. `held` is released however it ends, also when the generator never ran.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class EventStream:
                     await self._send_all(str(scope["state"]["request_id"]), send)
                     tasks.cancel_scope.cancel()
             except asyncio.CancelledError:
-                # Only the server cancels a request: when it stops, and has waited for it as long as it may.
+                # Only the server cancels a request: at its end, after its grace period.
                 event = self._say(STOPPED, str(scope["state"]["request_id"]))
                 with anyio.move_on_after(_LAST_WORDS_S, shield=True):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
@@ -150,7 +150,7 @@ class EventStream:
             await send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def _beat(self, state: Mapping[str, Any], send: Send, scope: anyio.CancelScope) -> None:
-        """Say that the connection lives when it is quiet, and end it when its client may no longer ask."""
+        """Send heartbeats, and end the stream when the client's credentials are no longer valid."""
         ask_again = state.get("ask_again")
         self._quiet_since = anyio.current_time()
         while True:
@@ -173,7 +173,7 @@ class EventStream:
 
 
 async def cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
-    """Cancel what is done for a client once it closes the connection; what it still sends is thrown away."""
+    """Cancel the work for a client once it closes the connection; what it still sends is discarded."""
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()

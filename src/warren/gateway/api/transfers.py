@@ -1,4 +1,4 @@
-"""Bodies too large to hold: uploads read piece by piece, and downloads that never look complete when they are not."""
+"""Streamed bodies: uploads in pieces, and downloads that never look complete when they are cut."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SMALL = 256 << 10
-"""A body of one piece is sent without looking out for a client that leaves."""
+"""A body of one piece is sent without watching for a client that leaves."""
 
 _log = logging.getLogger(__name__)
 
 
 class Upload:
-    """The body of a request, piece by piece, once. Raises TooLarge at once where the client says how much it is."""
+    """The body of a request in pieces, once. Raises TooLarge at once where `Content-Length` is over the limit."""
 
     def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
         check_length(scope, limit)
@@ -35,7 +35,7 @@ class Upload:
         self._is_read = anyio.Event()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the pieces. Raises TooLarge, and ClientLeft where the rest does not come."""
+        """Yield the pieces. Raises TooLarge, and ClientLeft where the client leaves before the end."""
         size = 0
         while True:
             message = await self._receive()
@@ -55,18 +55,18 @@ class Upload:
     async def finish(self, work: Awaitable[T]) -> T:
         """Return what `work`, which reads this, returns; cancel it, and raise ClientLeft, when the client leaves.
 
-        While there is more to read, whoever reads it notices that; then this does.
+        While there is more to read, the reader notices that the client left; afterwards this does.
         """
         return await finish_unless_left(self._receive, work, once=self._is_read)
 
 
 class Streamed:
-    """A response whose body is made while it is sent.
+    """A response whose body is produced while it is sent.
 
-    1. What `held` holds is let go when the response is over, however it ends.
-    2. When the body cannot be finished its last part is never sent: the server then closes the connection, so that
-       no client takes half a file for a whole one.
-    3. A client that leaves ends it, and one that has not read it all `within_s`.
+    1. `held` is released when the response is over, however it ends.
+    2. When the body fails, its last part is never sent: the server then closes the connection, so that no client takes
+       half a file for a whole one.
+    3. It ends when the client leaves, or has not read everything `within_s` seconds.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""WebSockets: who may open one, how many there are at once, and that each ends when its client may no longer ask.
+"""WebSockets: origin, limits, and the end of each when its client's credentials are no longer valid.
 
-A handler of an operation `WEBSOCKET` returns an application that speaks `websocket.*`, best through `WebSocket`. What
-goes wrong before it accepts is answered with a problem, as everywhere. Afterwards the connection is closed, with 4000 +
-the problem's status as its code and the problem's sentence as its reason.
+The handler of an operation `WEBSOCKET` returns an application that speaks `websocket.*`, best through `WebSocket`. A
+failure before it accepts is answered with a problem. A later one closes the connection: the code is 4000 + the
+problem's status, the reason is the problem's sentence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EVERYBODY = 2048
 ASK_AGAIN_S = 15.0
 SUBPROTOCOL = "warren.v1"
 KEY_PREFIX = "warren.key."
-"""A web page cannot send headers: its key comes as a subprotocol, which is never agreed to."""
+"""A web page cannot send headers: its key is a subprotocol, which the service never accepts."""
 _AGAIN_S = 5.0
 _LAST_WORDS_S = 1.0
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -45,10 +45,10 @@ class WebSocket:
         self._receive = receive
         self._send = send
         self.left: tuple[int, str] = (1006, "")
-        """The code and the reason that the client left with; 1005 is none, 1006 is without a word."""
+        """Code and reason of the client's close; 1005: no code, 1006: no close frame."""
 
     async def accept(self, subprotocol: str | None = None) -> None:
-        """Take it; unless another is named, we agree to our own subprotocol where the client offers it."""
+        """Accept it; unless one is named, with our own subprotocol where the client offers it."""
         if subprotocol is None and SUBPROTOCOL in self._scope["subprotocols"]:
             subprotocol = SUBPROTOCOL
         while (await self._receive())["type"] != "websocket.connect":
@@ -65,7 +65,7 @@ class WebSocket:
         return str(text) if data is None else bytes(data)
 
     async def send(self, data: bytes | str) -> None:
-        """Send a message; waits while the client is behind with reading."""
+        """Send a message; wait while the client is slow to read."""
         await self._pass({"type": "websocket.send", "bytes" if isinstance(data, bytes) else "text": data})
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
@@ -80,7 +80,7 @@ class WebSocket:
 
 
 class Connections:
-    """Counts the WebSockets that are open, or other connections that last."""
+    """Counts open WebSockets, or other long connections, for each owner and in all."""
 
     def __init__(self, own: int = OWN, everybody: int = EVERYBODY, what: str = "WebSockets") -> None:
         self._what = what
@@ -96,7 +96,9 @@ class Connections:
         if own >= self._most_own:
             raise QuotaExceeded(f"you have {own} {self._what} open already: close one", retry_after_s=_AGAIN_S)
         if self.open >= self._most:
-            raise Overloaded(f"as many {self._what} are open as there may be: try again later", retry_after_s=_AGAIN_S)
+            raise Overloaded(
+                f"the service's limit of open {self._what} is reached: try again later", retry_after_s=_AGAIN_S
+            )
         self._own[owner] = own + 1
         self.open += 1
         try:
@@ -109,9 +111,9 @@ class Connections:
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str]) -> None:
-    """Raise Forbidden for what a web page of elsewhere makes a browser open.
+    """Raise Forbidden for a WebSocket that a foreign web page makes a browser open.
 
-    WHY: browsers ask nobody before they open a WebSocket, unlike for other requests; they only say whose page it was.
+    WHY: browsers send no preflight for WebSockets, as they do for other requests; they only name the page's origin.
     """
     found = {name: value.decode("latin-1") for name, value in headers if name in {b"origin", b"host"}}
     origin = found.get(b"origin")
@@ -120,7 +122,7 @@ def check_origin(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str
 
 
 def take_key(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Return the headers to identify a client by; a key among its subprotocols leaves the scope, and counts as one."""
+    """Return the headers with the client's key; a key among the subprotocols moves there and leaves the scope."""
     offered = scope["subprotocols"]
     key = next((each for each in offered if each.startswith(KEY_PREFIX)), None)
     if key is None:
@@ -135,7 +137,7 @@ def take_key(scope: Scope) -> list[tuple[bytes, bytes]]:
 async def serve_while_allowed(
     app: ASGIApp, ask_again: Callable[[], Awaitable[object]], scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Serve a WebSocket for as long as its client's credentials are good."""
+    """Serve a WebSocket while its client's credentials are valid."""
     refusal: Error | None = None
     with anyio.CancelScope() as serving:
 
@@ -162,7 +164,7 @@ async def serve_while_allowed(
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """Whether a page and a request name the same host and port. Not the scheme: a proxy may have taken off TLS."""
+    """Whether page and request have the same host and port. The scheme may differ: a proxy may terminate TLS."""
     try:
         page, here = urlsplit(origin), urlsplit(f"//{host}")
         default = _PORTS.get(page.scheme)

@@ -1,4 +1,4 @@
-"""How the dialects say what went wrong: `{"detail": …}`, a sentence, or a list that names each field."""
+"""Errors of the dialects: `{"detail": …}`, a sentence, or a list that names each field."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ T = TypeVar("T", bound=BaseModel)
 
 _LISTED = 50
 _ECHOED = 2000
-"""Characters of what a client sent that are said again of each fault: it may have sent a body full of faults."""
+"""Characters of the input that each error repeats: a body may be full of errors."""
 
 
 class Refused(Exception):
-    """A request that a dialect refuses in words of its own."""
+    """A request that a dialect refuses with a message of its contract."""
 
     def __init__(self, status: int, detail: object, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status)
@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 def parse_body(model: type[T], raw: bytes) -> T:
-    """Read a JSON body. Raises Refused with 422, and each field's place under `body`."""
+    """Read a JSON body. Raises Refused with 422, with each field's place under `body`."""
     check_depth(raw)
     try:
         value = orjson.loads(raw)
@@ -45,14 +45,14 @@ def parse_body(model: type[T], raw: bytes) -> T:
         detail = _error("json_invalid", ["body", exc.pos], "JSON decode error", {}) | {"ctx": {"error": exc.msg}}
         raise Refused(422, [detail]) from None
     try:
-        # By attributes too, as FastAPI does: then pydantic says of what is no object what clients know.
+        # `from_attributes` as FastAPI does: pydantic's error for a value that is not an object is then the same.
         return model.model_validate(value, from_attributes=True)
     except ValidationError as exc:
         raise Refused(422, list_errors(exc, ("body",))) from None
 
 
 def parse_query(model: type[T], raw: bytes) -> T:
-    """Read the query of an address; of what is given twice the last counts. Raises Refused with 422."""
+    """Read a query; the last of repeated fields counts. Raises Refused with 422."""
     try:
         pairs = parse_qsl(raw.decode("ascii", "replace"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
     except ValueError:
@@ -64,7 +64,7 @@ def parse_query(model: type[T], raw: bytes) -> T:
 
 
 def list_errors(exc: ValidationError, where: Sequence[str], *, with_url: bool = False) -> list[dict[str, Any]]:
-    """List what pydantic found as clients of these APIs know it: type, loc, msg and input of each."""
+    """List pydantic's errors as clients of these APIs expect them: type, loc, msg and input of each."""
     found = exc.errors(include_url=with_url, include_context=True)[:_LISTED]
     listed = []
     for each in found:
@@ -74,7 +74,7 @@ def list_errors(exc: ValidationError, where: Sequence[str], *, with_url: bool = 
             "input": _cut(each["input"], [_ECHOED]),
         }
         if "ctx" in shown:
-            # An exception of ours, which is no JSON.
+            # An exception of ours is not JSON.
             shown["ctx"] = {
                 name: str(value) if isinstance(value, Exception) else value for name, value in each["ctx"].items()
             }
@@ -83,7 +83,7 @@ def list_errors(exc: ValidationError, where: Sequence[str], *, with_url: bool = 
 
 
 def _cut(value: object, left: list[int]) -> object:
-    """Return what a client sent, or as much of it as there is room for."""
+    """Return the input, cut to the characters that are left."""
     left[0] -= 1
     if isinstance(value, str):
         shown = value[: max(left[0], 0)]
@@ -108,24 +108,24 @@ def respond(exc: BaseException, request_id: str) -> Response:
 
 
 def reply(status: int, detail: object, headers: Mapping[str, str] | None = None) -> Response:
-    """Build an answer that says what went wrong."""
+    """Build an error."""
     return Response(dump({"detail": detail}), status, dict(headers or {}), "application/json")
 
 
 def too_long(where: list[str], value: object, most: int) -> dict[str, Any]:
-    """Say of a text what pydantic would."""
+    """Build pydantic's error of a text that is too long."""
     said = f"String should have at most {most} characters"
     return _error("string_too_long", where, said, value) | {"ctx": {"max_length": most}}
 
 
 def too_large(field: str, value: float, most: float) -> dict[str, Any]:
-    """Say of a number what pydantic would."""
+    """Build pydantic's error of a number that is too large."""
     said = f"Input should be less than or equal to {most}"
     return _error("less_than_equal", ["body", field], said, value) | {"ctx": {"le": most}}
 
 
 def missing(where: list[str]) -> dict[str, Any]:
-    """Say of a field what pydantic would."""
+    """Build pydantic's error of a missing field."""
     return _error("missing", where, "Field required", None)
 
 

@@ -1,4 +1,4 @@
-"""What makes a dialect: its operations, how it reads a request, and how it says what went wrong.
+"""A dialect: its operations, its parsers, and its shape of errors.
 
 A dialect is a folder over the same use cases: `routes…` (parse, one use case, render), `schemas…` (the foreign words)
 and `translate…` (pure). Where its programs behave differently it passes a value to the use case.
@@ -7,34 +7,16 @@ and `translate…` (pure). Where its programs behave differently it passes a val
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable
 
-    from prometheus_client.metrics_core import Metric
     from pydantic import BaseModel
     from starlette.responses import Response
 
-    from warren.core.service import Service
     from warren.gateway.api.operations import Operation
-    from warren.gateway.ops.metrics import Metrics
-    from warren.settings import Settings
-
-
-class Report(Protocol):
-    """What a dialect adds to what the service says of itself, because its clients look for it there."""
-
-    def __init__(self, service: Service, settings: Settings) -> None: ...
-
-    def health(self) -> Mapping[str, Any]:
-        """Return what `/health` says besides."""
-
-    def details(self, reasons: list[str]) -> Mapping[str, Any]:
-        """Return what `/healthz/details` says besides; `reasons` are why the service cannot work."""
-
-    def collect(self, metrics: Metrics) -> Iterator[Metric]:
-        """Yield numbers for `/metrics`."""
+    from warren.gateway.ops.metrics import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,25 +24,25 @@ class Dialect:
     """One API flavour, as a value."""
 
     name: str
-    """In the settings, in the audit record and in `/docs/<name>`."""
+    """In the settings, in the audit record and in `/docs/api/<name>`."""
     title: str
     about: str
-    """What its page says first."""
+    """The introduction of its API page."""
     operations: tuple[Operation, ...]
     """Their paths begin at the root."""
     parse_body: Callable[[type[BaseModel], bytes], BaseModel]
-    """Reads JSON, and raises what `respond` can say."""
+    """Reads JSON, and raises exceptions that `respond` knows."""
     parse_query: Callable[[type[BaseModel], bytes], BaseModel]
     respond: Callable[[BaseException, str], Response]
     """Builds the answer to a request that ended in an exception; the request's id is the second argument."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """What every answer has."""
+    """Headers of every answer."""
     refused_early: tuple[type[BaseException], ...] = ()
-    """What is refused without them, as the original does before it has begun."""
+    """Exceptions whose answers lack these headers: the original refuses before it sets them."""
     new_request_id: Callable[[], str] | None = None
-    """Makes the id of a request that came without one, where clients know another kind than ours."""
+    """Makes the id of a request that has none, where clients expect another format than ours."""
     shared_paths: frozenset[str] = frozenset()
     """Addresses of the service itself that its clients use too: their answers have these headers as well."""
     own_paths: frozenset[str] = frozenset()
-    """Those of them that no other clients know: what goes wrong there is said in its words."""
+    """Those of them that only its clients use: their errors have its shape."""
     report: type[Report] | None = None

@@ -1,4 +1,4 @@
-"""Reading `multipart/form-data` as it arrives: one part after the other, never a whole one in memory or on disk."""
+"""Streaming parser of `multipart/form-data`: no part is ever whole in memory or on disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Part:
 
 
 class Form:
-    """The parts of a form. Take one, read it to its end, take the next. Raises InvalidRequest for what is no form."""
+    """The parts of a form. Take one, read it to its end, take the next. Raises InvalidRequest for a malformed form."""
 
     def __init__(self, content_type: str | None, source: AsyncIterator[bytes]) -> None:
         kind, options = parse_options_header(content_type)
@@ -75,7 +75,7 @@ class Form:
         if self._opened:
             return self._opened.popleft()
         async for _ in self._source:
-            pass  # What follows a form means nothing, but a connection can only be used again once it is read.
+            pass  # The rest after a form has no meaning, but the connection is reusable only once it is read.
         return None
 
     async def next_piece(self) -> bytes | None:
@@ -84,7 +84,7 @@ class Form:
             await self._feed()
         if self._pieces[0] is _END:
             return self._pieces.popleft()
-        # WHY: content that looks like boundaries comes from the parser a few bytes at a time.
+        # WHY: the parser yields content that resembles boundaries a few bytes at a time.
         joined = []
         while self._pieces and (piece := self._pieces[0]) is not _END:
             joined.append(piece)

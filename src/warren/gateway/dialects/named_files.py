@@ -1,4 +1,4 @@
-"""What is said of a file by its name, the same in every dialect: its type, and the headers that have it saved."""
+"""Content type and download headers of a file by its name, the same in every dialect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REVALIDATE = (b"cache-control", b"private, no-cache")
 
 
 def attachment_headers(name: str) -> list[tuple[bytes, bytes]]:
-    """Build the headers that make a browser save what is answered, under that name, and not show it."""
+    """Build the headers that make a browser save the file under that name, and not show it."""
     plain = "".join(each if each.isascii() and each.isprintable() and each not in '"\\%' else "_" for each in name)
     exact = quote(printable(name), safe="")
     value = f'attachment; filename="{plain}"' + ("" if plain == name else f"; filename*=UTF-8''{exact}")
@@ -29,19 +29,19 @@ def attachment_headers(name: str) -> list[tuple[bytes, bytes]]:
 
 
 def guess_type(path: str) -> str:
-    """Guess a type from the last ending of a name alone, the same on every host."""
+    """Guess a type from the last suffix alone, the same on every host."""
     ending = posixpath.splitext(path)[1].lower()
     return _MORE_TYPES.get(ending) or _known_types().get(ending) or "application/octet-stream"
 
 
 @functools.cache
 def _known_types() -> dict[str, str]:
-    # Not the module's own functions: those read the host's files, and take a name for an address.
+    # Not `mimetypes.guess_type`: it reads the host's tables, and parses the name as a URL.
     return mimetypes.MimeTypes().types_map[True]
 
 
 def printable(text: str) -> str:
-    """Make a name fit for JSON: what is no UTF-8 becomes U+FFFD."""
+    """Make a name fit for JSON: bytes that are not UTF-8 become U+FFFD."""
     return text if text.isascii() else bytes_of(text).decode("utf-8", "replace")
 
 
@@ -50,5 +50,5 @@ def bytes_of(path: str) -> bytes:
     try:
         return os.fsencode(path)
     except UnicodeEncodeError:
-        # No file is named so: an agent that says it lies, and must not make us fail.
+        # No file has such a name: an agent that sends it is hostile, and must not make us fail.
         return path.encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The dialects that are served, side by side on one port; what belongs to none of them goes on."""
+"""The enabled dialects, side by side on one port; other requests go on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from warren.domain.records import Principal
 from warren.gateway.api.dispatch import Dispatcher
 from warren.gateway.api.problems import respond
 from warren.gateway.middleware.problems import ProblemMiddleware
+from warren.gateway.pages.html import prefers_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Dialects:
-    """An ASGI application of dialects. Each says in its own words what goes wrong in it."""
+    """An ASGI application of dialects. Each has its own shape of errors."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class Dialects:
         auth: Auth,
         otherwise: ASGIApp,
         *,
-        room: BodyMemory,
+        body_memory: BodyMemory,
     ) -> None:
         self._otherwise = otherwise
         self._served: list[tuple[Dispatcher, ASGIApp]] = []
@@ -44,25 +45,26 @@ class Dialects:
                 dialect.operations,
                 service,
                 settings,
-                # With a colon, which no subject of a key has: what is a key's is not everybody's.
+                # With a colon, which no key's subject has: callers without a key never share a key's sandboxes.
                 auth.opened_to(Principal(subject=f"open:{dialect.name}")) if chosen.open else auth,
                 otherwise,
-                room=room,
+                body_memory=body_memory,
                 prefix="",
                 parse_body=dialect.parse_body,
                 parse_query=dialect.parse_query,
             )
             app: ASGIApp = ProblemMiddleware(_dress(dispatcher, dialect), _say(dialect))
             for path in dialect.shared_paths:
-                # Refusals too: said outside of this, they would lack the headers.
+                # Refusals are answered inside of this too, so that they have the dialect's headers.
                 said = dialect.respond if path in dialect.own_paths else respond
                 known = self._shared.get(path) or ProblemMiddleware(otherwise, said)
                 self._shared[path] = _dress(known, dialect)
             self._served.append((dispatcher, app))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the dialect answer that knows the address."""
-        if scope["type"] in {"http", "websocket"}:
+        """Let the dialect answer that knows the address. A browser at `/` gets Warren's page, not a dialect's JSON."""
+        is_for_dialects = scope["type"] in {"http", "websocket"}
+        if is_for_dialects and not (scope["path"] == "/" and prefers_html(scope["headers"])):
             for dispatcher, app in self._served:
                 if dispatcher.knows(scope["path"]):
                     await app(scope, receive, send)
@@ -73,7 +75,7 @@ class Dialects:
 
 
 def _dress(app: ASGIApp, dialect: Dialect) -> ASGIApp:
-    """Give requests the ids, and answers the headers, of a dialect."""
+    """Give requests the dialect's ids, and answers its headers."""
     if not dialect.headers and dialect.new_request_id is None:
         return app
 
@@ -92,7 +94,7 @@ def _dress(app: ASGIApp, dialect: Dialect) -> ASGIApp:
 
 
 def _say(dialect: Dialect) -> Callable[[BaseException, str], Response]:
-    """Say what goes wrong in the words of a dialect, and with its headers."""
+    """Build errors in the shape of a dialect, with its headers."""
 
     def respond(exc: BaseException, request_id: str) -> Response:
         answer = dialect.respond(exc, request_id)
@@ -104,5 +106,5 @@ def _say(dialect: Dialect) -> Callable[[BaseException, str], Response]:
 
 
 def choose(dialects: Iterable[Dialect], settings: Settings) -> list[Dialect]:
-    """Return those that the operator wants served."""
+    """Return the enabled dialects."""
     return [dialect for dialect in dialects if getattr(settings.dialects, dialect.name).enabled]

@@ -1,8 +1,8 @@
-"""Answers to requests whose body nobody wants: said in time to be heard, then the connection is closed.
+"""Early answers: a request that is refused while its body arrives is answered at once, then the connection is closed.
 
-A client that is told "too large" or "no such sandbox" while it uploads a gigabyte must not have to send the rest. But a
-connection that is closed on data in flight is reset, and the answer is lost with it. So the answer is sent at once, a
-little more is read and thrown away, and only then is the connection closed.
+A client that gets "too large" or "no such sandbox" while it uploads a gigabyte must not have to send the rest. But a
+connection that is closed on data in flight is reset, and the answer is lost with it. So the answer is sent at once, up
+to 8 MiB more are read and discarded for up to 2 seconds, and only then is the connection closed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _SMALL = 64 << 10
-"""A rest of at most this the server takes in by itself, and the connection can be used again."""
+"""The server itself reads a rest of at most this, and keeps the connection."""
 LINGER_BYTES = 8 << 20
 LINGER_S = 2.0
 
 
 class EarlyCloseMiddleware:
-    """Closes the connection, gently, when an answer is complete and a large body is not."""
+    """Closes the connection when an answer is complete and a large body is not."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,8 +1,8 @@
-"""Who asks through a proxy: the address that the proxy saw, where the operator said to believe it.
+"""The client's address behind proxies that the operator trusts.
 
-A client says in `X-Forwarded-For` what it likes; each proxy adds, at the end, the address that it saw itself. So the
-list is read from its end, for as long as it was written by proxies that are trusted, and the first other address is
-who asks. `X-Forwarded-Proto` says whether the client spoke TLS. Nothing is believed of the host: proxies pass `Host`.
+A client writes anything into `X-Forwarded-For`; each proxy appends the address that it saw. So the list is read from
+its end while the addresses are trusted proxies, and the first other address is the client's. `X-Forwarded-Proto` says
+whether the client spoke TLS. No header about the host is read: proxies pass `Host`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ MAX_HOPS = 16
 
 
 def trust_proxies(app: ASGIApp, proxies: Sequence[str]) -> ASGIApp:
-    """Believe what these proxies say of who asks; with none, nobody is believed."""
+    """Trust the forwarding headers of these proxies; without any, of none."""
     return ProxyMiddleware(app, proxies) if proxies else app
 
 
 class ProxyMiddleware:
-    """Puts the client's own address in the place of a trusted proxy's. The outermost layer, before anything logs."""
+    """Replaces a trusted proxy's address by the client's. The outermost layer, before anything logs."""
 
     def __init__(self, app: ASGIApp, proxies: Iterable[str]) -> None:
         self._app = app
         self._networks: list[IPv4Network | IPv6Network] = [ip_network(each) for each in proxies]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, as from whoever it is really from."""
+        """Pass a request on, with the client's address and scheme."""
         client = scope.get("client")
         if client and scope["type"] in {"http", "websocket"} and self._is_trusted(_parse(client[0])):
             address = self._find(scope["headers"])
@@ -68,7 +68,7 @@ def _find_scheme(scope: Scope) -> str:
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        # After a percent sign anything may stand, and the record would have it.
+        # A zone after a percent sign is arbitrary text, and would go into the audit record.
         address = ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""Answers what failed inside with a problem, and closes a WebSocket with one."""
+"""From exceptions to problem details, for HTTP and WebSockets."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class ProblemMiddleware:
-    """Answers with a problem what the application inside let through. Outside of everything that can fail.
+    """Answers exceptions of the application inside with problems. Every layer that can fail is inside of it.
 
-    Reads from the scope's state what was known by then: `request_id`, and `rate` where a rate is set.
+    From the scope's state it takes `request_id`, and `rate` where a rate is set.
     """
 
     def __init__(self, app: ASGIApp, respond: Callable[[BaseException, str], Response] = respond) -> None:
@@ -44,7 +44,7 @@ class ProblemMiddleware:
         try:
             await self._app(scope, receive, note)
         except asyncio.CancelledError:
-            # Only the server cancels a request: when it stops, and has waited for it as long as it may.
+            # Only the server cancels a request: at its end, after its grace period.
             if has_begun:
                 raise
             await STOPPED.respond(str(scope.get("state", {}).get("request_id", "")))(scope, receive, send)
@@ -52,7 +52,7 @@ class ProblemMiddleware:
             state = scope.get("state", {})
             request_id = str(state.get("request_id", ""))
             if has_begun:
-                # The client must see that the answer is not whole: the server cuts the connection.
+                # The server cuts the connection, so that the client sees an incomplete answer.
                 log_failure(exc, request_id)
                 raise
             answer = self._respond(exc, request_id)
@@ -61,7 +61,7 @@ class ProblemMiddleware:
             await answer(scope, receive, send)
 
     async def _pass_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a WebSocket with a problem, or close it with one."""
+        """Refuse a WebSocket with a problem, or close one that is open."""
         has_begun = False
 
         async def note(message: Message) -> None:
@@ -71,7 +71,7 @@ class ProblemMiddleware:
 
         try:
             await self._app(scope, receive, note)
-        except Exception as exc:  # noqa: BLE001 - the client is told, and what nobody expected is logged
+        except Exception as exc:  # noqa: BLE001 - the client gets the problem, and unexpected ones are logged
             request_id = str(scope.get("state", {}).get("request_id", ""))
             if not has_begun:
                 await respond(exc, request_id)(scope, receive, send)

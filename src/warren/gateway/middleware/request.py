@@ -1,4 +1,4 @@
-"""What every request passes first: an id, the limits of its head, safe headers on its answer, a line in the log."""
+"""The first layer of every request: its id, limits of its head, safe headers on its answer, a line in the log."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import os
 import re
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from warren.gateway.api.operations import SANDBOX_ID
 from warren.gateway.api.problems import respond
-from warren.gateway.api.shared_links import is_foreign
+from warren.gateway.api.shared_links import LINKS, is_foreign
+from warren.gateway.middleware.rewrites import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,12 +30,16 @@ MAX_HEADERS = 100
 EXPOSED_HEADERS = (
     *("X-Request-ID", "Location", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining"),
     *("ETag", "Last-Modified", "Accept-Ranges", "Content-Range", "Content-Disposition", "Warren-Complete"),
+    "Warren-Error",
     *("X-Rendering-Version", "X-Slide-Count", "X-Render-ID", "X-Degraded-Slides"),
     *("X-Missing-Count", "X-Script-Error-Count", "X-PDF-File-Name", "X-LaTeX-Compiler"),
     "Mcp-Session-Id",
 )
 
 _log = logging.getLogger("warren.access")
+_PATH_CHARACTERS = 200
+_CREDENTIAL = re.compile(rf"(?<=^{KEYS})[^/]+|(?<=^{LINKS})[^/]+|wrn_[\w-]+|eyJ[\w.-]+")
+"""Keys, tokens and links in a path, wherever a client put them by mistake."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _HEADS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 _SAFE = (
@@ -43,7 +49,7 @@ _SAFE = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _NOTHING_ACTIVE = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox")
-"""For every answer that does not say otherwise: a file of a sandbox that a browser opens can do nothing to us."""
+"""The policy of answers without one of their own: a sandbox's file that a browser opens runs nothing in our origin."""
 
 
 class RequestMiddleware:
@@ -53,7 +59,7 @@ class RequestMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and write down how it went."""
+        """Pass a request on, and log its end."""
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
@@ -81,7 +87,7 @@ class RequestMiddleware:
 
 
 def name_request(headers: Iterable[tuple[bytes, bytes]], state: dict[str, Any]) -> None:
-    """Note the id that the client gave, if it is sane, or a new one, and then that it is ours."""
+    """Set the client's request id, if it is well-formed, or a new one with `has_own_id`."""
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             state["request_id"] = value.decode()
@@ -91,7 +97,7 @@ def name_request(headers: Iterable[tuple[bytes, bytes]], state: dict[str, Any]) 
 
 
 def refuse_head(scope: Scope) -> HTTPException | None:
-    """Say why a request is not even looked at: an address or headers beyond all measure."""
+    """Return why a request is refused unread: an address or headers over the limits."""
     if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_PATH_BYTES:
         return HTTPException(414, f"the address is longer than {MAX_PATH_BYTES} bytes")
     headers = scope["headers"]
@@ -101,7 +107,7 @@ def refuse_head(scope: Scope) -> HTTPException | None:
 
 
 def allow_origins(app: ASGIApp, origins: Sequence[str], hosts: PortHosts | None = None) -> ASGIApp:
-    """Let web pages of these origins call the API from a browser; of no others."""
+    """Allow web pages of these origins to call the API (CORS)."""
     if not origins:
         return app
     cors = CORSMiddleware(
@@ -114,7 +120,7 @@ def allow_origins(app: ASGIApp, origins: Sequence[str], hosts: PortHosts | None 
     )
 
     async def allow_ours(scope: Scope, receive: Receive, send: Send) -> None:
-        """Say nothing for a server inside a sandbox: what is whose, only it knows."""
+        """Leave CORS to a server inside a sandbox."""
         has_host = hosts is not None and scope["type"] == "http" and hosts.covers(scope["headers"])
         await (app if has_host or is_foreign(scope.get("path", "")) else cors)(scope, receive, send)
 
@@ -124,7 +130,7 @@ def allow_origins(app: ASGIApp, origins: Sequence[str], hosts: PortHosts | None 
 def _finish(
     headers: Sequence[tuple[bytes, bytes]], request_id: str, *, is_ours: bool = True
 ) -> list[tuple[bytes, bytes]]:
-    """Add to an answer what ours have; what a server inside a sandbox answers has been made safe where it is known."""
+    """Add our headers to an answer. `ports/headers.py` has made the answers of servers inside sandboxes safe."""
     if not is_ours:
         return [*headers, (b"x-request-id", request_id.encode())]
     finished = [*headers, (b"x-request-id", request_id.encode()), *_SAFE]
@@ -145,9 +151,18 @@ def _write_line(scope: Scope, request_id: str, status: int, seconds: float) -> N
         "duration_ms": round(seconds * 1000, 3),
         "subject": state.get("subject", "-"),
     }
+    if "route" not in state and not state.get("is_foreign"):
+        fields["path"] = show_path(scope["path"])
     sandbox_id = scope.get("path_params", {}).get("sandbox_id", "")
     if SANDBOX_ID.fullmatch(sandbox_id):
         fields["sandbox_id"] = sandbox_id
     if "trace_id" in state:
         fields["trace_id"] = state["trace_id"]
     _log.info("request.finished", extra=fields)
+
+
+def show_path(path: str) -> str:
+    """Write a path that no route knows: short, without credentials, and percent-encoded so that it forges no field."""
+    # Credentials go before the rest is cut: half of one would not be found.
+    shown = quote(_CREDENTIAL.sub("***", path), safe="/:@!$&'()*+,;=", errors="replace")
+    return shown if len(shown) <= _PATH_CHARACTERS else f"{shown[:_PATH_CHARACTERS]}***"

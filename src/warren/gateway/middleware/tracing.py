@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _HEADS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 _UNTRACED = frozenset({"/livez", "/readyz", "/healthz", "/health", "/metrics"})
-"""Asked every few seconds by machines, and about nothing that somebody did."""
+"""Polled by machines every few seconds."""
 
 
 def trace_requests(app: ASGIApp, tracer: Tracer) -> ASGIApp:

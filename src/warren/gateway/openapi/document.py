@@ -1,15 +1,14 @@
-"""The OpenAPI document, built from the operations themselves: what is served is what is described."""
+"""The OpenAPI document, built from the operations that are served."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
 import warren
 from warren.gateway.api.bodies import MAX_DEPTH
 from warren.gateway.api.dispatch import PREFIX
-from warren.gateway.openapi.health import describe_health
 from warren.gateway.openapi.operations import (
     PARAMETER,
     REF,
@@ -37,9 +36,9 @@ _MADE: tuple[tuple[str, str, tuple[str, ...], dict[str, str]], ...] = (
         {"sandbox_id": "$request.path.sandbox_id", "execution_id": "$response.body#/execution_id"},
     ),
 )
-"""Operations whose answers hold ids, and under which names others take them."""
+"""Operations whose answers hold ids, and the parameters that take them."""
 _SHARED_TAGS = ("Operation",)
-"""Of the addresses of the service itself that clients of a dialect use too."""
+"""Tags of the service's own addresses that clients of a dialect use too."""
 _TAGS = (
     "One-shot",
     "Sandboxes",
@@ -57,7 +56,21 @@ _TAGS = (
     "Audit",
     "Operation",
 )
-"""In the order in which somebody new meets them."""
+"""In the order of a first reading."""
+_JSON, _TEXT, _HTML = "application/json", "text/plain", "text/html"
+_SERVICE: tuple[tuple[str, str, tuple[int, ...], str, bool], ...] = (
+    ("/livez", "Whether the process answers", (200,), _JSON, False),
+    ("/readyz", "Whether it can do its work", (200, 503), _JSON, False),
+    ("/healthz", "The same, with the version", (200, 503), _JSON, False),
+    ("/health", "The same, in the words of other products", (200,), _JSON, False),
+    ("/healthz/details", "How everything is, for admins", (200, 503), _JSON, True),
+    ("/health/details", "The same", (200, 503), _JSON, True),
+    ("/metrics", "Numbers for Prometheus", (200,), _TEXT, True),
+    ("/openapi.json", "This document", (200,), _JSON, False),
+    ("/docs/api", "This document as a page", (200,), _HTML, False),
+)
+SERVICE_PATHS = frozenset(address[0] for address in _SERVICE)
+"""Addresses of the service itself, which are not operations: for probes, scrapers and readers."""
 _ABOUT = f"""Sandboxes that run code for AI agents.
 
 * Send a key, or a token where tokens are taken, as `Authorization: Bearer …` or `X-API-Key`. Of the scopes `read`,
@@ -69,15 +82,15 @@ _ABOUT = f"""Sandboxes that run code for AI agents.
 """
 
 
-def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_paths: dict[str, Any]) -> dict[str, Any]:
-    """Build the document of the native API. `more_paths` are those that are not operations, such as `/livez`."""
+def build_openapi(operations: Iterable[Operation], *, with_auth: bool) -> dict[str, Any]:
+    """Build the document of the native API, and of the addresses that are not operations, such as `/livez`."""
     listed = tuple(operations)
     paths, schemas = _describe_all(listed, PREFIX)
     _add_links(listed, paths)
     return _assemble(
         {"title": "Warren", "version": warren.__version__, "description": _ABOUT},
         tags=_TAGS,
-        paths=paths | more_paths,
+        paths=paths | _describe_service(with_auth=with_auth),
         schemas={**schemas, "Problem": problem_schema()},
         responses={f"Problem{status}": describe_problem(status, REQUEST_ID) for status in MEANINGS},
         with_auth=with_auth,
@@ -85,9 +98,9 @@ def build_openapi(operations: Iterable[Operation], *, with_auth: bool, more_path
 
 
 def build_dialect_openapi(dialect: Dialect, *, with_auth: bool) -> dict[str, Any]:
-    """Build the document of a dialect, which says in its own words what goes wrong."""
+    """Build the document of a dialect, which has its own shape of errors."""
     paths, schemas = _describe_all(dialect.operations, "")
-    shared = describe_health(with_auth=with_auth)
+    shared = _describe_service(with_auth=with_auth)
     paths |= {path: shared[path] for path in shared if path in dialect.shared_paths}
     return _assemble(
         {"title": dialect.title, "version": warren.__version__, "description": dialect.about},
@@ -99,6 +112,34 @@ def build_dialect_openapi(dialect: Dialect, *, with_auth: bool) -> dict[str, Any
     )
 
 
+def _describe_service(*, with_auth: bool) -> dict[str, Any]:
+    """Describe the addresses of the service itself."""
+    paths: dict[str, Any] = {}
+    for path, summary, statuses, kind, needs_key in _SERVICE:
+        schema = {"type": "object"} if kind == _JSON else {"type": "string"}
+        responses: dict[str, Any] = {
+            str(status): {"description": summary + ".", "content": {kind: {"schema": schema}}} for status in statuses
+        }
+        refusals = (401, 403, 500, 503) if needs_key else (403, 500)
+        responses |= {
+            str(each): {"$ref": f"#/components/responses/Problem{each}"}
+            for each in refusals
+            if str(each) not in responses
+        }
+        operation: dict[str, Any] = {
+            "operationId": path.strip("/").replace("/", "_").replace(".", "_"),
+            "tags": ["Operation"],
+            "summary": summary,
+            "description": summary + ".",
+            "parameters": [],
+            "responses": responses,
+        }
+        if with_auth and not needs_key:
+            operation["security"] = []
+        paths[path] = {"get": operation}
+    return paths
+
+
 def _describe_all(listed: tuple[Operation, ...], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the paths and the schemas that they name."""
     refs, definitions = models_json_schema([(model, "validation") for model in list_models(listed)], ref_template=REF)
@@ -108,14 +149,14 @@ def _describe_all(listed: tuple[Operation, ...], prefix: str) -> tuple[dict[str,
     for operation in listed:
         path = PARAMETER.sub(r"{\1}", prefix + operation.path)
         for method in list_methods(operation):
-            # What begins as a GET that something else takes too is described there.
+            # A WebSocket begins as a GET; where its path has a GET too, that is described.
             paths.setdefault(path, {}).setdefault(method, describe_operation(operation, refs_by_model, schemas, method))
     _tell_apart(paths)
     return paths, schemas
 
 
 def _tell_apart(paths: dict[str, Any]) -> None:
-    """Give each operation a name of its own, also where one handler serves several."""
+    """Make operation ids unique where one handler serves several operations."""
     known: dict[str, int] = {}
     for methods in paths.values():
         for described in methods.values():
@@ -154,7 +195,7 @@ def _assemble(
 
 
 def _add_links(operations: Iterable[Operation], paths: dict[str, Any]) -> None:
-    """Say where the ids in an answer lead to."""
+    """Link the ids of an answer to the operations that take them."""
     for method, path, statuses, taken in _MADE:
         found = {
             name_of(each): {"operationId": name_of(each), "parameters": taken}

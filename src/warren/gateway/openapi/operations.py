@@ -1,4 +1,4 @@
-"""One operation as OpenAPI describes it: its parameters, its body and its answers."""
+"""One operation in OpenAPI: parameters, body, answers."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ REQUEST_ID = {
 
 
 def list_methods(operation: Operation) -> tuple[str, ...]:
-    """Return under which methods an operation is described."""
+    """Return the methods that describe an operation."""
     if operation.method == ANY:
         return _ALL_METHODS
-    # OpenAPI knows no WebSockets: each begins as a GET.
+    # OpenAPI has no WebSockets: each begins as a GET.
     return ("get" if operation.method == WEBSOCKET else operation.method.lower(),)
 
 
 def list_models(operations: Iterable[Operation]) -> list[type[BaseModel]]:
-    """Return what operations take and answer, each once."""
+    """Return the models of all bodies, queries and answers, each once."""
     found: dict[type[BaseModel], None] = {}
     for operation in operations:
         wanted = [operation.body, operation.query, *(_element(answer.model) for answer in operation.answers)]
@@ -69,7 +69,7 @@ def _element(model: Any) -> Any:
 def describe_operation(
     operation: Operation, refs: dict[Any, Any], schemas: dict[str, Any], method: str
 ) -> dict[str, Any]:
-    """Describe an operation. What its query takes is among its parameters, and no longer among the schemas."""
+    """Describe an operation. The model of its query becomes parameters, and leaves `schemas`."""
     described: dict[str, Any] = {
         "operationId": name_of(operation) + (f"_{method}" if operation.method == ANY else ""),
         "tags": [operation.tag],
@@ -91,7 +91,7 @@ def _need(operation: Operation) -> str:
 
 
 def name_of(operation: Operation) -> str:
-    """Return what an operation is called."""
+    """Return the id of an operation."""
     return operation.handler.__name__.strip("_") + ("_again" if operation.path.endswith("/resume") else "")
 
 
@@ -174,7 +174,7 @@ def _problems(operation: Operation) -> set[int]:
 
 
 def clean_schema(schema: Any) -> Any:
-    """Drop what pydantic adds and says nothing: titles, our own marks, defaults that stand for absence."""
+    """Drop pydantic's titles, our own marks, and defaults that stand for absence."""
     if isinstance(schema, list):
         return [clean_schema(each) for each in schema]
     if not isinstance(schema, dict):

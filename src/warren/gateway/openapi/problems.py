@@ -5,29 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from warren.domain.errors import BY_CODE
-from warren.gateway.api.problems import CONTENT_TYPE, HTTP_CODES, TYPE
+from warren.gateway.api.problems import CONTENT_TYPE, ERROR_HEADER, HTTP_CODES, TYPE
 
 MEANINGS = {
-    400: "The request makes no sense as it stands.",
-    401: "No valid key came with the request.",
+    400: "The request is not valid.",
+    401: "The request has no valid key.",
     403: "The key does not allow this.",
-    404: "There is no such thing, or it is somebody else's.",
-    405: "The address does not know that method; `Allow` lists those that it knows.",
-    406: "Nothing that `Accept` names can be answered here.",
-    409: "Something is in a state, or busy, so that this cannot be done now.",
+    404: "It does not exist, or belongs to another owner.",
+    405: "The address does not allow that method; `Allow` lists those that it does.",
+    406: "No answer here has a type that `Accept` names.",
+    409: "The current state does not allow this, or something is busy.",
     412: "A condition of the request does not hold.",
-    413: "The request, or what it asks for, is too large.",
+    413: "The request, or its result, is too large.",
     414: "The address is too long.",
-    415: "The body is of a type that is not taken here.",
+    415: "The type of the body is not accepted here.",
     416: "The file has no such part.",
-    422: "Fields are not what they must be; `errors` names each.",
-    426: "The address is a WebSocket, and the request does not ask for one.",
-    431: "There are too many headers, or too long ones.",
-    429: "A quota or rate is used up; `Retry-After` says when to come again.",
-    500: "Something went wrong inside the service.",
+    422: "Fields are invalid; `errors` names each.",
+    426: "The address is a WebSocket, and the request is not an upgrade.",
+    431: "The headers are too many or too long.",
+    429: "A quota or rate is used up; `Retry-After` says when to try again.",
+    500: "The service failed.",
     501: "The engine cannot do this.",
     502: "The sandbox is gone, or broke its protocol and was stopped; or no server inside it answers.",
-    503: "The service is at its limit, or cannot write down what it must; try again.",
+    503: "The service is at its limit, or cannot write to its store; try again.",
 }
 
 
@@ -54,12 +54,14 @@ DETAIL: dict[str, Any] = {
 def describe_detail(status: int, headers: dict[str, Any]) -> dict[str, Any]:
     """Build the response of one status in a dialect."""
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Detail"}}}
-    return {**describe_problem(status, headers), "content": content}
+    described = describe_problem(status, headers)
+    del described["headers"][ERROR_HEADER]
+    return {**described, "content": content}
 
 
 def describe_problem(status: int, headers: dict[str, Any]) -> dict[str, Any]:
     """Build the response of one status."""
-    headers = dict(headers)
+    headers = {**headers, ERROR_HEADER: {"description": "`code: detail`, for HEAD.", "schema": {"type": "string"}}}
     if status in {429, 503}:
         headers["Retry-After"] = {"description": "Seconds to wait.", "schema": {"type": "string"}}
     if status == 401:

@@ -1,7 +1,7 @@
-"""Is it alive, is it ready, how is it: for load balancers, for the dialects' clients, and for whoever looks after it.
+"""Health: liveness, readiness, details and metrics, for load balancers, dialects' clients and operators.
 
-`/livez` says that the process answers, `/readyz` that it can do its work, `/healthz` and `/health` the same in the
-words of other products, `/healthz/details` (admin) how everything is, `/metrics` (read) the numbers.
+`/livez` says that the process answers, `/readyz` that it can work, `/healthz` and `/health` the same in the words of
+other products; `/healthz/details` (admin) has the state of every part, `/metrics` (read) the numbers.
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ if TYPE_CHECKING:
     from warren.core.service import Service
     from warren.domain.gpus import Gpu
     from warren.gateway.api.auth import Auth
-    from warren.gateway.dialects.dialect import Report
-    from warren.gateway.ops.metrics import Metrics
+    from warren.gateway.ops.metrics import Metrics, Report
 
 _ALIVE = json_reply({"status": "ok"})
 LOOKED_S = 1.0
-"""How long an answer about engine and store is good for, so that a storm of probes costs them nothing."""
+"""Engine and store are checked at most once in this time, however many probes come."""
 _PATIENCE_S = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 class Health:
-    """An ASGI application of these addresses. What it does not know goes to `otherwise`."""
+    """An ASGI application of these addresses. Others go to `otherwise`."""
 
     def __init__(
         self,
@@ -61,14 +60,14 @@ class Health:
         self._metrics = metrics
         self._otherwise = otherwise
         self._reports = reports
-        """What dialects say besides."""
+        """Additions of dialects."""
         self._looked_s = looked_s
         self._looked_at = -math.inf
         self._looking = anyio.Lock(fast_acquire=True)
         self._found: list[str] = []
         self._gpus: tuple[Gpu, ...] = ()
         self._active = 0
-        """Sandboxes that were running then."""
+        """Running sandboxes at the last check."""
         self._table: dict[str, Callable[[Request], Awaitable[ASGIApp]]] = {
             "/livez": self._live,
             "/readyz": self._ready,
@@ -80,7 +79,7 @@ class Health:
         }
 
     async def __call__(self, scope: Request, receive: Receive, send: Send) -> None:
-        """Answer, if the address is one of ours."""
+        """Answer, or pass on."""
         answer = self._table.get(scope["path"]) if scope["type"] == "http" else None
         if answer is None or scope["method"] not in {"GET", "HEAD"}:
             await self._otherwise(scope, receive, send)
@@ -90,17 +89,17 @@ class Health:
         await reply(scope, receive, send)
 
     async def reasons(self) -> list[str]:
-        """Say why the service cannot do its work now; nothing when it can."""
-        # Whoever asks while somebody looks waits for what is found: what was found before may be nothing yet.
+        """Return why the service cannot work now; nothing when it can."""
+        # Concurrent probes share one check in flight: before the first one ends there is no earlier result.
         async with self._looking:
             if time.monotonic() - self._looked_at > self._looked_s:
                 store, engine = await self._look("store", self._ask_store), await self._look("engine", self._ask_engine)
                 self._found, self._looked_at = [*store, *engine], time.monotonic()
-        told = ["stopping: no new work is taken"] if self._service.is_draining else []
-        return [*told, *self._found]
+        stopping = ["stopping: no new work is taken"] if self._service.is_draining else []
+        return [*stopping, *self._found]
 
     def _caveats(self) -> list[str]:
-        """Say what it refuses on this host although it is ready: a balancer need not care, whoever set it up should."""
+        """Return what the service refuses on this host although it is ready: for its operator, not for balancers."""
         return list(getattr(self._service.engine, "caveats", ()))
 
     async def _look(self, what: str, ask: Callable[[], Awaitable[None]]) -> list[str]:
@@ -110,7 +109,7 @@ class Health:
         except TimeoutError:
             return [f"{what}: no answer within {_PATIENCE_S:g} seconds"]
         except (Error, OSError) as error:
-            # Anybody may ask: the sentence, which can name folders of this host, is for the log.
+            # These addresses need no key: the sentence, which may name folders of this host, goes to the log only.
             _log.warning("health.failed", extra={"what": what, "why": error})
             return [f"{what}: {error.code if isinstance(error, Error) else 'failed'}"]
         return []
@@ -118,7 +117,7 @@ class Health:
     async def _ask_store(self) -> None:
         await self._service.store.ping()
         self._active = (await self._service.store.holding(None)).active
-        # What waits may need more room than there is, though there is some.
+        # A full disk may still take a ping and not the audit entries that wait.
         await self._service.audit.flush()
 
     async def _ask_engine(self) -> None:
@@ -141,7 +140,7 @@ class Health:
         return json_reply(body, 503 if reasons else 200)
 
     async def _health(self, _scope: Request) -> ASGIApp:
-        """Answer in the words of several products at once; one of them wants 200 also for bad news."""
+        """Answer in the words of several products at once; one of them expects 200 also when it is unhealthy."""
         reasons = await self.reasons()
         body: dict[str, Any] = {
             "status": "error" if reasons else "ok",
@@ -155,7 +154,7 @@ class Health:
         return json_reply(body)
 
     async def _details(self, scope: Request) -> ASGIApp:
-        # What dialects say there is for every key of theirs; the rest is for admins.
+        # Additions of dialects are for every key; the rest is for admins.
         caller = await self._identify(scope, Scope.READ if self._reports else Scope.ADMIN)
         reasons = await self.reasons()
         details: dict[str, Any] = {}
@@ -175,6 +174,9 @@ class Health:
             "executions": service.admission.executions,
             "transfers": service.files.transfers.everybody,
         }
+        admission = {name: {"under_way": gate.inside, "waiting": gate.waiting} for name, gate in gates.items()}
+        # Those too that an earlier service began: they run, and hold no place among those that were let in since.
+        admission["executions"]["under_way"] = service.executions.under_way
         return {
             "caveats": self._caveats(),
             "python": platform.python_version(),
@@ -184,7 +186,7 @@ class Health:
             "sandboxes": held._asdict(),
             "records": {"bytes": await service.store.recorded(None)},
             "pool": service.pool.sizes(),
-            "admission": {name: {"under_way": gate.inside, "waiting": gate.waiting} for name, gate in gates.items()},
+            "admission": admission,
             "audit": {
                 "backlog": service.audit.backlog,
                 "last": {"seq": last.items[0].seq, "hash": last.items[0].hash} if last.items else None,

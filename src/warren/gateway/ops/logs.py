@@ -1,8 +1,8 @@
-"""What the service says of itself, on stderr: one line an event, JSON for machines, or words on a terminal.
+"""Logs on stderr: one line an event, JSON for machines, text on a terminal.
 
-1. An event is a word of ours and fields: `log.info("pool.filled", extra={"image": name})`. Fields are short and plain.
-2. Code, output, environments, headers, queries and secrets are never logged, also not by accident: of an exception its
-   class and its places in our source are kept but not its message, and of another library's record only its template.
+1. An event is a name and fields: `log.info("pool.filled", extra={"image": name})`. Fields are short and plain.
+2. Code, output, environments, headers, queries and secrets are never logged, also not by accident: an exception is
+   logged by its class and its places in our source, without its message; a record of another library by its template.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OURS = "warren"
 def configure_logs(
     *, debug: bool = False, form: str = "auto", level: str = "info", stream: TextIO | None = None
 ) -> None:
-    """Send every record of this process to `stream`, stderr unless given. Called once, by whoever runs the service."""
+    """Send every record of this process to `stream`, by default stderr. The command that runs the service calls it."""
     out = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(out)
     is_text = out.isatty() if form == "auto" else form == "text"
@@ -36,7 +36,7 @@ def configure_logs(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     least = logging.DEBUG if debug else logging.getLevelNamesMapping()[level.upper()]
-    # Other libraries are talkative, and quote what users send.
+    # Other libraries log much, and quote users' input.
     root.setLevel(max(least, logging.WARNING))
     logging.getLogger(_OURS).setLevel(least)
     # WHY: a reader of stderr that went away must not make the service write about it to stderr.
@@ -49,7 +49,7 @@ class _Formatter(logging.Formatter):
         self._debug = debug
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """Return what a record says beside its time, level and event."""
+        """Return the fields of a record, without time, level and event."""
         fields = {name: _plain(value) for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info and record.exc_info[0] is not None:
             fields["error"] = record.exc_info[0].__name__
@@ -59,10 +59,10 @@ class _Formatter(logging.Formatter):
         return fields
 
     def event(self, record: logging.LogRecord) -> str:
-        """Return the word for what happened."""
+        """Return the name of the event."""
         if record.name.partition(".")[0] == _OURS:
             return _cut(record.getMessage())
-        # Arguments, and further lines, of somebody else's message may quote what a user sent.
+        # Arguments and further lines of another library's message may quote a user's input.
         lines = str(record.msg).splitlines() or [""]
         return f"{record.name}: {_cut(lines[0])}"
 
@@ -100,7 +100,7 @@ def _plain(value: object) -> str | int | float | bool | None:
 
 
 def _cut(text: str) -> str:
-    """Keep the beginning, on one line, as something that can be written: a name may hold anything."""
+    """Cut a text to one printable line: a name may hold anything."""
     short = text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
     if short.isascii() and short.isprintable():
         return short

@@ -1,15 +1,15 @@
-"""Numbers for Prometheus. Requests are counted as they end; everything else is read when somebody asks.
+"""Prometheus metrics. Requests are counted as they end; everything else is read at each scrape.
 
-Labels are routes as they are written in the code, and words of ours: never an id, a name or a path of a caller's.
+Labels are routes as they are written in the code, and fixed words: never an id, a name or a path of a caller.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from warren import __version__
@@ -24,16 +24,29 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from warren.core.service import Service
-    from warren.core.telemetry.counters import Counters
-    from warren.core.telemetry.counters import Histogram as Counted
-    from warren.gateway.dialects.dialect import Report
+    from warren.settings import Settings
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
 
 
+class Report(Protocol):
+    """Additions of a dialect to health and metrics, where its clients look for them."""
+
+    def __init__(self, service: Service, settings: Settings) -> None: ...
+
+    def health(self) -> Mapping[str, Any]:
+        """Return its fields of `/health`."""
+
+    def details(self, reasons: list[str]) -> Mapping[str, Any]:
+        """Return its fields of `/healthz/details`; `reasons` are why the service cannot work."""
+
+    def collect(self, metrics: Metrics) -> Iterator[Metric]:
+        """Yield its metrics."""
+
+
 class Metrics:
-    """The numbers of one service, in a registry of their own."""
+    """The metrics of one service, in a registry of their own."""
 
     def __init__(self, service: Service, reports: Iterable[Report] = ()) -> None:
         self._core = _Core(service)
@@ -41,6 +54,7 @@ class Metrics:
         for report in reports:
             registry.register(_Reported(self, report))
         registry.register(self._core)
+        registry.register(service.observer.registry)
         ProcessCollector(registry=registry)
         self._requests = Counter(
             "warren_http_requests", "Requests that ended.", ("method", "route", "status"), registry=registry
@@ -55,13 +69,13 @@ class Metrics:
         moved = Counter("warren_http_bytes", "Bytes of bodies.", ("direction",), registry=registry)
         self._received, self._sent = moved.labels("in"), moved.labels("out")
         self.websockets = 0
-        """How many are open now."""
+        """Open now."""
         Gauge("warren_websockets", "WebSockets that are open.", registry=registry).set_function(lambda: self.websockets)
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        """What `labels` finds, kept: it is the dearer half of counting."""
+        """A cache of `labels`, which is the expensive half of counting."""
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request that ended; status 0 is one that was never answered."""
+        """Count a request that ended; status 0: it was never answered."""
         key = (method if method in _METHODS else "other", route, status)
         known = self._known.get(key)
         if known is None:
@@ -76,24 +90,24 @@ class Metrics:
         self._sent.inc(sent)
 
     async def render(self) -> bytes:
-        """Write all numbers as Prometheus reads them."""
+        """Write all metrics in Prometheus' text format."""
         await self._core.refresh()
         return generate_latest(self._registry)
 
     def requests(self) -> tuple[Metric, Metric]:
-        """Return how many requests there were, and how long they took, for whoever gives these other names."""
+        """Return count and duration of requests, for dialects that have them under other names."""
         return next(iter(self._requests.collect())), next(iter(self._seconds.collect()))
 
 
 class _Reported(Collector):
-    """The numbers of a dialect, under the names that its operators know."""
+    """The metrics of a dialect, under the names that its operators know."""
 
     def __init__(self, metrics: Metrics, report: Report) -> None:
         self._metrics = metrics
         self._report = report
 
     def describe(self) -> list[Metric]:
-        """Say nothing before there is anything to say: the registry would collect to find out."""
+        """Return nothing: the registry would otherwise collect at registration."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -102,7 +116,7 @@ class _Reported(Collector):
 
 
 class MetricsMiddleware:
-    """Counts every request. Inside whatever gives a request its `scope["state"]`, outside of all that answers."""
+    """Counts every request. Inside of the layer that sets `scope["state"]`, outside of all that answer."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -141,7 +155,7 @@ class MetricsMiddleware:
             self._metrics.count_bytes(received, sent)
 
     async def _pass_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count a WebSocket as a request that is answered when it is accepted, and its messages as bodies."""
+        """Count a WebSocket as a request that ends when it is accepted, and its messages as bodies."""
         begun = time.perf_counter()
         status, lasting = 0, 0.0
 
@@ -171,7 +185,7 @@ def _measure(message: Message) -> int:
 
 
 class _Core(Collector):
-    """What the core knows, read when it is asked for."""
+    """Metrics of the core, read at each scrape."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -179,7 +193,7 @@ class _Core(Collector):
         self._recorded = 0
 
     async def refresh(self) -> None:
-        """Read what can only be waited for."""
+        """Read the numbers that the store has, which takes an await."""
         store = self._service.store
         for status in Status:
             page = await store.list(SandboxQuery(statuses=frozenset({status}), limit=1))
@@ -188,7 +202,7 @@ class _Core(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families of numbers."""
-        service, observer = self._service, self._service.observer
+        service = self._service
         yield _gauge("warren_info", "The version.", ("version",), {(__version__,): 1})
         yield _gauge("warren_sandboxes", "By status.", ("status",), {(s.value,): n for s, n in self._sandboxes.items()})
         sizes = {tuple(name.rsplit("/", 1)): size for name, size in service.pool.sizes().items()}
@@ -207,59 +221,10 @@ class _Core(Collector):
         )
         yield _gauge("warren_record_bytes", "Kept of executions.", (), {(): self._recorded})
         yield _gauge("warren_audit_backlog", "Audit entries that are not on disk yet.", (), {(): service.audit.backlog})
-        yield from self._collect_counts(observer)
-        yield from self._collect_seconds(observer)
-
-    def _collect_counts(self, observer: Counters) -> Iterator[Metric]:
-        yield _counter(
-            "warren_executions",
-            "That ended.",
-            ("kind", "cause"),
-            {(*key,): n for key, n in observer.executions.items()},
-        )
-        for name, text, label, counted in (
-            ("warren_rejected", "By reason.", "reason", observer.rejections),
-            ("warren_file_bytes", "Content of files that went in and out.", "direction", observer.file_bytes),
-            ("warren_egress_connections", "Of programs to the outside.", "verdict", observer.connections),
-            ("warren_egress_bytes", "That these sent and got.", "direction", observer.connection_bytes),
-            ("warren_package_files", "Of packages, by where they came from.", "source", observer.package_files),
-            ("warren_renders", "Decks that were rendered, or were not.", "outcome", self._service.renders.outcomes),
-        ):
-            yield _counter(name, text, (label,), {(key,): number for key, number in counted.items()})
-
-    def _collect_seconds(self, observer: Counters) -> Iterator[Metric]:
-        yield _histogram(
-            "warren_execution_seconds", "Of an execution.", ("kind",), _by_label(observer.execution_seconds)
-        )
-        text = "Of a create; from the pool is a hit, from the engine a miss."
-        yield _histogram("warren_create_seconds", text, ("source",), _by_label(observer.create_seconds))
-        yield _histogram("warren_render_seconds", "Of a render.", (), {(): self._service.renders.seconds})
-
-
-def _by_label(counted: Mapping[str, Counted]) -> dict[tuple[str, ...], Counted]:
-    return {(key,): each for key, each in counted.items()}
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
-    return family
-
-
-def _counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
-
-
-def _histogram(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], Counted]) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=labels)
-    for key, counted in values.items():
-        buckets, below = [], 0
-        for bound, count in zip((*map(str, SECONDS), "+Inf"), counted.counts, strict=True):
-            below += count
-            buckets.append((bound, below))
-        family.add_metric(key, buckets, counted.total)
     return family

@@ -1,4 +1,4 @@
-"""What passes between a browser and a server inside a sandbox, header by header. Pure: values in, values out.
+"""Headers between a browser and a server inside a sandbox, in both directions. Pure: values in, values out.
 
 Rule 1. Nothing of ours goes in: no key, no token of ours, no cookie that the server itself did not set.
 Rule 2. Nothing comes out that would act on more than the address it was served at: what is inside shares our origin,
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 Headers = list[tuple[bytes, bytes]]
 
 AUTHORIZATION = b"x-warren-authorization"
-"""What a client sends for the server inside, where `Authorization` is for us."""
+"""The client's `Authorization` for the server inside; `Authorization` itself is for us."""
 COOKIE_PREFIX = b"warren-port-"
-"""Begins the name, outside, of each cookie that a server inside sets: no other cookie is ever sent to it."""
+"""Prefix, outside, of each cookie that a server inside sets: no other cookie is ever sent to it."""
 LINK_COOKIE = b"warren-link"
 """Holds the token of a link, at the host of a server's own."""
 POLICY = b"sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups allow-scripts"
@@ -43,7 +43,7 @@ _NOT_IN = _HOP | {
 }
 _NOT_OUT = _HOP | {
     *(b"date", b"content-length", b"x-request-id"),
-    # These speak for all of our origin, or for our whole host.
+    # These apply to our whole origin or host.
     *(b"alt-svc", b"clear-site-data", b"strict-transport-security", b"public-key-pins", b"expect-ct"),
     *(b"nel", b"report-to", b"reporting-endpoints", b"service-worker-allowed", b"origin-agent-cluster"),
     *(b"accept-ch", b"critical-ch", b"set-login", b"activate-storage-access", b"use-as-dictionary"),
@@ -69,7 +69,7 @@ _KEY = re.compile(r"\bwrn_[A-Za-z0-9_-]{43}")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Where a server inside appears outside."""
+    """The outside address of a server inside."""
 
     prefix: str
     """The path before the server's own, without a slash at its end."""
@@ -77,18 +77,18 @@ class Mount:
     is_link: bool = False
     """Whether the address alone opens it, so that a browser can show it."""
     has_host: bool = False
-    """Whether nothing else is at its host: then what it says of that host is its own business."""
+    """Whether it has a host of its own, to which its headers may then apply."""
     takes_tokens: bool = False
     """Whether a JSON Web Token may be one of ours."""
 
     @property
     def gives_no_origin(self) -> bool:
-        """Whether its pages ask as pages of no origin, because we gave them none."""
+        """Whether its pages have no origin: they are sandboxed."""
         return self.is_link and not self.has_host
 
     @property
     def host(self) -> str:
-        """What the server is called on its own side; development servers answer to no other name."""
+        """The `Host` that the server gets; development servers accept no other name."""
         return f"localhost:{self.port}"
 
 
@@ -138,7 +138,7 @@ def headers_out(headers: Iterable[tuple[bytes, bytes]], mount: Mount, *, origin:
 
 
 def content_length(headers: Iterable[tuple[bytes, bytes]], status: int) -> Headers:
-    """Build the header that says how long an answer is, where that is known and it has a content at all."""
+    """Build `Content-Length`, where the length is known and the answer has a body."""
     listed = list(headers)
     if status in {204, 304} or any(name == b"transfer-encoding" for name, _ in listed):
         return []
@@ -146,7 +146,7 @@ def content_length(headers: Iterable[tuple[bytes, bytes]], status: int) -> Heade
 
 
 def cookies_in(value: bytes, mount: Mount) -> bytes:
-    """Keep the cookies that the server inside set, under the names that it gave them; at its own host, all but ours."""
+    """Return the cookies that the server inside set, under its own names; at a host of its own, all but ours."""
     pairs = [each.strip() for each in value.split(b";")]
     if mount.has_host:
         return b"; ".join(each for each in pairs if each.partition(b"=")[0] != LINK_COOKIE)
@@ -154,7 +154,7 @@ def cookies_in(value: bytes, mount: Mount) -> bytes:
 
 
 def cookie_out(value: bytes, mount: Mount) -> bytes | None:
-    """Confine a cookie to the server's own addresses, and give it a name that no cookie of anybody else has."""
+    """Confine a cookie to the server's own path, under a prefixed name."""
     pair, *attributes = (each.strip() for each in value.split(b";"))
     name, equals, content = pair.partition(b"=")
     if not equals or not _COOKIE_NAME.fullmatch(name.strip()):
@@ -172,7 +172,7 @@ def cookie_out(value: bytes, mount: Mount) -> bytes | None:
 
 
 def location_out(value: bytes, mount: Mount) -> bytes:
-    """Turn an address on the server inside into the one that it has outside; others stay as they are."""
+    """Translate an address of the server inside to its outside address; others stay as they are."""
     text = value.decode("latin-1")
     own = mount.prefix
     if text.startswith("/") and not text.startswith(("//", "/\\")):
@@ -191,12 +191,12 @@ def location_out(value: bytes, mount: Mount) -> bytes:
 
 
 def is_service_worker(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a browser asks for a script that would answer, from then on, for other addresses of ours."""
+    """Whether a browser asks for a service worker, which would answer for other addresses of ours."""
     return any(name == b"service-worker" for name, _ in headers)
 
 
 def _authorization(headers: Sequence[tuple[bytes, bytes]], mount: Mount) -> Iterator[tuple[bytes, bytes]]:
-    """Yield what the client has for the server inside: never what it has for us."""
+    """Yield the client's credentials for the server inside, never those for us."""
     given = [value for name, value in headers if name == AUTHORIZATION]
     if not given and mount.is_link and not _may_be_ours(headers, mount):
         given = [value for name, value in headers if name == b"authorization"]
@@ -211,7 +211,7 @@ def _may_be_ours(headers: Sequence[tuple[bytes, bytes]], mount: Mount) -> bool:
 
 
 def _origin_in(origin: bytes, outside: bytes, mount: Mount) -> bytes:
-    """Say that the server's own pages are its own; those of others keep their name."""
+    """Translate the origin of the server's own pages; other origins stay."""
     is_own = origin == b"null" or (bool(outside) and origin.partition(b"://")[2] == outside)
     return f"http://{mount.host}".encode() if is_own else origin
 

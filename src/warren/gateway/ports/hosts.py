@@ -1,8 +1,8 @@
-"""Hosts of their own for servers inside sandboxes: `5000-0123….apps.example.com`, for pages that need an origin.
+"""Hosts for servers inside sandboxes: `5000-0123….apps.example.com`, for pages that need an origin of their own.
 
-Such a host answers for one port of one sandbox, and for nothing of ours. A link leads there by `/s/<token>/`, which
-leaves the token as a cookie of that host and goes on to where the page expects to be, `/`. The cookie is sent by
-browsers whoever's page asks, so what another page asks for is refused unless it only looks.
+Such a host serves one port of one sandbox, and nothing of ours. A link opens it at `/s/<token>/`, which sets the token
+as a cookie of that host and redirects to `/`, where the page expects to be. Browsers send the cookie for requests of
+every page, so requests of other pages are refused unless they only read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PortHost(NamedTuple):
 
 
 class PortHosts:
-    """Knows the hosts below one name, which the operator gave as `https://*.apps.example.com`."""
+    """The hosts below one name, which the operator sets as `https://*.apps.example.com`."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url.replace("*.", "", 1))
@@ -55,7 +55,7 @@ class PortHosts:
         self._any = re.compile(rb"(?:.*\.)?" + name + rb"\.?(?::[0-9]{1,5})?", re.IGNORECASE)
 
     def find(self, headers: Iterable[tuple[bytes, bytes]]) -> PortHost | None:
-        """Return the place that a request's host is for; None for hosts of ours. Raises NotFound for one of nobody."""
+        """Return the port of a request's host; None for our own hosts. Raises NotFound for a malformed one."""
         host = next((value for name, value in headers if name == b"host"), b"")
         match = self._own.fullmatch(host)
         if match is not None:
@@ -65,11 +65,11 @@ class PortHosts:
         return None
 
     def covers(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether a request's host is none of ours."""
+        """Whether a request's host is below that name."""
         return any(name == b"host" and self._any.fullmatch(value) for name, value in headers)
 
     def lead(self, scope: Scope) -> Reply | None:
-        """Send a browser that would show a page by a link to the page's own host."""
+        """Redirect a browser that opens a page by a link to the page's own host."""
         claims = scope["state"]["link"].claims
         mode = next((value for name, value in scope["headers"] if name == b"sec-fetch-mode"), b"")
         if scope["type"] != "http" or claims.kind is not Kind.PORT or mode != b"navigate":
@@ -81,7 +81,7 @@ class PortHosts:
         return Reply(b"", 307, ((b"location", where), (b"cache-control", b"no-store")))
 
     async def enter(self, sharing: SharedLinks, place: PortHost, scope: Scope, prefix: str) -> Reply | None:
-        """Make the scope one for the port that the host is for; or leave the token and go on. Raises Forbidden."""
+        """Rewrite the scope to the host's port; or set the token's cookie and redirect. Raises Forbidden."""
         state = scope["state"]
         state["route"] = ROUTE
         raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
@@ -100,8 +100,8 @@ class PortHosts:
         return None
 
     def _leave(self, scope: Scope, token: bytes, claims: Claims, rest: bytes) -> Reply:
-        """Leave the token as a cookie, and go on to the page."""
-        # In the frame of another site only a cookie for that frame is kept; elsewhere no other site's page needs it.
+        """Set the token as a cookie, and redirect to the page."""
+        # In another site's frame browsers keep only partitioned cookies; elsewhere no other site needs it.
         is_framed = dict(scope["headers"]).get(b"sec-fetch-dest") == b"iframe" and self._scheme == "https"
         reach = b"SameSite=None; Partitioned" if is_framed else b"SameSite=Lax"
         until = b"Max-Age=%d" % max(1, claims.expires_at - int(time.time()))
@@ -109,7 +109,7 @@ class PortHosts:
         if self._scheme == "https":
             parts.append(b"Secure")
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
-        # WHY: with another slash, or what browsers take for one, it would be another host.
+        # WHY: a second slash, or what browsers take for one, would name another host.
         location = b"/" + rest.lstrip(b"/\\") + query
         return Reply(
             b"", 303, ((b"location", location), (b"set-cookie", b"; ".join(parts)), (b"cache-control", b"no-store"))
@@ -117,7 +117,7 @@ class PortHosts:
 
 
 async def _find_link(ask: Callable[[str], Awaitable[tuple[Principal, Claims]]], place: PortHost, scope: Scope) -> Entry:
-    """Return the link that a browser kept of this host; another sandbox's page may have given it worthless ones."""
+    """Return the link of the browser's cookie; another sandbox's page may have set invalid ones beside it."""
     for name, value in scope["headers"]:
         pairs = value.split(b";") if name == b"cookie" else ()
         for pair in pairs[:_MOST_COOKIES]:
@@ -129,13 +129,13 @@ async def _find_link(ask: Callable[[str], Awaitable[tuple[Principal, Claims]]], 
                 _, claims = await asked()
                 if place.fits(claims):
                     return Entry(claims, "", functools.partial(identify_by, asked), has_host=True)
-    raise Forbidden("this page is opened by its link: ask whoever shares it for one")
+    raise Forbidden("this page is opened by its link: ask its owner for one")
 
 
 def _check_asker(scope: Scope) -> None:
-    """Raise Forbidden for what another page makes a browser ask for, unless that only looks."""
+    """Raise Forbidden for a request of another origin's page, unless it only reads."""
     headers = dict(scope["headers"])
     origin = headers.get(b"origin")
     is_own = origin is None or origin.partition(b"://")[2].lower() == headers.get(b"host", b"").lower()
     if not is_own and (scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS):
-        raise Forbidden("this comes from a page of another address, which may only look at this one")
+        raise Forbidden("this request comes from a page of another origin, which may only read here")

@@ -1,7 +1,7 @@
-"""One request to a server inside a sandbox, and its answer: HTTP/1.1 through the sandbox's link, streamed both ways.
+"""HTTP proxy to a server inside a sandbox: one HTTP/1.1 request through the agent's connection, streamed both ways.
 
 Rule 1. What the server says is hostile until h11 has parsed it: bounded, and framed anew for the client.
-Rule 2. A connection serves one request. Whatever a server leaves on it can be no part of anybody's next answer.
+Rule 2. A connection serves one request. Bytes that a server leaves on it never become part of another answer.
 Rule 3. An answer that is not whole never looks whole: the client's connection is closed without its end.
 """
 
@@ -33,7 +33,7 @@ MAX_HEADERS = 200
 QUIET_S = 3600.0
 """The longest silence in the middle of an answer."""
 CONTINUE_S = 2.0
-"""So long we wait for a server to say that it wants a body; many never say."""
+"""How long to wait for `100 Continue`; many servers never send it."""
 ASK_AGAIN_S = 15.0
 _MAX_INTERIM = 16
 _VERSIONS = frozenset({b"1.0", b"1.1"})
@@ -53,7 +53,7 @@ class PortReply:
         self._target = target
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Ask, and pass on what is answered. Raises Unreachable as long as nothing is."""
+        """Send the request, and pass on the answer. Raises Unreachable until the answer begins."""
         call, method = self._call, scope["method"]
         async with call.service.ports.connect(call.caller, self._sandbox_id, self._mount.port, method) as connection:
             exchange = _Exchange(connection, self._mount, call.settings.serve.port_answer_s)
@@ -74,7 +74,7 @@ class _Exchange:
         self._failure: Error | None = None
 
     async def begin(self, method: str, target: bytes, headers: list[tuple[bytes, bytes]], scope: Scope) -> None:
-        """Send the head of the request. Raises InvalidRequest for what HTTP/1.1 cannot say."""
+        """Send the head of the request. Raises InvalidRequest where HTTP/1.1 cannot express it."""
         given = dict(scope["headers"])
         if b"transfer-encoding" in given:
             headers.append((b"transfer-encoding", b"chunked"))
@@ -88,7 +88,7 @@ class _Exchange:
         try:
             data = self._http.send(h11.Request(method=method, target=target, headers=headers))
         except h11.LocalProtocolError as exc:
-            raise InvalidRequest(f"the request cannot be passed on: {exc}") from exc
+            raise InvalidRequest(f"the request cannot be forwarded: {exc}") from exc
         await self._connection.send(data or b"")
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,7 +114,7 @@ class _Exchange:
             raise self._odd(f"more than {MAX_HEADERS} headers")
         # WHY: h11 lets both pass, and our own side of HTTP fails on them.
         if status > _LAST_STATUS or any(_CONTROLS.search(value) for _, value in listed):
-            raise self._odd("a status or a header that there cannot be")
+            raise self._odd("an invalid status or header")
         self._connection.answered(str(status))
         origin = dict(scope["headers"]).get(b"origin")
         headers = [*headers_out(listed, self._mount, origin=origin), *content_length(listed, status)]
@@ -138,10 +138,10 @@ class _Exchange:
                 raise self._odd("the end of the connection")
             if event.status_code == 100:
                 self._may_send.set()
-        raise self._odd("no answer but promises of one")
+        raise self._odd("only interim answers")
 
     async def _next(self, still_s: float) -> h11.Event | type[h11.PAUSED]:
-        """Return what the server says next. Raises Unreachable when that is not HTTP, or too long in coming."""
+        """Return the server's next event. Raises Unreachable when it is not HTTP, or too late."""
         while True:
             try:
                 event = self._http.next_event()
@@ -156,12 +156,12 @@ class _Exchange:
         while True:
             with anyio.move_on_after(still_s):
                 return await self._connection.receive()
-            # As long as a body goes in, the server need not say anything.
+            # While a body is uploaded, the server may stay silent.
             if anyio.current_time() - self._moved_at >= still_s:
                 raise Unreachable(f"the server on port {self._mount.port} did not answer in {still_s:g} s")
 
     async def _upload(self, receive: Receive, tasks: TaskGroup) -> None:
-        """Send the body of the request, and then look out for a client that leaves."""
+        """Send the body of the request, then watch for a client that leaves."""
         with anyio.move_on_after(CONTINUE_S):
             await self._may_send.wait()
         is_all_sent = False
@@ -181,13 +181,13 @@ class _Exchange:
                 await self._send(h11.EndOfMessage())
 
     async def _send(self, event: h11.Event) -> None:
-        # The server may have ended the connection meanwhile; what it said is what counts.
+        # The server may have closed the connection meanwhile; its answer counts.
         with contextlib.suppress(h11.LocalProtocolError):
             await self._connection.send(self._http.send(event) or b"")
         self._moved_at = anyio.current_time()
 
     async def _ask_again(self, ask: Callable[[], Awaitable[object]], tasks: TaskGroup) -> None:
-        """End an answer that lasts when its client may no longer ask."""
+        """End a long answer when the client's credentials are no longer valid."""
         while self._failure is None:
             await anyio.sleep(ASK_AGAIN_S)
             try:

@@ -1,6 +1,6 @@
-"""A WebSocket to a server inside a sandbox, joined to the one that a client opened: messages, subprotocol, close codes.
+"""WebSocket proxy to a server inside a sandbox: messages, subprotocol and close codes, in both directions.
 
-The server's side is spoken by the sans-I/O client of `websockets`, which bounds heads and messages and answers pings.
+The sans-I/O client of `websockets` speaks the server's side; it bounds heads and messages and answers pings.
 No extension is offered: nothing compressed by a sandbox is ever inflated here.
 """
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from warren.gateway.ports.headers import Mount
 
 MAX_MESSAGE = 2 << 20
-"""Of the server's; the client's are bounded as everywhere."""
+"""For the server's messages; the client's have the usual limit."""
 _MAX_PARTS = 4096
 _CLOSE_S = 5.0
 _STUCK_S = 60.0
-"""So long a server may take nothing of what it is sent."""
+"""The longest time that a server may read nothing."""
 _SKIPPED = frozenset({b"host", b"upgrade", b"connection", b"content-length"})
 
-_SILENT = logging.Logger("silent", logging.CRITICAL)  # noqa: LOG001 - of nobody's: no handler, and no level but this
-"""For a library that logs what passes when anybody asks for details."""
+_SILENT = logging.Logger("silent", logging.CRITICAL)  # noqa: LOG001 - outside of the tree: no handler, and no other level
+"""For a library that logs all traffic at the level debug."""
 
 
 class PortWebSocket:
@@ -91,7 +91,7 @@ class _Server:
         return self._protocol.subprotocol
 
     async def open(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Do the handshake. Raises Unreachable when the server refuses, or is none of WebSockets."""
+        """Do the handshake. Raises Unreachable when the server refuses, or does not speak WebSocket."""
         request = self._protocol.connect()
         for name, value in headers:
             if name not in _SKIPPED and not name.startswith(b"sec-websocket-"):
@@ -100,7 +100,7 @@ class _Server:
         await self._flush()
         while self._protocol.state is State.CONNECTING and self._protocol.handshake_exc is None:
             await self._read()
-        # What came with its answer may have ended it already: that is for later.
+        # Frames that came with the answer may have closed it already; `messages` handles that.
         if self._protocol.handshake_exc is not None:
             raise self._refused(self._protocol.handshake_exc)
 
@@ -131,7 +131,7 @@ class _Server:
             if code == CloseCode.NO_STATUS_RCVD:
                 self._protocol.send_close()
             else:
-                # A client that broke off said nothing; the server must be told something.
+                # A client that broke off sent no code, and the server needs one.
                 self._protocol.send_close(CloseCode.GOING_AWAY if code == CloseCode.ABNORMAL_CLOSURE else code, reason)
         with anyio.move_on_after(_CLOSE_S):
             await self._flush()
@@ -139,14 +139,14 @@ class _Server:
                 self._protocol.events_received()
 
     def end(self) -> tuple[int, str]:
-        """Return the code and reason to close the client's side with: the server's, or what we found wrong with it."""
+        """Return code and reason for the client's side: the server's, or those of its violation."""
         close = self._protocol.close_rcvd or self._protocol.close_sent
         if close is None or close.code == CloseCode.ABNORMAL_CLOSURE:
             return CloseCode.BAD_GATEWAY, "the server inside broke off"
         return (CloseCode.NORMAL_CLOSURE, "") if close.code == CloseCode.NO_STATUS_RCVD else (close.code, close.reason)
 
     def _assemble(self, frame: Frame) -> bytes | str | None:
-        """Put the parts of a message together. Raises ValueError for text that is none."""
+        """Assemble the parts of a message. Raises ValueError for text that is not UTF-8."""
         if frame.opcode in {Opcode.TEXT, Opcode.BINARY}:
             self._opcode, self._parts = frame.opcode, []
         elif frame.opcode is not Opcode.CONT:
@@ -169,13 +169,13 @@ class _Server:
             self._protocol.receive_data(data)
         else:
             self._protocol.receive_eof()
-        # Whoever is at it takes along what there is to say to this; to wait would keep us from reading.
+        # The current sender also flushes the replies to this data; waiting for it would stop the reading.
         if not self._sending.locked():
             await self._flush()
         return bool(data)
 
     async def _flush(self) -> None:
-        # WHY: what is large goes out in pieces, and the answer to a ping must not come between them.
+        # WHY: large messages are sent in pieces, and a pong must not come between them.
         async with self._sending:
             while waiting := self._protocol.data_to_send():
                 for data in waiting:

@@ -1,4 +1,4 @@
-"""The way in for this machine: a socket file that only its owner and root can open, and that asks for no key."""
+"""The local socket: a file that only its owner and root can open, without keys."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _REFUSED = (
 
 
 class LocalAuth(Auth):
-    """Takes whoever got in for the one who runs the service: the file's rights, and the peer's, have been checked."""
+    """Every peer is the operator: the kernel has checked the file's rights, and `LocalProtocol` the peer's uid."""
 
     def __init__(self) -> None:
-        """Ask for nothing."""
+        """Require nothing."""
 
     async def identify(self, *_args: Any, **_kwargs: Any) -> Principal:
-        """Say who asks."""
+        """Return the operator."""
         return LOCAL
 
     def opened_to(self, _anybody: Principal) -> Auth:
-        """Ask for no more."""
+        """Return itself: no key is needed anyway."""
         return self
 
 
@@ -40,12 +40,12 @@ class LocalProtocol(GuardedProtocol):
     """One connection of a program of this machine."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Let in who runs the service, and root."""
+        """Accept the user who runs the service, and root."""
         super().connection_made(transport)
         pid, uid = peer(transport.get_extra_info("socket"))
-        # For the audit record: there is no address, but there is a user.
+        # The audit record has the user in place of an address.
         self.client = (f"local uid {uid}", pid)
-        # WHY: the rights of the file say the same, until somebody changes them.
+        # WHY: the rights of the file say the same, until they are changed.
         if uid not in {0, os.geteuid()}:
             transport.write(_REFUSED)
             transport.close()

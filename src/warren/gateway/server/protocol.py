@@ -1,7 +1,7 @@
-"""HTTP on the socket, for clients that nobody knows yet: what a connection may take before its request is understood.
+"""HTTP connections: limits of bytes and time for clients that are not authenticated yet.
 
-uvicorn and its parser bound neither the head of a request nor how long it takes to come, and wait for ever for a
-client that stopped sending in the middle of a body, or that does not read its answer.
+uvicorn and its parser limit neither the head of a request nor the time it takes, and wait for ever for a client that
+stops sending in the middle of a body, or that does not read its answer.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ TOO_LARGE = (
 
 @dataclass(slots=True)
 class Guard:
-    """The limits of all connections, and those of them that have asked for nothing yet, longest waiting first."""
+    """The limits of all connections, and the idle ones, longest idle first."""
 
     head_bytes: int = 64 << 10
-    """Of a request that are no content in a row: its head, or what stands between the chunks of its body."""
+    """Bytes in a row that are no content: the head of a request, or the framing between chunks of its body."""
     head_s: float = 20.0
     """From the first byte of a request, or from connecting, to the end of its head."""
     still_s: float = 60.0
-    """Without a byte of a body that is awaited, or with none taken of an answer."""
+    """The longest time without a byte of an awaited body, or without a byte read of an answer."""
     connections: int = 4096
-    """More than these, and whoever has waited longest without asking for anything has to go."""
+    """Above this many connections, the longest idle one is closed."""
     waiting: dict[GuardedProtocol, None] = field(default_factory=dict)
 
 
@@ -41,7 +41,7 @@ def build_protocol(guard: Guard) -> type[GuardedProtocol]:
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection. A request that comes in one piece, on one that was used before, costs no timer."""
+    """One connection. A request in one piece, on a connection that was used before, costs no timer."""
 
     guard: Guard
 
@@ -55,7 +55,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Begin to wait for a request, and make room where there are too many who do."""
+        """Wait for a request; above the limit, close the longest idle connection."""
         super().connection_made(transport)
         self._await_head()
         if len(self.connections) > self.guard.connections:
@@ -67,7 +67,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, as long as they lead somewhere."""
+        """Parse bytes; close the connection when too many of them are no content."""
         self._passed += len(data)
         self._heard_at = self.loop.time()
         super().data_received(data)
@@ -88,7 +88,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
-        # What follows a body is no header: the request has been understood without it, and may be under way.
+        # Trailers after a body are ignored: the request may already be running.
         if not self._has_head:
             super().on_header(name, value)
 
@@ -101,7 +101,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over, and watch it no longer; not while another request is answered on it."""
+        """Hand the connection over to the WebSocket protocol; abort it while another request is being answered."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.abort()
             return
@@ -120,18 +120,18 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """Begin to watch a client that does not read as fast as it is answered."""
+        """Watch a client that reads too slowly."""
         super().pause_writing()
         self._unread = self.transport.get_write_buffer_size()
         self._start("answer", self.guard.still_s, self._check_reader)
 
     def resume_writing(self) -> None:
-        """Go on: it has read most of it."""
+        """Stop watching: it has read most of the answer."""
         self._stop("answer")
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which nothing is asked for; what it was answered may still be read for a while."""
+        """Close an idle connection; its client may still read the last answer for `still_s`."""
         super().timeout_keep_alive_handler()
         self._start("end", self.guard.still_s, self.transport.abort)
 
@@ -145,12 +145,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timers.clear()
 
     def _await_head(self) -> None:
-        """Give the client so long for its next request; more bytes of it do not give it longer."""
+        """Start the timer of the next request's head; further bytes of it do not extend it."""
         self.guard.waiting.setdefault(self)
         self._start("head", self.guard.head_s, self.timeout_keep_alive_handler)
 
     def _check_sender(self) -> None:
-        """Look whether a body is still coming; when it is us who do not read, it need not."""
+        """Abort when a body has stalled; while we do not read, the client need not send."""
         del self._timers["body"]
         if self.cycle.response_complete or not self.cycle.more_body:
             return
@@ -161,7 +161,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._start("body", left_s, self._check_sender)
 
     def _check_reader(self) -> None:
-        """Look whether an answer is still being read."""
+        """Abort when the client has read nothing since the last check."""
         del self._timers["answer"]
         left = self.transport.get_write_buffer_size()
         if left >= self._unread:

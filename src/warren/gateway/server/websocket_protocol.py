@@ -1,7 +1,7 @@
-"""WebSockets on the socket: what a client may hold of ours that sends without reading, or reads without answering.
+"""WebSocket connections: limits for clients that send without reading, or read without answering.
 
-uvicorn waits for ever to hand over the last bytes to a client that takes none, answers every ping of one that reads no
-answers, and keeps a request that its WebSocket parser refuses open without a word.
+uvicorn waits for ever to deliver the last bytes to a client that reads none, answers every ping of one that reads no
+answers, and leaves a request open and unanswered that its WebSocket parser refuses.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PING_S = 20.0
 RESTART = "the service stops: connect again in a moment"
 _MAX_FRAGMENTS = 1024
 _MAX_UNREAD = 1 << 20
-"""Of pongs and other small things that are sent without waiting for the client to read."""
+"""Bytes of pongs and other small frames that are sent without waiting for the client to read."""
 _UNSENT = 128 << 10
-"""In the kernel and not yet on its way: more would only make everything behind it late, an interrupt's echo too."""
+"""Bytes in the kernel's send queue: more would only delay everything behind them, such as the echo of an interrupt."""
 _END_S = 5.0
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -52,7 +52,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been accepted, and neither side has said that it ends."""
+        """Whether it is accepted, and neither side has closed it."""
         return self.handshake_complete and not self.close_sent and not self.transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -70,7 +70,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; the first are the request, whole, for HTTP has read it before."""
+        """Parse bytes; the first are the whole request, which HTTP has read before."""
         self._heard_at = self.loop.time()
         super().data_received(data)
         if not self.handshake_initiated:
@@ -79,7 +79,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
             self._close()
 
     def handle_cont(self, event: Frame) -> None:
-        """Take a part of a message. Empty parts weigh nothing on the limit of its size."""
+        """Take a part of a message. The number of parts is limited too: empty ones add nothing to its size."""
         if len(self.frames) >= _MAX_FRAGMENTS:
             self.transport.abort()
         else:
@@ -93,19 +93,19 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
             super().handle_ping()
 
     def pause_writing(self) -> None:
-        """Begin to watch a client that does not read as fast as it is sent to."""
+        """Watch a client that reads too slowly."""
         super().pause_writing()
         self._unread = self.transport.get_write_buffer_size()
         self._start("reader", self.guard.still_s, self._check_reader)
 
     def resume_writing(self) -> None:
-        """Go on: it has read most of it."""
+        """Stop watching: it has read most of the data."""
         if (timer := self._timers.pop("reader", None)) is not None:
             timer.cancel()
         super().resume_writing()
 
     def keepalive_timeout(self) -> None:
-        """Give up on a client that does not answer, unless it has not seen the question yet, or we not its answer."""
+        """Close a client that does not answer a ping, unless the ping or the pong may still be in a buffer."""
         if self.writable.is_set() and not self.read_paused and self._heard_at < self.ping_sent_at:
             super().keepalive_timeout()
             self._close()
@@ -113,7 +113,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
             self.pong_timer = self.loop.call_later(PING_S, self.keepalive_timeout)
 
     def shutdown(self) -> None:
-        """Say goodbye because the service ends; what runs in the sandbox does not."""
+        """Close with 1012 because the service stops; the sandbox goes on."""
         if self.is_open:
             self.queue.put_nowait({"type": "websocket.disconnect", "code": 1012, "reason": RESTART})
             self.conn.send_close(1012, RESTART)
@@ -124,18 +124,18 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
             super().shutdown()
 
     async def run_asgi(self) -> None:
-        """Serve it, and end the connection even if the client never takes the last bytes."""
+        """Serve it, and end the connection even if the client never reads the last bytes."""
         await super().run_asgi()
         self._start("end", self.close_timeout + _END_S, self.transport.abort)
 
     async def send(self, message: Any) -> None:
-        """Send what the application says. Raises OSError when nobody is there any more."""
+        """Send a message of the application. Raises OSError when the client is gone."""
         await self.writable.wait()
         if self.transport.is_closing():
             raise ClientDisconnected
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
-            # WHY: an answer that is a refusal completes it too, but uvicorn logs it as one that never came.
+            # WHY: a refusal completes the handshake too, but uvicorn logs it as one that never came.
             self.handshake_complete = True
 
     def _close(self) -> None:

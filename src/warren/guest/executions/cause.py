@@ -1,7 +1,7 @@
-"""Says why an execution ended: from facts, from what we asked for, and only last from what a program claims.
+"""Cause: why an execution ended, from our own requests, from facts, and last from claims of the program.
 
-Pure. The order of the rules is the order of certainty: what we did ourselves, what the operating system counted,
-how the process ended, and then the kernel's own word.
+Pure. The order of the rules is the order of certainty: what the agent did, what the operating system counted, how the
+process ended, and then the claim of the kernel.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 
     from warren.guest.system.facts import Disk
 
+_NO_SPACE = re.compile("no space|quota|full", re.IGNORECASE)
 _MODULE = re.compile(r"No module named '([\w.-]{1,100})'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """All that is known about how an execution ended."""
+    """All facts and claims about the end of an execution."""
 
     kind: str = "shell"
     exit_code: int | None = 0
-    """Of the process; -N for signal N; for a cell whose kernel lives, what it claims."""
+    """Of the process; -N for signal N; for a cell whose kernel lives, the code that it claims."""
     died: bool = True
     """Whether the process that ran it is gone; a cell normally leaves its kernel alive."""
     status: str | None = None
     """The kernel's claim: ok, error, interrupted or exit."""
     error: dict[str, str] | None = None
     asked: str | None = None
-    """What we ended it for: timeout, idle, output, killed, restarted or broken."""
+    """Why the agent ended it: timeout, idle, output, killed, restarted or broken."""
     interrupted: bool = False
-    """Whether somebody asked for an interrupt."""
+    """Whether an interrupt was requested."""
     timeout_ms: float | None = None
     duration_ms: float = 0.0
     output_max: int = 0
@@ -51,7 +52,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The cause, the two numbers that belong to it, and one sentence on what to do."""
+    """The cause, its limit and peak, and one sentence that names the remedy."""
 
     cause: str
     limit: float | None = None
@@ -59,8 +60,8 @@ class Explanation:
     hint: str | None = None
 
 
-def explain(ending: Ending) -> Explanation:
-    """Find the cause and say what to do next."""
+def find_cause(ending: Ending) -> Explanation:
+    """Apply the first rule that matches."""
     for rule in _RULES:
         found = rule(ending)
         if found is not None:
@@ -138,12 +139,19 @@ def _pids(end: Ending) -> Explanation | None:
 
 def _disk(end: Ending) -> Explanation | None:
     full = next((disk for disk in end.disks if disk.full), None)
-    if full is None or not _failed(end):
+    if full is None or not _failed(end) or _has_other_cause(end):
         return None
     used = full.total_bytes - full.free_bytes
     what = "room" if full.out_of_bytes else "room for more files"
     hint = f"{full.path} has no {what} left ({_bytes(used)} used): delete files there, or raise the disk limit."
     return Explanation("disk", full.total_bytes, used, hint)
+
+
+def _has_other_cause(end: Ending) -> bool:
+    """Whether a failure while a disk is full says that it is about something else."""
+    if end.error is not None:
+        return not _NO_SPACE.search(end.error.get("value", ""))
+    return end.kind != "cell" and end.exit_code in (126, 127)
 
 
 def _died(end: Ending) -> Explanation | None:

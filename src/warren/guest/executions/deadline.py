@@ -1,4 +1,4 @@
-"""Ends an execution in time: an interrupt first, so that variables survive, and after a grace the kill."""
+"""Deadlines: end an execution in time, by an interrupt first, so that variables survive, and a kill after a grace."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warren.guest.executions.request import RunRequest
     from warren.guest.system.loop import Loop, Timer
+    from warren.guest.wire.run_request import RunRequest
 
 
 class Deadline:
-    """The timeouts of one execution, and the record of what we did to it."""
+    """The timeouts of one execution, and which of them ended it."""
 
     __slots__ = ("_idle", "_interrupt", "_kill", "_last", "_loop", "_request", "_timers", "asked", "interrupted")
 
@@ -28,11 +28,11 @@ class Deadline:
         self._idle: Timer | None = None
         self._last = 0.0
         self.asked: str | None = None
-        """Why we ended it, if we did: timeout, idle, output, killed, restarted or broken."""
+        """Why the agent ended it, if it did: timeout, idle, output, killed, restarted or broken."""
         self.interrupted = False
 
     def start(self) -> None:
-        """Start the clocks: it runs now."""
+        """Start the clocks."""
         if self._request.timeout_s is not None:
             self._timers.append(self._loop.call_later(self._request.timeout_s, lambda: self.end("timeout")))
         if self._request.idle_timeout_s is not None:
@@ -40,7 +40,7 @@ class Deadline:
             self._idle = self._loop.call_later(self._request.idle_timeout_s, self._check_idle)
 
     def touch(self) -> None:
-        """Note that it wrote something."""
+        """Restart the idle clock: it wrote something."""
         if self._idle is not None:
             self._last = time.monotonic()
 
@@ -55,7 +55,7 @@ class Deadline:
             self._interrupt()
 
     def interrupt(self) -> None:
-        """Interrupt it on request; what becomes of it is the program's decision."""
+        """Interrupt it on request; the program may go on."""
         self.interrupted = True
         self._interrupt()
 
@@ -66,7 +66,7 @@ class Deadline:
         self._kill()
 
     def cancel(self) -> None:
-        """Stop the clocks: it has ended."""
+        """Stop the clocks."""
         for timer in self._timers:
             timer.cancel()
         if self._idle is not None:

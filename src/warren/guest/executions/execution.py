@@ -1,4 +1,4 @@
-"""The record of one execution: its numbered events, whoever listens to them, and at the end its result.
+"""One execution: its numbered events, its listeners, and at the end its result.
 
 An execution belongs to the agent, not to a connection: listeners come and go, and may be slow.
 """
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warren.guest.executions.pipes import Stdin
-    from warren.guest.executions.request import RunRequest
     from warren.guest.wire.frames import Header
+    from warren.guest.wire.run_request import RunRequest
     from warren.guest.wire.streams import Stream
 
 MAX_EVENT_BYTES = 8 << 20
@@ -47,12 +47,12 @@ USUAL: dict[str, Any] = {
     "hint": None,
     "notes": [],
 }
-"""What most results say, and what a whole answer leaves out. Only that: an older gateway, which does not know of whole
-answers, does not know what is meant where something is missing."""
+"""The usual value of each field; a whole answer leaves these out. No other answer does: an older gateway, which does
+not know whole answers, does not know these defaults either."""
 
 
 class Listener:
-    """One attached stream and how far it has got."""
+    """One attached stream and its position."""
 
     __slots__ = ("behind", "is_whole", "last", "position", "seq", "stream")
 
@@ -62,16 +62,16 @@ class Listener:
         self.stream = stream
         self.seq = seq
         self.position = position
-        """Bytes of output it has got or missed so far."""
+        """Bytes of output that it received or missed so far."""
         self.last = last
-        """The event after which it wants no more; None: the result."""
+        """The last event it wants; None: the result."""
         self.is_whole = is_whole
-        """Whether it waits for the end, to have everything in one answer."""
+        """Whether it gets everything in one answer, at the end."""
         self.behind = False
 
 
 class Event:
-    """Something that happened; `start` counts the output written before it."""
+    """One numbered event; `start` counts the bytes of output before it."""
 
     __slots__ = ("header", "payload", "seq", "start")
 
@@ -103,7 +103,7 @@ class Execution:
         self._pacer: Stream | None = None
 
     def write(self, kind: str, data: bytes) -> None:
-        """Note some output."""
+        """Record output."""
         self.output[kind].add(data)
         if self.request.stream:
             self._emit({"kind": kind}, data, self._written)
@@ -112,19 +112,19 @@ class Execution:
         self._written += len(data)
 
     def pace_by(self, stream: Stream) -> None:
-        """Let output wait for the reader of that stream, if that was asked for."""
+        """Make output wait for the reader of that stream, where the request is paced."""
         if self.request.paced and self.request.stream:
             self._pacer = stream
 
     def may_read(self, resume: Callable[[], None]) -> bool:
-        """Say whether more output may be read; if not, `resume` is called when it is worth asking again."""
+        """Return whether more output may be read; if not, `resume` is called when it may."""
         if self._pacer is None or self._pacer.credit > 0:
             return True
         self._pacer.on_credit = resume
         return False
 
     def display(self, kind: str, payload: bytes) -> None:
-        """Note a display; past the bound it is dropped, and the result says so."""
+        """Record a display; past the bound it is dropped, and the result has a note."""
         self.display_bytes += len(payload)
         if self.display_bytes > MAX_DISPLAY_BYTES:
             note = f"More was displayed than {MAX_DISPLAY_BYTES >> 20} MiB: the rest was dropped."
@@ -134,7 +134,7 @@ class Execution:
         self._emit({"kind": "display", "display": kind}, payload, None)
 
     def finish(self, fields: dict[str, Any]) -> None:
-        """Build the result from the fields that its runner knows, send it and answer every listener."""
+        """Build the result from the fields of its run, send it and answer every listener."""
         stdout, stderr = self.output["stdout"], self.output["stderr"]
         body = {
             "exec": self.id,
@@ -153,12 +153,12 @@ class Execution:
         parts = [_result_json(body), stdout.kept(), stderr.kept()]
         self.finished = True
         self.output.clear()
-        # It may be kept for long, and nobody asks for what it ran.
+        # The record may be kept for long, and its code is not needed any more.
         self.request = self.request.without_content()
         self._emit({"kind": "result", "parts": [len(part) for part in parts]}, b"".join(parts), None)
 
     def attach(self, stream: Stream, after: int = 0, *, follow: bool = True) -> None:
-        """Send every event after that one, then live ones if it is followed, and answer the stream at the end."""
+        """Send every event after `after`, then live ones with `follow`, and answer the stream at the end."""
         if after >= self.seq and (self.finished or not follow):
             stream.reply()
             return
@@ -166,7 +166,7 @@ class Execution:
         self._catch_up(self._listen(Listener(stream, after, self._position_after(after), last=last)))
 
     def attach_whole(self, stream: Stream) -> None:
-        """Answer the stream at the end, with everything; call it before anything has happened."""
+        """Answer the stream once, at the end, with everything; call it before the first event."""
         self._listen(Listener(stream, 0, 0, is_whole=True))
 
     def _listen(self, listener: Listener) -> Listener:
@@ -175,7 +175,7 @@ class Execution:
         return listener
 
     def _position_after(self, seq: int) -> int:
-        """Return how much output a listener that has got `seq` has seen; what was dropped counts as missed."""
+        """Return the output position of a listener at `seq`; dropped output counts as missed."""
         if seq < self._dropped_seq:
             return 0
         for event in self._events[bisect_right(self._events, seq, key=_seq) :]:
@@ -201,7 +201,7 @@ class Execution:
         for listener in list(self._listeners):
             if not listener.behind:
                 self._send(listener, event)
-        # After sending: whoever keeps up misses nothing.
+        # After sending: a listener that keeps up misses nothing.
         if self.kept_bytes > MAX_EVENT_BYTES:
             self._drop()
 
@@ -226,9 +226,9 @@ class Execution:
             stream.reply()
 
     def _send_whole(self, listener: Listener, event: Event) -> None:
-        """Put everything into the answer; where that would be too large, it comes event by event after all."""
+        """Put everything into one answer; above the bound, fall back to event by event."""
         stream = listener.stream
-        # As soon as it is: of more than what is kept, the oldest is dropped once it has been sent.
+        # At once, not at the end: above the bound for kept events the oldest are dropped, once they have been sent.
         if self.kept_bytes > CHUNK or stream.connection.backlog >= BUSY_BACKLOG:
             listener.is_whole = False
             self._catch_up(listener)
@@ -252,7 +252,7 @@ class Execution:
             self._send(listener, event)
 
     def _drop(self) -> None:
-        """Drop the oldest output, and only if that is not enough the oldest displays; a quarter at a time."""
+        """Drop the oldest output, then if needed the oldest displays; a quarter at a time."""
         goal = MAX_EVENT_BYTES - MAX_EVENT_BYTES // 4
         for is_output in (True, False):
             kept: list[Event] = []
@@ -275,7 +275,7 @@ def _leave_out_usual(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result_json(body: dict[str, Any]) -> bytes:
-    # Escaped to ASCII: names of files and errors may hold surrogates, which no UTF-8 decoder takes.
+    # Escaped to ASCII: names of files and errors may hold surrogates, which UTF-8 decoders reject.
     text = json.dumps(body).encode()
     for name in ("files_changed", "collected"):
         while len(text) > MAX_RESULT_JSON and body.get(name):

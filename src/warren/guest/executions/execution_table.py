@@ -1,4 +1,4 @@
-"""All executions that the agent knows: those that run, and the finished ones nobody has acknowledged."""
+"""Execution table: all executions that run, and the finished ones that no gateway has acknowledged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_FINISHED_BYTES = 32 << 20
 
 
 class ExecutionTable:
-    """The executions by their ids; of the finished ones, the oldest are forgotten when there are too many."""
+    """Executions by id; above a bound the oldest finished ones are dropped."""
 
     def __init__(self) -> None:
         self._executions: dict[str, Execution] = {}
@@ -23,7 +23,7 @@ class ExecutionTable:
         self._finished_bytes = 0
 
     def add(self, execution: Execution) -> None:
-        """Take in a new one; its id must be new. Raises Refused."""
+        """Add one; its id must be new. Raises Refused."""
         if execution.id in self._executions:
             raise Refused("conflict", f"execution {execution.id} exists already")
         if len(self._executions) - len(self._finished) >= MAX_RUNNING:
@@ -38,7 +38,7 @@ class ExecutionTable:
         return found
 
     def finish(self, execution: Execution) -> None:
-        """Note that one has finished, and forget the oldest finished ones when there are too many."""
+        """Mark one as finished, and drop the oldest finished ones above the bound."""
         self._finished[execution.id] = execution
         self._finished_bytes += execution.kept_bytes
         while len(self._finished) > MAX_FINISHED or (
@@ -47,7 +47,7 @@ class ExecutionTable:
             self.forget(next(iter(self._finished.values())))
 
     def forget(self, execution: Execution) -> None:
-        """Forget a finished one."""
+        """Drop one."""
         if self._finished.pop(execution.id, None) is not None:
             self._finished_bytes -= execution.kept_bytes
         self._executions.pop(execution.id, None)

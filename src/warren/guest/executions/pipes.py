@@ -1,4 +1,4 @@
-"""The pipes of one execution: its own, so that what an earlier one left running can never write into a later result."""
+"""Pipes, separate for each execution: a process left running by an earlier one cannot write into a later result."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 READ_SIZE = 64 << 10
 MAX_LEFTOVERS = 64
-"""Pipes of ended executions that are still drained for the processes they left running; the newest come on top."""
+"""Pipes of ended executions that are still drained for processes left running; those of the newest come on top."""
 
 
 class Leftovers:
-    """Reads and forgets what background processes still write, so that they do not die of a broken pipe."""
+    """Drains and discards the output of background processes, so that they do not die of a broken pipe."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._fds: dict[int, None] = {}
 
     def add(self, fds: Collection[int]) -> None:
-        """Take over the reading ends of an execution; where there are too many already, the oldest are closed."""
-        # Already: a cell that leaves nothing running may be here too, until its kernel lets go of the other ends, and
-        # no program is to lose its output to that.
+        """Take over the reading ends of an execution; above the bound the oldest are closed first."""
+        # The new ones do not count: a cell that leaves nothing running may be here too, until its kernel closes the
+        # other ends, and must not cost a program its pipe.
         while len(self._fds) > MAX_LEFTOVERS:
             self._close(next(iter(self._fds)))
         for fd in fds:
@@ -56,7 +56,7 @@ class Leftovers:
 
 
 class Stdin:
-    """A stream's data on its way into a program; held back until the program is there."""
+    """Standard input of a program from a stream; buffered until the program has started."""
 
     def __init__(self, loop: Loop, stream: Stream) -> None:
         self._loop = loop
@@ -65,12 +65,12 @@ class Stdin:
         self._held: deque[bytes] = deque()
         self._ended = False
         self.stream = stream
-        # The stream's window bounds what is held: nothing is granted before it is written.
+        # The stream's window bounds the buffer: credit is granted only for written bytes.
         stream.on_data = self._held.append
         stream.on_eof = self.end
 
     def connect(self, fd: int) -> None:
-        """Write to `fd` from now on, and close it at the end."""
+        """Write to `fd` from now on, and close it at the end of input."""
         self._fd = fd
         self._inflow = Inflow(self._loop, fd, self.stream, lambda _error: self.close())
         self.stream.on_data = self._inflow.write
@@ -81,13 +81,13 @@ class Stdin:
             self._inflow.finish()
 
     def end(self) -> None:
-        """No more will come: the program sees the end of the file once it has read all."""
+        """End the input: the program sees end of file once it has read all."""
         self._ended = True
         if self._inflow is not None and self._fd is not None:
             self._inflow.finish()
 
     def close(self) -> None:
-        """Let go of the pipe; what still comes is thrown away."""
+        """Close the pipe; further data is discarded."""
         self._ended = True
         self._held.clear()
         if self._inflow is not None:
@@ -98,9 +98,9 @@ class Stdin:
 
 
 class Pipes:
-    """Standard input, output and error of one execution; `sink(kind, data)` gets what is written.
+    """Standard input, output and error of one execution; `sink(kind, data)` gets the output.
 
-    After each reading `may_read(resume)` is asked; when it says no, the program waits until it calls `resume`.
+    `may_read(resume)` is called after each read; where it returns False, reading stops until `resume` is called.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Pipes:
         self._may_read = may_read
         self._kinds: dict[int, str] = {}
         self.theirs: list[int] = []
-        """The program's ends: stdin, stdout, stderr. Whoever passes them on closes them."""
+        """The program's ends: stdin, stdout, stderr. The caller that passes them on closes them."""
         try:
             self.theirs.append(os.dup(null_fd) if stdin is None else self._open_stdin(stdin))
             for kind in ("stdout", "stderr"):
@@ -132,13 +132,13 @@ class Pipes:
             raise
 
     def close_theirs(self) -> None:
-        """Close the program's ends here: it has them, or never will."""
+        """Close the program's ends in this process."""
         for fd in self.theirs:
             os.close(fd)
         self.theirs.clear()
 
     def drain(self) -> None:
-        """Read what has been written so far, without waiting and without following a writer that never stops."""
+        """Read what has been written so far, without waiting, and no more: a writer may never stop."""
         for fd, kind in list(self._kinds.items()):
             waiting = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"), "little")
             while waiting > 0:
@@ -152,20 +152,20 @@ class Pipes:
                 self._sink(kind, data)
 
     def finish(self) -> None:
-        """Read what is there: later output, of processes left running, is nobody's. `let_go` must follow."""
+        """Read what is there; later output, of processes left running, is discarded. `let_go` must follow."""
         self.drain()
-        self._sink = _nobody
+        self._sink = _discard
         self._close_stdin()
 
     def let_go(self, leftovers: Leftovers) -> None:
-        """Close the pipes, or leave them to be drained where somebody still holds the other end: mostly nobody does."""
+        """Close the pipes; those whose other end a process still holds go to `leftovers`, which drains them."""
         for fd in [fd for fd in self._kinds if _is_at_end(fd)]:
             self._close(fd)
         leftovers.add(self._kinds)
         self._kinds.clear()
 
     def abandon(self) -> None:
-        """Let go of everything at once: nothing was started."""
+        """Close everything: nothing was started."""
         for fd in list(self._kinds):
             self._close(fd)
         self._close_stdin()
@@ -207,8 +207,8 @@ class Pipes:
         os.close(fd)
 
 
-def _nobody(_kind: str, _data: bytes) -> None:
-    """Take what comes too late to be anybody's."""
+def _discard(_kind: str, _data: bytes) -> None:
+    """Discard output that comes after the end."""
 
 
 def _is_at_end(fd: int) -> bool:

@@ -1,4 +1,4 @@
-"""Running a process: a bash command, a program with its arguments, or a fresh Python forked by the nursery."""
+"""Process runs: a bash command, a program with its arguments, or a fresh Python from the forkserver."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 class ProcessRun(Run):
-    """A process in its own session. It has ended when the operating system says so, whoever still holds its pipes."""
+    """A process in its own session. It ends with its exit status, even while another process holds its pipes."""
 
     def __init__(self, agent: Agent, execution: Execution) -> None:
         super().__init__(agent, execution)
         self._pid: int | None = None
         self._made = ""
-        """The file that a script has in the workspace while it runs."""
+        """The file of a script in the workspace, while it runs."""
         self._claim: int | None = None
-        """Where a script says which exception ended it."""
+        """Memory in which a script claims which exception ended it."""
 
     def start(self) -> None:
-        """Start it. Raises Refused when the request cannot be met; nothing has happened then."""
+        """Start it. Raises Refused, with nothing started, when the request cannot be met."""
         cwd = open_folder(self.agent.boot.workspace, self.agent.workspace_fd, self.request.cwd or ".")
         try:
             if self.request.scratch and self.agent.boot.contained:
@@ -58,7 +58,7 @@ class ProcessRun(Run):
             processes.send_group(self._pid, signal.SIGINT)
 
     def send_kill(self) -> None:
-        """Kill its group, its session, and in a sandbox whatever else it started."""
+        """Kill its group, its session, and in a sandbox all other processes that it started."""
         if self._pid is not None:
             processes.send_group(self._pid, signal.SIGKILL)
             processes.end(self._pid, self.execution.id, contained=self.agent.boot.contained)
@@ -69,9 +69,9 @@ class ProcessRun(Run):
     def _spawn(self, cwd: int) -> None:
         assert self.pipes is not None
         long_code = self._keep_long_code()
-        argv = self.request.argv if self.request.kind == "argv" else ["bash", "-c", self.request.code]
+        argv = self.request.argv if self.request.kind == "argv" else ("bash", "-c", self.request.code)
         if long_code:
-            argv = ["bash", f"/proc/self/fd/{long_code[0]}"]
+            argv = ("bash", f"/proc/self/fd/{long_code[0]}")
         stdin, stdout, stderr = self.pipes.theirs
         env = self._environment()
         try:
@@ -94,13 +94,13 @@ class ProcessRun(Run):
             self.pipes.close_theirs()
             for fd in long_code:
                 os.close(fd)
-        # The loop reaps; without this Popen would warn about a process that it thinks is still running.
+        # The loop reaps; without this Popen would warn that the process is still running.
         process.returncode = 0
         forking.set_oom_score(forking.LIVE_OOM_SCORE, process.pid)
         self._watch(process.pid)
 
     def _keep_long_code(self) -> tuple[int, ...]:
-        """Put a command that is too long for an argument into memory, where bash reads it as a file."""
+        """Put a command that is too long for an argument into a memory file, which bash reads."""
         code = self.request.code.encode()
         if self.request.kind != "shell" or len(code) < MAX_STRING:
             return ()
@@ -137,11 +137,11 @@ class ProcessRun(Run):
                     self.execution.notes.append(note)
                 self._watch(pid, asked)
 
-        self.agent.nursery.spawn(header, self.request.code.encode(), theirs, spawned)
+        self.agent.forkserver.spawn(header, self.request.code.encode(), theirs, spawned)
 
     def _take(self, name: str) -> bool:
-        """Make the file that a script will be in; False where something is already, which stays as it is."""
-        # WHY not by the script: we remove it in the end, and must not remove what another made there in between.
+        """Make the empty file of a script; False where the name is taken, and that file stays as it is."""
+        # WHY not in the script: the agent removes it in the end, and must not remove a file of another program.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             made = os.open(name, flags, dir_fd=self.agent.workspace_fd)
@@ -170,7 +170,7 @@ class ProcessRun(Run):
         assert self.pipes is not None
         self.deadline.cancel()
         if self.deadline.asked is not None or self.request.kill_leftovers:
-            # A forced end takes the whole tree along, also what ignored the interrupt.
+            # A forced end kills the whole tree, also processes that ignored the interrupt.
             processes.end(self._pid, self.execution.id, contained=self.agent.boot.contained)
             self.agent.end_later(self.execution.id)
         self._pid = None
@@ -185,7 +185,7 @@ class ProcessRun(Run):
         if self._claim is None:
             return None
         try:
-            # By position: the program has a descriptor of the same file, and may have moved it.
+            # By position: the program shares the open file, and may have moved its offset.
             return claims.read_error(os.pread(self._claim, MAX_HEADER, 0))
         finally:
             os.close(self._claim)
@@ -208,7 +208,7 @@ class ProcessRun(Run):
 
 
 def _find_program(name: str, env: dict[str, str]) -> str:
-    """Look a program up on the program's own PATH, not on ours."""
+    """Look up a program on its own PATH, not on the agent's."""
     if "/" in name:
         return name
     for folder in env.get("PATH", os.defpath).split(":"):

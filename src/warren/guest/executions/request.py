@@ -1,10 +1,9 @@
-"""A `run` request, parsed: every field checked and bounded before anything is started."""
+"""Parsing a `run` request: every field is checked and bounded before anything is started."""
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,59 +18,21 @@ from warren.guest.wire.parameters import (
     get_text,
     invalid,
 )
+from warren.guest.wire.run_request import ECHOES, KEEPS, KINDS, WIRE_NAMES, RunRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warren.guest.wire.frames import Header
 
-KINDS = ("cell", "script", "shell", "argv")
-ECHOES = ("display", "stdout", "none")
-KEEPS = ("ends", "head")
 MAX_KEPT = 3 << 19
 """Bytes of one output that fit, twice, into a result's payload."""
 _LABEL = re.compile(r"[ -~]{1,64}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """One run of code or a command; docs/reference/wire.md has each field's meaning."""
-
-    id: str
-    kind: str = "cell"
-    code: str = ""
-    kernel: str = "main"
-    argv: list[str] = field(default_factory=list)
-    timeout_s: float | None = None
-    grace_s: float = 1.0
-    idle_timeout_s: float | None = None
-    stdin: bool = False
-    stream: bool = True
-    whole: bool = False
-    paced: bool = False
-    env: dict[str, str] = field(default_factory=dict)
-    cwd: str | None = None
-    echo: str = "display"
-    file: str = ""
-    label: str = ""
-    figures: str = ""
-    scratch: list[str] = field(default_factory=list)
-    collect: str = ""
-    output_bytes: int = 1 << 20
-    output_keep: str = "ends"
-    output_max: int = 256 << 20
-    kill_leftovers: bool = False
-    scan_changes: bool = True
-    checkpoint: bool = True
-
-    def without_content(self) -> RunRequest:
-        """Return what is worth keeping of it once it has been run."""
-        return RunRequest(id=self.id, kind=self.kind, kernel=self.kernel, stream=self.stream, paced=self.paced)
-
-
 def parse_run(header: Header, payload: bytes) -> RunRequest:
-    """Read a `run` request: what is there, since most leave out most. Raises Refused."""
-    asked = {_NAMES.get(name, name): read(header, name) for name, read in _PARAMETERS.items() if name in header}
+    """Parse a `run` request; only the fields that are present cost time. Raises Refused."""
+    asked = {name: read(header, parameter) for name, parameter, read in _READ if parameter in header}
     kind = asked.get("kind", "cell")
     if kind == "argv" and not (asked.get("argv") and asked["argv"][0]):
         raise invalid("argv must name a program")
@@ -83,7 +44,7 @@ def parse_run(header: Header, payload: bytes) -> RunRequest:
 def open_folder(workspace: str, workspace_fd: int, cwd: str) -> int:
     """Open a folder of the workspace to start a program in. The caller closes it. Raises Refused.
 
-    No confinement is needed: whoever may name it may also run `cd` with the same rights.
+    It needs no confinement: the program that starts there may run `cd` with the same rights.
     """
     path = relative_folder(workspace, cwd)
     try:
@@ -110,7 +71,7 @@ def _code(kind: str, payload: bytes) -> str:
 
 
 def _file(header: Header, key: str) -> str:
-    """Read where a script should be: a name, not a path, so that nothing is made or replaced on the way to it."""
+    """Read the name of a script's file: not a path, so that no folder on the way is made or replaced."""
     return get_name(header, key) if header[key] else ""
 
 
@@ -125,11 +86,11 @@ def _folder(header: Header, key: str) -> str:
     return check_folder(get_text(header, key)) if header[key] else ""
 
 
-def _folders(header: Header, key: str) -> list[str]:
+def _folders(header: Header, key: str) -> tuple[str, ...]:
     folders = get_strings(header, key)
     if len(folders) > MAX_FOLDERS:
         raise invalid(f"scratch must be at most {MAX_FOLDERS} folders")
-    return [check_folder(folder) for folder in folders]
+    return tuple(check_folder(folder) for folder in folders)
 
 
 def _cwd(header: Header, key: str) -> str | None:
@@ -154,22 +115,13 @@ def _flag(header: Header, key: str) -> bool:
     return get_flag(header, key, default=False)
 
 
-_NAMES = {
-    "timeout_ms": "timeout_s",
-    "grace_ms": "grace_s",
-    "idle_timeout_ms": "idle_timeout_s",
-    "output_max_bytes": "output_max",
-    "leftover": "kill_leftovers",
-    "changes": "scan_changes",
-}
-"""Fields that have another name on the wire."""
-_PARAMETERS: dict[str, Callable[[Header, str], Any]] = {
+_READERS: dict[str, Callable[[Header, str], Any]] = {
     "kind": partial(get_choice, among=KINDS),
     "kernel": get_name,
-    "argv": get_strings,
-    "timeout_ms": _seconds,
-    "grace_ms": _grace,
-    "idle_timeout_ms": _seconds,
+    "argv": lambda header, key: tuple(get_strings(header, key)),
+    "timeout_s": _seconds,
+    "idle_timeout_s": _seconds,
+    "grace_s": _grace,
     "stdin": _flag,
     "stream": _flag,
     "whole": _flag,
@@ -180,12 +132,13 @@ _PARAMETERS: dict[str, Callable[[Header, str], Any]] = {
     "file": _file,
     "label": _label,
     "figures": _folder,
-    "scratch": _folders,
     "collect": _folder,
+    "scratch": _folders,
     "output_bytes": partial(get_number, high=MAX_KEPT),
-    "output_keep": partial(get_choice, among=KEEPS),
     "output_max_bytes": partial(get_number, high=1 << 50),
-    "leftover": lambda header, key: get_choice(header, key, ("keep", "kill")) == "kill",
-    "changes": _flag,
+    "output_keep": partial(get_choice, among=KEEPS),
+    "kill_leftovers": lambda header, key: get_choice(header, key, ("keep", "kill")) == "kill",
+    "scan_changes": _flag,
     "checkpoint": _flag,
 }
+_READ = tuple((name, parameter, _READERS[name]) for name, parameter in WIRE_NAMES.items())

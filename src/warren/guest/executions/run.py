@@ -1,4 +1,4 @@
-"""What running a cell and running a process have in common: output, clocks, facts before and after, the result."""
+"""Run: the common part of cells and processes: output, clocks, facts before and after, the result."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from warren.guest.executions.cause import Ending, Explanation, explain
+from warren.guest.executions.cause import Ending, Explanation, find_cause
 from warren.guest.executions.deadline import Deadline
 from warren.guest.executions.pipes import Pipes
-from warren.guest.system import sysv
+from warren.guest.system import processes
 
 if TYPE_CHECKING:
     from warren.guest.agent import Agent
@@ -21,7 +21,7 @@ _WELL = Explanation("exited")
 
 
 class Run:
-    """One execution being run. Subclasses know how to start, interrupt and kill it, and when it has ended."""
+    """One running execution. Subclasses start, interrupt and kill it, and detect its end."""
 
     def __init__(self, agent: Agent, execution: Execution) -> None:
         self.agent = agent
@@ -38,11 +38,11 @@ class Run:
         raise NotImplementedError
 
     def send_kill(self) -> None:
-        """End the program and what it started."""
+        """Kill the program and all that it started."""
         raise NotImplementedError
 
     def open_pipes(self) -> Pipes:
-        """Make its pipes; what is written to them becomes its output."""
+        """Open its pipes; data written to them becomes its output."""
         execution = self.execution
         self.pipes = Pipes(self.agent.loop, execution.stdin, self.agent.null_fd, self.write, execution.may_read)
         return self.pipes
@@ -55,24 +55,24 @@ class Run:
         self.deadline.start()
 
     def write(self, kind: str, data: bytes) -> None:
-        """Take output; past the bound the program is ended, and what it writes until then only counted."""
+        """Record output; past the bound the program is ended, and further output is only counted."""
         self._written += len(data)
         self.deadline.touch()
-        if self._written > self.request.output_max:
-            room = self.request.output_max - (self._written - len(data))
+        if self._written > self.request.output_max_bytes:
+            room = self.request.output_max_bytes - (self._written - len(data))
             data = data[: max(0, room)]
             self.deadline.end("output")
         if data:
             self.execution.write(kind, data)
 
     def free_memory(self) -> None:
-        """Take back what outlives a program that memory ran out for, before anything else is started."""
-        if self.agent.boot.contained and self.memory_ran_out and sysv.drop_orphans():
+        """After an out-of-memory kill, free memory that outlives programs, before anything else is started."""
+        if self.agent.boot.contained and self.memory_ran_out and processes.drop_orphan_memory():
             self.execution.notes.append("System V shared memory that no process used any more was removed.")
 
     @property
     def memory_ran_out(self) -> bool:
-        """Whether the operating system has ended a process of the sandbox for memory since this one began."""
+        """Whether the kernel has killed a process of the sandbox for memory since this execution began."""
         before = self._before
         return before is not None and _rose(before.oom_kills, self.agent.facts.counts().oom_kills)
 
@@ -80,8 +80,8 @@ class Run:
         """Send the result. The pipes have been read, and the process has ended or the cell is done."""
         self.deadline.cancel()
         duration_ms = (time.monotonic() - self.started) * 1000
-        # Most end well, and nothing needs to be found out about those.
-        found = _WELL if self._ended_well(ending) else explain(self._complete(ending, duration_ms))
+        # Most end well, and need no explanation.
+        found = _WELL if self._ended_well(ending) else find_cause(self._complete(ending, duration_ms))
         changed, complete = self.agent.changes.scan() if self.request.scan_changes else ([], True)
         self.execution.finish(
             {
@@ -97,7 +97,7 @@ class Run:
                 "files_changed": changed,
                 "files_changed_complete": complete,
                 "duration_ms": round(duration_ms, 3),
-                # Below zero when the process ended between its last word and our look at its clock.
+                # Below zero when the process ends between its last frame and the reading of its clock.
                 "cpu_ms": round(max(0.0, cpu_ms), 3),
                 "hint": found.hint,
                 **more,
@@ -105,7 +105,7 @@ class Run:
         )
         self.agent.finished(self.execution)
         if self.pipes is not None:
-            # Behind the answer, which is on its way: meanwhile the program lets go of its ends.
+            # After the answer is sent: meanwhile the program closes its ends.
             self.agent.loop.call_soon(functools.partial(self.pipes.let_go, self.agent.leftovers))
 
     def _ended_well(self, ending: Ending) -> bool:
@@ -118,7 +118,7 @@ class Run:
         )
 
     def _complete(self, ending: Ending, duration_ms: float) -> Ending:
-        """Add to how it ended what we asked for, measured and counted."""
+        """Add what the agent requested, measured and counted."""
         return replace(
             ending,
             kind=self.request.kind,
@@ -126,7 +126,7 @@ class Run:
             interrupted=self.deadline.interrupted,
             timeout_ms=self._timeout_ms(),
             duration_ms=duration_ms,
-            output_max=self.request.output_max,
+            output_max=self.request.output_max_bytes,
             output_total=self._written,
             **(self._facts() if ending.exit_code != 0 else {}),
         )
@@ -136,7 +136,7 @@ class Run:
         return None if limit_s is None else limit_s * 1000
 
     def _facts(self) -> dict[str, Any]:
-        """Compare the counters with those at the start; only a failure is worth the system calls."""
+        """Compare the counters with those at the start; only a failure is worth these system calls."""
         facts = self.agent.facts
         before, after = self._before, facts.counts()
         return {

@@ -1,4 +1,4 @@
-"""Packing a folder into a tar or zip stream, in a worker. Links are stored as links; special files are left out."""
+"""Packs a folder into a tar or zip stream, in a worker. Links are stored as links; special files are left out."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pack(workspace: Workspace, path: str, kind: str, walk: Walk, sink: int) -> i
 
 
 def _members(workspace: Workspace, path: str, walk: Walk) -> Iterator[tuple[Found, str]]:
-    """Find what belongs into the archive, each with its name there: relative to the packed folder."""
+    """Find the members of the archive, each with its name relative to the packed folder."""
     try:
         for found in walk:
             yield found, found.path if path == "." else found.path[len(path) + 1 :]
@@ -58,7 +58,7 @@ class _Writer(Protocol):
 
 
 def _add(writer: _Writer, found: Found, name: str) -> bool:
-    """Add one member, unless it is of no kind that an archive holds, or has gone away meanwhile."""
+    """Add one member; False when archives do not hold its kind, or it is gone."""
     mode = found.info.st_mode
     try:
         if stat.S_ISDIR(mode):
@@ -80,7 +80,7 @@ def _add(writer: _Writer, found: Found, name: str) -> bool:
 
 
 class _Exact:
-    """A file that is being read while it shrinks: zeros follow its end, so that a promised size is kept."""
+    """A file that may shrink while it is read: zeros follow its end, so that the announced size is kept."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

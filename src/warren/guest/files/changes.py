@@ -1,11 +1,11 @@
-"""Which files changed: one scan of the workspace against the one before it, within a budget of entries and time.
+"""Changed files: one scan of the workspace against the one before it, within a budget of entries and time.
 
-Large workspaces are looked at from the top down. A folder that the budget did not reach keeps what was known of it,
-and the scan says that it is not complete; it never reports what it did not see. A file's mark holds its change time,
-which, unlike its modification time, no program can set: what an execution did to a file cannot be hidden.
+Large workspaces are scanned from the top down. A folder that the budget does not reach keeps its known state, and the
+scan is marked incomplete; it never reports a file that it did not see. A file's mark holds its change time, which,
+unlike its modification time, no program can set: an execution cannot hide what it did to a file.
 
-That time is of a clock that ticks every few milliseconds (Linux 6.13 looks closer for most file systems). A file that
-changed in the tick in which an execution begins may change again without another time, so of these the content counts.
+The clock of that time ticks every few milliseconds (Linux 6.13 is finer for most file systems). A file that changed in
+the tick in which an execution begins may change again without another time, so for these the content is compared.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any
 MAX_ENTRIES = 20_000
 MAX_SECONDS = 0.040
 MAX_BUSY_SECONDS = 0.200
-"""Where others have the processor, or the disk is slow: what is small is seen all the same."""
+"""Wall-clock bound where the processor is busy or the disk is slow: a small workspace is still scanned."""
 MAX_CHANGES = 1000
 _TICK_NS = 20_000_000
-"""The kernel stamps files with a clock that may be this much behind."""
+"""The clock that stamps files may be this much behind."""
 _CLOCK = 5
-"""CLOCK_REALTIME_COARSE, with which the kernel stamps files; Python has no name for it."""
+"""CLOCK_REALTIME_COARSE, the clock that stamps files; Python has no name for it."""
 _MAX_KEPT = 64
 _MAX_KEPT_BYTES = 16 << 10
-"""Files whose content is kept while they cannot be told apart otherwise, and how large each may be."""
+"""Files whose content is kept while their marks are ambiguous, and the largest size of each."""
 _PACKAGES = ".packages"
-"""The folder of what the sandbox installed: thousands of files that nobody wrote, and that nobody looks for here."""
+"""The folder of packages that the sandbox installed: thousands of files, of no interest as changes."""
 _MODULES = "node_modules"
-"""The same of npm, in whatever folder it was run."""
+"""The same for npm, in any folder."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _Mark = tuple[int, int, int]
@@ -40,7 +40,7 @@ _Folder = dict[str, _Mark]
 
 
 class Changes:
-    """Remembers the files of a workspace; `scan` says what is different since the last time."""
+    """The known files of a workspace; `scan` returns the differences since the last scan."""
 
     def __init__(self, workspace_path: str) -> None:
         self._root = workspace_path
@@ -50,13 +50,13 @@ class Changes:
         self._young: set[str] = set()
         """Files that may change again without another mark."""
         self._kept: dict[str, bytes] = {}
-        """What was in them when an execution began."""
+        """Their content when an execution began."""
         self.ignored: set[str] = set()
-        """Names of the agent's own temporary files, which no execution made."""
+        """Names of the agent's own temporary files."""
         self.scan()
 
     def begin(self) -> None:
-        """Note that something is about to run: what it does must be told apart from what was done before."""
+        """Prepare for an execution: its changes must be distinguishable from earlier ones."""
         if not self._young:
             return
         tick = self._read_clock()
@@ -67,7 +67,7 @@ class Changes:
                 self._kept[path] = content
 
     def scan(self) -> tuple[list[dict[str, Any]], bool]:
-        """Look once; return the files created, modified or deleted since the last scan, and whether that is all."""
+        """Return the files created, modified or deleted since the last scan, and whether the list is complete."""
         started_ns, tick = time.time_ns(), self._read_clock()
         look = self._look("")
         changes = self._find_hidden(look)
@@ -87,7 +87,7 @@ class Changes:
         return changes[:MAX_CHANGES], look.complete and len(changes) <= MAX_CHANGES
 
     def adopt(self, path: str) -> None:
-        """Take what is at `path` now as known: a gateway put it there, or took it away, not an execution."""
+        """Record the current state of `path` as known: a gateway changed it, not an execution."""
         path = "" if path == "." else path
         tick = self._read_clock()
         self._kept.pop(path, None)
@@ -109,7 +109,7 @@ class Changes:
                 self._young.update(_join(each, file) for file, mark in found.items() if mark[0] >= tick)
         else:
             if self._complete:
-                # A folder that no scan has seen came with the file.
+                # The folder came with the file, after the last scan.
                 files = self._folders.setdefault(folder, files)
             files[name] = (info.st_ctime_ns, info.st_size, info.st_ino)
             if self._is_young(path, tick):
@@ -119,19 +119,19 @@ class Changes:
         return _Look(self._root, start, self.ignored)
 
     def _read_clock(self) -> int:
-        """Return the time that a file would be stamped with now."""
+        """Return the time with which a file would be stamped now."""
         return time.clock_gettime_ns(_CLOCK)
 
     def _is_young(self, path: str, tick: int) -> bool:
-        """Tell whether what changes a file now may leave its mark as it is known."""
+        """Return whether a change of the file now may leave its mark unchanged."""
         folder, _, name = path.rpartition("/")
         mark = self._folders.get(folder, {}).get(name)
         return mark is not None and mark[0] >= tick
 
     def _read(self, path: str) -> bytes | None:
-        """Return what is in a small file; None for any other."""
+        """Return the content of a small file; None for any other."""
         try:
-            # SAFE BECAUSE: nothing but a regular file is read, as the same user, and what is read is compared only.
+            # SAFE BECAUSE: only a regular file is read, as the same user, and the content is only compared.
             fd = os.open(os.path.join(self._root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
@@ -145,7 +145,7 @@ class Changes:
             os.close(fd)
 
     def _find_hidden(self, look: _Look) -> list[dict[str, Any]]:
-        """List the files that hold something else, and have the mark of before."""
+        """List the files with another content and the same mark."""
         found = []
         for path, content in self._kept.items():
             folder, _, name = path.rpartition("/")
@@ -169,12 +169,12 @@ class Changes:
         changes += [_change(path, name, "deleted") for name in known.keys() - files.keys()]
 
     def _recent(self, path: str, files: _Folder) -> list[dict[str, Any]]:
-        """Let the clock decide, where an earlier scan may not have come, or this one was cut short."""
+        """Decide by time, where an earlier scan may not have been, or this one was cut short."""
         since = self._scanned_ns - _TICK_NS
         return [_change(path, name, "modified", mark[1]) for name, mark in files.items() if mark[0] >= since]
 
     def _gone(self, look: _Look) -> list[str]:
-        """List known folders that are gone, not only out of the budget's reach: the folder above has been read."""
+        """List known folders that are gone, and not only beyond the budget: their parent has been read."""
         gone: set[str] = set()
         for path in sorted(self._folders.keys() - look.found):
             above = path.rpartition("/")[0]
@@ -184,15 +184,15 @@ class Changes:
 
 
 class _Look:
-    """One look at a folder and everything below it, breadth first, until the budget is spent."""
+    """One scan of a folder and everything below it, breadth first, until the budget is spent."""
 
     def __init__(self, root: str, start: str, ignored: set[str]) -> None:
         self.folders: dict[str, _Folder] = {}
-        """Those that were read to their end."""
+        """Folders that were read completely."""
         self.found = {start}
         self.complete = True
         self.cut: tuple[str, _Folder] | None = None
-        """The folder at which the budget ran out, and what of it was read."""
+        """The folder at which the budget ran out, and the part of it that was read."""
         self._ignored = ignored
         self._left = MAX_ENTRIES
         self._began, self._worked = time.monotonic(), time.thread_time()

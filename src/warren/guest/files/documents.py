@@ -1,4 +1,4 @@
-"""A text file that is edited: whole, or as it was before; and what files were, to be undone."""
+"""Documents: text files that are edited atomically, and their earlier contents for undo."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
     from warren.guest.files.paths import Workspace
 
 MAX_EDITED = MAX_PAYLOAD
-"""Bytes of a file that can be edited, or seen at once."""
+"""The largest file that can be edited, or viewed at once."""
 UNDO_BYTES = 8 << 20
 UNDO_STEPS = 256
 
 Key = tuple[int, int, str]
-"""Names a file: the device and number of its folder, and its name there."""
+"""Identity of a file: device and inode of its folder, and its name there."""
 
 
 class Undo:
-    """What files were before they were edited, the newest last. The oldest go when all together hold too much."""
+    """Contents of files before their edits, the newest last. Above the bounds the oldest are dropped."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[Key, bytes]] = []
         self._size = 0
 
     def push(self, key: Key, content: bytes) -> None:
-        """Keep what a file was."""
+        """Keep the content of a file before an edit."""
         self._steps.append((key, content))
         self._size += len(content)
         while len(self._steps) > UNDO_STEPS or self._size > UNDO_BYTES:
             self._size -= len(self._steps.pop(0)[1])
 
     def pop(self, key: Key) -> bytes | None:
-        """Take back what a file was before its last edit; None when that is not known."""
+        """Remove and return the content of a file before its last edit; None when it is not known."""
         for at in range(len(self._steps) - 1, -1, -1):
             if self._steps[at][0] == key:
                 content = self._steps.pop(at)[1]
@@ -50,7 +50,7 @@ class Undo:
 
 
 class Document:
-    """A file that is being edited: the open folder that it is in, and its name there, with no link left to follow."""
+    """A file that is edited: its open folder, and its name there, with no link left to follow."""
 
     def __init__(self, agent: Agent, workspace: Workspace, path: str) -> None:
         self._agent = agent
@@ -77,7 +77,7 @@ class Document:
             os.close(fd)
 
     def write(self, content: bytes, *, replace: bool = True) -> None:
-        """Put content in its place at once. Raises OSError: FileExistsError without `replace`."""
+        """Replace its content atomically. Raises OSError: FileExistsError without `replace`."""
         temporary = temporary_name()
         ignored = self._agent.changes.ignored
         ignored.add(temporary)
@@ -100,13 +100,13 @@ class Document:
         self._agent.changes.adopt(self._path)
 
     def edit(self, before: bytes, after: bytes) -> None:
-        """Replace its content, so that it can be undone."""
+        """Replace its content and keep the former one for undo."""
         self.write(after)
         self._agent.undo.push(self.key, before)
 
 
 def read_all(fd: int, size: int, path: str) -> bytes:
-    """Return what is in an open file. Raises Refused where that is too much."""
+    """Return the content of an open file. Raises Refused when it is too large."""
     if size > MAX_EDITED:
         raise too_large(path, "use a program")
     content = bytearray()

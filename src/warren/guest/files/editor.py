@@ -1,6 +1,6 @@
-"""The text editor of the wire: view, create, replace, insert and undo. A file is whole, or as it was before.
+"""The text editor of the wire: view, create, replace, insert and undo. Every edit is atomic.
 
-Contents are bytes: what is not UTF-8, and how lines end, stays as it is.
+Contents are bytes: invalid UTF-8 and line ends stay as they are.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from warren.guest.wire.streams import Stream
 
 MAX_VIEWED = 256 << 20
-"""Bytes of a file of which a part can be seen."""
+"""The largest file of which a part can be viewed."""
 LEVELS = 2
 _QUICK = 1 << 20
-"""What is looked through in the loop itself."""
+"""Bytes that are read in the loop itself; more are read by a worker."""
 _LAST = 1 << 62
 
 
-class _Asked(NamedTuple):
-    """One operation that was asked for."""
+class _Request(NamedTuple):
+    """One requested operation."""
 
     agent: Agent
     stream: Stream
@@ -46,29 +46,29 @@ class _Asked(NamedTuple):
     """The payload."""
 
 
-def _view(asked: _Asked) -> None:
-    first = get_number(asked.header, "first", 1, low=1)
-    last = get_number(asked.header, "last", _LAST)
-    whole = "first" not in asked.header and "last" not in asked.header
-    fd = asked.workspace.open(asked.path, os.O_RDONLY)
+def _view(request: _Request) -> None:
+    first = get_number(request.header, "first", 1, low=1)
+    last = get_number(request.header, "last", _LAST)
+    whole = "first" not in request.header and "last" not in request.header
+    fd = request.workspace.open(request.path, os.O_RDONLY)
     try:
         info = os.fstat(fd)
         if stat.S_ISDIR(info.st_mode):
-            ignored = frozenset(asked.agent.changes.ignored)
+            ignored = frozenset(request.agent.changes.ignored)
             _work(
-                asked.agent,
-                asked.stream,
-                lambda: _list_folder(asked.workspace, asked.path, ignored),
-                asked.workspace.fd,
+                request.agent,
+                request.stream,
+                lambda: _list_folder(request.workspace, request.path, ignored),
+                request.workspace.fd,
             )
             return
         check_regular(fd)
         if info.st_size > (MAX_EDITED if whole else MAX_VIEWED):
-            raise too_large(asked.path, "see a part of it, by its lines" if whole else "use a program")
+            raise too_large(request.path, "see a part of it, by its lines" if whole else "use a program")
         if info.st_size > _QUICK:
-            _work(asked.agent, asked.stream, lambda: _show(fd, asked.path, first, last, whole=whole), fd)
+            _work(request.agent, request.stream, lambda: _show(fd, request.path, first, last, whole=whole), fd)
         else:
-            asked.stream.reply(*_show(fd, asked.path, first, last, whole=whole))
+            request.stream.reply(*_show(fd, request.path, first, last, whole=whole))
     finally:
         os.close(fd)
 
@@ -112,74 +112,74 @@ def _list_folder(workspace: Workspace, path: str, ignored: frozenset[str]) -> Re
     return {"type": "directory", "lines": len(found), "first": 1}, listed
 
 
-def _create(asked: _Asked) -> None:
-    overwrite = get_flag(asked.header, "overwrite", default=False)
-    if asked.path == ".":
-        asked.stream.reply({"created": False, "replaced": False})
+def _create(request: _Request) -> None:
+    overwrite = get_flag(request.header, "overwrite", default=False)
+    if request.path == ".":
+        request.stream.reply({"created": False, "replaced": False})
         return
-    os.close(asked.workspace.make_folders(posixpath.dirname(asked.path) or "."))
-    with Document(asked.agent, asked.workspace, asked.path) as document:
+    os.close(request.workspace.make_folders(posixpath.dirname(request.path) or "."))
+    with Document(request.agent, request.workspace, request.path) as document:
         try:
-            document.write(asked.text, replace=False)
+            document.write(request.text, replace=False)
         except FileExistsError:
             if overwrite:
-                document.edit(document.read(), asked.text)
-            asked.stream.reply({"created": overwrite, "replaced": overwrite})
+                document.edit(document.read(), request.text)
+            request.stream.reply({"created": overwrite, "replaced": overwrite})
             return
-    asked.stream.reply({"created": True, "replaced": False})
+    request.stream.reply({"created": True, "replaced": False})
 
 
-def _replace(asked: _Asked) -> None:
-    split = get_number(asked.header, "split", high=len(asked.text))
-    old, new = asked.text[:split], asked.text[split:]
-    with Document(asked.agent, asked.workspace, asked.path) as document:
+def _replace(request: _Request) -> None:
+    split = get_number(request.header, "split", high=len(request.text))
+    old, new = request.text[:split], request.text[split:]
+    with Document(request.agent, request.workspace, request.path) as document:
         before = document.read()
         matches = before.count(old)
         if matches != 1:
-            asked.stream.reply({"matches": matches})
+            request.stream.reply({"matches": matches})
             return
         at = before.index(old)
         end = at + len(old)
         document.edit(before, before[:at] + new + before[end:])
-    # The whole lines around it, as they were and as they are: what a reader wants to see of it.
+    # The whole lines around it, before and after: what a reader wants to see.
     start, stop = before.rfind(b"\n", 0, at) + 1, before.find(b"\n", end)
     stop = len(before) if stop < 0 else stop
     was, becomes = before[start:stop], before[start:at] + new + before[end:stop]
     if len(was) + len(becomes) > MAX_PAYLOAD:
         was = becomes = b""
     line = before.count(b"\n", 0, start) + 1
-    asked.stream.reply({"matches": 1, "line": line, "split": len(was)}, was + becomes)
+    request.stream.reply({"matches": 1, "line": line, "split": len(was)}, was + becomes)
 
 
-def _insert(asked: _Asked) -> None:
-    after = get_number(asked.header, "line", low=-_LAST)
-    with Document(asked.agent, asked.workspace, asked.path) as document:
+def _insert(request: _Request) -> None:
+    after = get_number(request.header, "line", low=-_LAST)
+    with Document(request.agent, request.workspace, request.path) as document:
         before = document.read()
         lines = _count_lines(before)
         if not 0 <= after <= lines:
-            asked.stream.reply({"inserted": False, "lines": lines})
+            request.stream.reply({"inserted": False, "lines": lines})
             return
         head = before[: _line_start(before, after)]
         gap = b"\n" if head and not head.endswith(b"\n") else b""
-        ended = asked.text if asked.text.endswith(b"\n") else asked.text + b"\n"
+        ended = request.text if request.text.endswith(b"\n") else request.text + b"\n"
         document.edit(before, head + gap + ended + before[len(head) :])
-    asked.stream.reply({"inserted": True, "lines": lines})
+    request.stream.reply({"inserted": True, "lines": lines})
 
 
-def _undo(asked: _Asked) -> None:
-    with Document(asked.agent, asked.workspace, asked.path) as document:
-        content = asked.agent.undo.pop(document.key)
+def _undo(request: _Request) -> None:
+    with Document(request.agent, request.workspace, request.path) as document:
+        content = request.agent.undo.pop(document.key)
         if content is None:
-            asked.stream.reply({"undone": False})
+            request.stream.reply({"undone": False})
             return
         try:
             with contextlib.suppress(FileNotFoundError, Refused):
                 document.read()  # For its mode.
             document.write(content)
         except OSError:
-            asked.agent.undo.push(document.key, content)
+            request.agent.undo.push(document.key, content)
             raise
-    asked.stream.reply({"undone": True})
+    request.stream.reply({"undone": True})
 
 
 def _count_lines(content: bytes) -> int:
@@ -187,7 +187,7 @@ def _count_lines(content: bytes) -> int:
 
 
 def _line_start(content: bytes, after: int) -> int:
-    """Return where the line begins that follows so many."""
+    """Return the offset of the line after so many lines."""
     at = 0
     for _ in range(after):
         at = content.find(b"\n", at) + 1
@@ -196,8 +196,8 @@ def _line_start(content: bytes, after: int) -> int:
     return at
 
 
-def _serve(operation: Callable[[_Asked], None]) -> Callable[..., None]:
-    """Give an operation its workspace and path. Raises Refused, also for what the operating system refuses."""
+def _serve(operation: Callable[[_Request], None]) -> Callable[..., None]:
+    """Give an operation its workspace and path. Raises Refused, also in place of OSError."""
 
     def serve(agent: Agent, stream: Stream, header: Header, payload: bytes) -> None:
         path = header.get("path")
@@ -206,7 +206,7 @@ def _serve(operation: Callable[[_Asked], None]) -> Callable[..., None]:
         try:
             workspace = Workspace(agent.workspace_fd, agent.boot.workspace, agent.boot.env.get("HOME", ""))
             path = workspace.relative(path)
-            operation(_Asked(agent, stream, header, workspace, path, payload))
+            operation(_Request(agent, stream, header, workspace, path, payload))
         except OSError as error:
             raise refusal(error, path) from error
 

@@ -1,4 +1,4 @@
-"""The file operations of the wire: each checks its parameters, then does the work here or hands it to a worker."""
+"""File operations of the wire: each checks its parameters, then works in the loop or in a worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 100_000
 _QUICK = 400
-"""Entries that are listed in the loop itself: about as long as starting a worker takes."""
+"""Entries that are listed in the loop itself: takes about as long as starting a worker."""
 
 
 def _stat(_agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
@@ -160,7 +160,7 @@ def _search(agent: Agent, stream: Stream, header: Header, workspace: Workspace, 
 
 def _pack(agent: Agent, stream: Stream, header: Header, workspace: Workspace, path: str) -> None:
     kind = get_choice(header, "format", archive.FORMATS, "tar")
-    # A path that cannot be packed is refused before the first byte; a member that cannot, after it.
+    # A path that cannot be packed is refused before the first byte; a member, after it.
     os.close(workspace.open(path, os.O_PATH))
     walk = Walk(workspace, path, ignored=frozenset(agent.changes.ignored))
     Worker(
@@ -180,7 +180,7 @@ def _unpack(agent: Agent, stream: Stream, header: Header, workspace: Workspace, 
 
     def ended() -> None:
         agent.changes.adopt(path)
-        # A worker that was killed could not take its hidden folder away.
+        # A killed worker leaves its hidden folder.
         left = posixpath.join(agent.boot.workspace, path, temporary)
         if os.path.lexists(left):
             detach(agent.loop, lambda: _clear(workspace, path, temporary), (workspace.fd,), forget)
@@ -217,7 +217,7 @@ def _changes(agent: Agent, stream: Stream, _header: Header, _workspace: Workspac
 
 
 def _serve(operation: Callable[[Agent, Stream, Header, Workspace, str], None]) -> Callable[..., None]:
-    """Give an operation its workspace and path. Raises Refused, also for what the operating system refuses."""
+    """Give an operation its workspace and path. Raises Refused, also in place of OSError."""
 
     def serve(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> None:
         path = "."

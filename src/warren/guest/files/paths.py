@@ -1,7 +1,7 @@
-"""Opening files beneath the workspace, by descriptor, so that no link, rename or race leads out of it.
+"""Paths beneath the workspace, opened by descriptor, so that no link, rename or race leads out of it.
 
 1. A path from a request is only ever resolved here: by `openat2(RESOLVE_BENEATH)`, or by walking descriptors.
-2. Nothing is opened twice by name: whoever checks a file checks the descriptor it goes on to use.
+2. Nothing is opened twice by name: a check is made on the descriptor that is used afterwards.
 3. Every open is non-blocking and close-on-exec: a FIFO must not stop the agent.
 """
 
@@ -33,7 +33,7 @@ _RENAME_NOREPLACE = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 OUTSIDE = "outside_workspace"
-"""What a path that is not in the workspace is refused with."""
+"""The code of a refusal for a path that is not in the workspace."""
 _CODES = {
     errno.ENOENT: ("not_found", "does not exist"),
     errno.EEXIST: ("conflict", "exists already"),
@@ -58,18 +58,18 @@ class _OpenHow(ctypes.Structure):
 
 
 def refusal(error: OSError, path: str) -> Refused:
-    """Turn what the operating system says about `path` into an error with a code."""
+    """Translate an OSError about `path` into a refusal with a code."""
     code, reason = _CODES.get(error.errno or 0, ("conflict", f"cannot be used now: {error.strerror or error}"))
     return Refused(code, f"{printable(path)!r} {reason}")
 
 
 def printable(path: str) -> str:
-    """Make a file name safe to put into a message, whatever bytes it has."""
+    """Make a file name of any bytes safe for a message."""
     return path.encode("utf-8", "replace").decode()
 
 
 class Workspace:
-    """The workspace as a place to open things in: a descriptor, and the absolute paths under which programs see it."""
+    """The workspace: its descriptor, and the absolute paths under which programs see it."""
 
     __slots__ = ("_home", "fd", "path")
 
@@ -77,7 +77,7 @@ class Workspace:
         self.fd = fd
         self.path = path.rstrip("/")
         self._home = home.rstrip("/")
-        """The home folder, which counts when it is the same place."""
+        """The home folder, which counts when it is the same folder."""
 
     def relative(self, path: str) -> str:
         """Reduce a request's path to one relative to the workspace; `.` is the workspace itself."""
@@ -110,7 +110,7 @@ class Workspace:
         return self.walk(path, flags, links=links)
 
     def walk(self, path: str, flags: int, *, links: bool = True) -> int:
-        """Do the work of `open` one component at a time; every step is a descriptor, no step follows a link."""
+        """Open one component at a time; every step is a descriptor, no step follows a link."""
         places = [os.open(".", PLACE | _ALWAYS, dir_fd=self.fd)]
         left = _components(path)
         followed = 0
@@ -212,7 +212,7 @@ def entry(path: str, info: os.stat_result, target: str | None = None) -> dict[st
 
 
 def check_regular(fd: int) -> os.stat_result:
-    """Make sure that an open descriptor is a regular file. Raises OSError."""
+    """Check that an open descriptor is a regular file. Raises OSError."""
     info = os.fstat(fd)
     if stat.S_ISDIR(info.st_mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -222,7 +222,7 @@ def check_regular(fd: int) -> os.stat_result:
 
 
 def settle(fd: int, mode: int) -> None:
-    """Give a file that was just written its mode, and a time that no other state of it has. Raises OSError."""
+    """Set the mode of a new file, and a time that no other state of it has. Raises OSError."""
     os.fchmod(fd, mode)
     # The clock of a file system ticks every few milliseconds, and in one tick a file may be replaced twice.
     now = time.time_ns()
@@ -253,7 +253,7 @@ def rename(source: int, name: str, place: int, to: str, *, replace: bool) -> Non
         return
     if code not in {errno.ENOSYS, errno.EINVAL, errno.EPERM}:
         raise OSError(code, os.strerror(code), to)
-    # Some file systems cannot do it in one step; only the sandbox's own programs could race with these two.
+    # Some file systems cannot do it in one step; only the sandbox's own programs can race with these two.
     try:
         os.lstat(to, dir_fd=place)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Folders of /tmp that a program finds empty, and of which its files can be had when it has ended.
+"""Scratch folders in /tmp: empty when a program starts; its files can be read after it has ended.
 
 Only where /tmp is the sandbox's own. Everything goes by descriptor, and no link is followed.
 """
@@ -32,7 +32,7 @@ _MAX_WALKED = 10_000
 _QUICK = 64
 """Files that are removed in the loop itself; more are removed by a worker."""
 _FOLDER = re.compile(r"/tmp/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
-_NOT_OURS = "on this engine /tmp is everybody's: nothing in it is emptied, or read"
+_NOT_OURS = "this engine shares /tmp with the host: nothing in it is emptied or read"
 
 
 def check_folder(folder: str) -> str:
@@ -43,7 +43,7 @@ def check_folder(folder: str) -> str:
 
 
 def make_empty(loop: Loop, folders: Iterable[str]) -> None:
-    """Have each of these folders there, and empty. What cannot be is left: the program finds out."""
+    """Make each of these folders, empty. One that fails is left as it is, and the program gets the error."""
     with _root() as place:
         for folder in folders:
             with contextlib.suppress(OSError):
@@ -51,7 +51,7 @@ def make_empty(loop: Loop, folders: Iterable[str]) -> None:
 
 
 def collect(folder: str) -> tuple[list[dict[str, Any]], bool]:
-    """List what is in a folder and below, but the folders themselves, and say whether that is all."""
+    """List the files in a folder and below; returns whether the list is complete too."""
     entries: list[dict[str, Any]] = []
     try:
         with _open(folder) as top:
@@ -78,7 +78,7 @@ def _renew(loop: Loop, place: int, name: str) -> None:
     except FileExistsError:
         if _empty_quickly(place, name):
             return
-        # Taken away whole: what is in it may be too much to wait for, or refuse to go.
+        # Renamed as a whole: its content may take long to delete, or resist.
         hidden = temporary_name()
         os.rename(name, hidden, src_dir_fd=place, dst_dir_fd=place)
         os.mkdir(name, 0o755, dir_fd=place)
@@ -86,17 +86,17 @@ def _renew(loop: Loop, place: int, name: str) -> None:
 
 
 def _delete(place: int, name: str) -> None:
-    """Delete what was taken away, in a worker; what a program shut is opened first."""
+    """Delete a renamed folder, in a worker; folders that a program locked are unlocked first."""
     with contextlib.suppress(OSError):
         try:
             delete_tree(place, name)
         except PermissionError:
-            _open_up(os.path.join(ROOT, name))
+            _unlock(os.path.join(ROOT, name))
             delete_tree(place, name)
 
 
-def _open_up(top: str) -> None:
-    # SAFE BECAUSE: all of it is the program's own; whoever swaps a folder for a link changes a mode that they could.
+def _unlock(top: str) -> None:
+    # SAFE BECAUSE: the program owns all of it; a folder swapped for a link changes a mode that it could change itself.
     os.chmod(top, 0o700)
     for path, folders, _ in os.walk(top):
         for folder in folders:
@@ -106,7 +106,7 @@ def _open_up(top: str) -> None:
 
 
 def _empty_quickly(place: int, name: str) -> bool:
-    """Remove the files of a folder, if there are few and nothing else."""
+    """Remove the files of a folder; False when there are many, or other things."""
     try:
         folder = open_at(place, name, DIRECTORY)
     except OSError:
@@ -175,7 +175,7 @@ def _check_contained(agent: Agent) -> None:
 
 
 def _nothing() -> None:
-    """Have nothing to do when it is gone."""
+    """Do nothing after the deletion."""
 
 
 OPERATIONS: dict[str, Callable[[Agent, Stream, Header, bytes], None]] = {

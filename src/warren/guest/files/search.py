@@ -1,4 +1,4 @@
-"""Searching the workspace by file name and by line, in a worker and against a clock."""
+"""Search of the workspace by file name and by line, in a worker with a time limit."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 SECONDS = 20.0
 _LINE_BYTES = 64 << 10
-"""A longer line is looked at in pieces of this size."""
+"""A longer line is searched in pieces of this size."""
 _SHOWN_CHARACTERS = 500
 _BINARY_SAMPLE = 8 << 10
 
 
 class _OutOfTime(Exception):
-    """The clock has run out; what was found so far is the answer."""
+    """The time is over; the answer is what was found so far."""
 
 
 def build_test(literal: str | None, regex: str | None) -> Callable[[bytes], bool] | None:
-    """Build the question asked of each line; None when only names are searched."""
+    """Build the test of each line; None when only names are searched."""
     if literal is not None and regex is not None:
         raise invalid("give text or regex, not both")
     if literal is not None:
@@ -55,11 +55,11 @@ def search(
     *,
     seconds: float = SECONDS,
 ) -> tuple[dict[str, Any], bytes]:
-    """Build the answer of `fs.search`. Runs in a worker: it uses that process's alarm clock."""
+    """Build the answer of `fs.search`. Runs in a worker: it uses SIGALRM of that process."""
     matches: list[dict[str, Any]] = []
     complete = True
-    # The regex engine looks for signals as it works, so even a catastrophic pattern ends here; the agent's own
-    # deadline for the worker stands behind it.
+    # The regex engine checks for signals while it works, so even a catastrophic pattern ends here; the agent's
+    # deadline for the worker is the second line.
     signal.signal(signal.SIGALRM, _ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:

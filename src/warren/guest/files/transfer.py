@@ -1,4 +1,4 @@
-"""One file read or written by a stream, chunk by chunk in the agent's loop."""
+"""Transfers: one file read or written by a stream, chunk by chunk in the agent's loop."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def temporary_name() -> str:
-    """Make a hidden name that nobody can guess or has used."""
+    """Return a hidden, unused and unguessable name."""
     return f".warren-{os.urandom(8).hex()}"
 
 
 class Reading:
-    """Sends a part of a file. It goes by position, so a file that shrinks meanwhile simply ends."""
+    """Sends a part of a file, by position: a file that shrinks meanwhile ends early."""
 
     def __init__(self, loop: Loop, stream: Stream, fd: int, offset: int, length: int) -> None:
         self._loop = loop
@@ -65,7 +65,7 @@ class Reading:
 
 
 class Writing:
-    """Takes a file's content: into a hidden file beside its place, which is then renamed, or to the end of one."""
+    """Receives a file's content: into a hidden file that is then renamed, or appended to an existing one."""
 
     def __init__(
         self, workspace: Workspace, changes: Changes, stream: Stream, path: str, *, mode: int, create: str
@@ -128,7 +128,7 @@ class Writing:
         self._stream.fail(refused.code, str(refused))
 
     def _abandon(self) -> None:
-        """Let go of everything; a hidden file that was not renamed goes away."""
+        """Close everything; a hidden file that was not renamed is removed."""
         if self._fd < 0:
             return
         if self._temporary is not None:

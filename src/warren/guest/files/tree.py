@@ -1,4 +1,4 @@
-"""Going through a folder and all below it by descriptor: to list it, to delete it. Links are never followed."""
+"""Trees: list or delete a folder and all below it, by descriptor. Links are never followed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 _MAX_DEPTH = 32
-"""Folders that a delete holds open at once; what lies deeper is first moved up."""
+"""Folders that a delete holds open at once; deeper ones are moved up first."""
 
 
 class TooMany(Exception):
-    """There is more to look at than the caller wanted to."""
+    """The tree has more entries than the caller allows."""
 
 
 class Found(NamedTuple):
-    """One thing in the tree: its path in the workspace, and where it is, for as long as the walk stands at it."""
+    """One entry of a tree: its path in the workspace, and its open folder, valid until the walk goes on."""
 
     path: str
     info: os.stat_result
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 class Walk:
-    """Goes through everything below a folder, in order; iterate over it once."""
+    """Walks everything below a folder, in order; iterate over it once."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Walk:
         most: int | None = None,
     ) -> None:
         self.complete = True
-        """False when something could not be looked at."""
+        """False when an entry could not be read."""
         self._workspace = workspace
         self._path = path
         self._ignored = ignored
@@ -67,7 +67,7 @@ class Walk:
             try:
                 place = self._workspace.open(path, DIRECTORY, links=path == self._path)
             except OSError:
-                # It went away, became a link, may not be read, or lies deeper than a path can say.
+                # It is gone, became a link, may not be read, or is deeper than the longest path.
                 if path == self._path:
                     raise
                 self.complete = False
@@ -141,7 +141,7 @@ def encode_list(items: Iterable[dict[str, Any]]) -> tuple[bytes, bool]:
 
 
 def delete_tree(place: int, name: str) -> int:
-    """Delete `name` in the open folder `place`, and everything below; return how many things that were.
+    """Delete `name` in the open folder `place`, and everything below; return the number of entries.
 
     Each step is one name in an open folder, so a folder that is swapped for a link meanwhile is unlinked as a link.
     """
@@ -178,7 +178,7 @@ def _empty(top: int) -> int:
                 os.rmdir(name, dir_fd=trail[-1][0])
                 deleted += 1
             elif len(trail) > _MAX_DEPTH:
-                # WHY: a tree can be deeper than descriptors last; moved to the top it is an ordinary folder there.
+                # WHY: a tree can be deeper than there are descriptors; moved to the top it is an ordinary folder.
                 os.rename(folder, f".deep-{os.getpid()}-{next(numbers)}", src_dir_fd=place, dst_dir_fd=top)
             else:
                 trail.append((open_at(place, folder, DIRECTORY), folder))

@@ -1,9 +1,9 @@
-"""Unpacking a tar or zip stream into the workspace, in a worker. An archive is hostile.
+"""Unpacks a tar or zip stream into the workspace, in a worker. An archive is hostile.
 
-1. A member's name is checked here, not by tarfile's filters: relative, no `..`, no link or folder of somebody else's
-   on its way. Every step is one name in an open folder, made exclusively, never through a link.
-2. Everything is made in a hidden folder beside its place and moved there when the whole archive has been read and
-   found good. A bad member, a full disk or a lost gateway therefore leaves the workspace as it was.
+1. A member's name is checked here, not by tarfile's filters: relative, no `..`, no link or foreign folder in its path.
+   Every step is one name in an open folder, made exclusively, never through a link.
+2. Everything is made in a hidden folder beside its target and moved there after the whole archive was read and checked.
+   A bad member, a full disk or a lost gateway therefore leaves the workspace as it was.
 3. A symbolic link may climb only at its beginning, and not above the top. Leading `..` of a folder whose depth we
    know cannot be fooled by other links; `..` after a name can (the class of CVE-2025-4517).
 """
@@ -32,7 +32,7 @@ MAX_MEMBERS = 200_000
 def unpack(workspace: Workspace, path: str, kind: str, temporary: str, source: int) -> int:
     """Read an archive from `source` into the folder `path`; return how many members it had.
 
-    `temporary` is a name that nothing in that folder has; when this returns or raises nothing is left there.
+    `temporary` is an unused name in that folder; when this returns or raises, nothing is left there.
     """
     target = workspace.make_folders(path)
     try:
@@ -45,10 +45,10 @@ def unpack(workspace: Workspace, path: str, kind: str, temporary: str, source: i
                 count = _read_zip(file, staging) if kind == "zip" else _read_tar(file, kind, staging)
             except (Refused, OSError):
                 raise
-            except Exception as error:  # tarfile and zipfile raise a dozen kinds for what is not an archive
+            except Exception as error:  # tarfile and zipfile raise a dozen kinds for a bad archive
                 raise invalid(f"this is not a whole {kind} archive: {error}") from error
             while stream.read(BLOCK):
-                """Padding after the end of an archive is taken and thrown away."""
+                """Discard padding after the end of an archive."""
             _merge(staging.workspace, Workspace(target, "/"), move=False)
             _merge(staging.workspace, Workspace(target, "/"), move=True)
             return count
@@ -58,7 +58,7 @@ def unpack(workspace: Workspace, path: str, kind: str, temporary: str, source: i
 
 @contextlib.contextmanager
 def _spooled(stream: IO[bytes], target: int, name: str) -> Iterator[IO[bytes]]:
-    """Keep a zip in a nameless file on the workspace's disk: its list of members stands at its end."""
+    """Keep a zip in a nameless file on the workspace's disk: its list of members is at its end."""
     fd = open_at(target, name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     os.unlink(name, dir_fd=target)
     with open(fd, "w+b") as file:
@@ -118,7 +118,7 @@ class _Staging:
 
     @contextlib.contextmanager
     def member(self, name: str) -> Iterator[str]:
-        """Check a member's name, yield it reduced, and name the member in whatever goes wrong with it."""
+        """Check a member's name, yield it reduced, and name the member in every error about it."""
         self._count += 1
         if self._count > MAX_MEMBERS:
             raise Refused("too_large", f"the archive has more than {MAX_MEMBERS} members")
@@ -154,21 +154,21 @@ class _Staging:
         try:
             source = self.workspace.open(head or ".", PLACE, links=False)
         except OSError as error:
-            raise invalid("is a hard link to what is not in the archive") from error
+            raise invalid("is a hard link to a name that is not in the archive") from error
         try:
             if not stat.S_ISREG(os.stat(tail, dir_fd=source, follow_symlinks=False).st_mode):
-                raise invalid("is a hard link to what is not a file")
+                raise invalid("is a hard link to something other than a file")
             if name != _check_name(linked):
                 with self._slot(name) as (place, last):
                     os.link(tail, last, src_dir_fd=source, dst_dir_fd=place, follow_symlinks=False)
         except FileNotFoundError as error:
-            raise invalid("is a hard link to what is not in the archive") from error
+            raise invalid("is a hard link to a name that is not in the archive") from error
         finally:
             os.close(source)
 
     @contextlib.contextmanager
     def _slot(self, name: str) -> Iterator[tuple[int, str]]:
-        """Open the folder of a member that is no folder, with its place in it free: a later member wins."""
+        """Open the folder of a member that is not a folder, with its name free: a later member wins."""
         head, _, last = name.rpartition("/")
         if not last or name == ".":
             raise invalid("has no name")
@@ -181,7 +181,7 @@ class _Staging:
             os.close(place)
 
     def _folder(self, path: str) -> int:
-        """Open a folder of the staging area, made when it is missing; a link in its path is an error."""
+        """Open a folder of the staging area, made if missing; a link in its path is an error."""
         try:
             return self.workspace.open(path, PLACE, links=False)
         except FileNotFoundError:
@@ -207,7 +207,7 @@ class _Staging:
 
 
 def _merge(staging: Workspace, target: Workspace, *, move: bool) -> None:
-    """Move everything into place, folders into folders; without `move` only make sure that it can be done."""
+    """Move everything to its target, folders into folders; without `move` only check that this is possible."""
     folders = ["."]
     while folders:
         path = folders.pop()
@@ -222,7 +222,9 @@ def _merge(staging: Workspace, target: Workspace, *, move: bool) -> None:
                     folders.append(inner)
                 elif there and is_folder != (there == stat.S_IFDIR):
                     what = "a folder" if is_folder else "a file"
-                    raise Refused("conflict", f"archive member {printable(inner)!r} is {what}; what is there is not")
+                    raise Refused(
+                        "conflict", f"archive member {printable(inner)!r} is {what}, and the existing one is not"
+                    )
                 elif move:
                     rename(source, name, place, name, replace=True)
         finally:
@@ -238,7 +240,7 @@ def _kind_of(place: int, name: str) -> int:
 
 
 def _check_name(name: str, what: str = "has a name that") -> str:
-    """Reduce a member's name to one that stays where it is put."""
+    """Reduce a member's name to one that stays inside its folder."""
     try:
         size = len(os.fsencode(name))
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""Long file work in a forked process, so that the agent's loop never waits for a disk, a regex or a large tree.
+"""Workers: long file work in a forked process, so that the loop never waits for a disk, a regex or a large tree.
 
-The agent has one thread, so fork is safe; the child does plain blocking work and says its result on a pipe. It dies
-with its stream: closing the stream kills it, and whatever it leaves unsaid is an error for the caller.
+The agent has one thread, so fork is safe; the child does plain blocking work and writes its result to a pipe. Closing
+its stream kills it, and a missing result is an error for the caller.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from warren.guest.wire.streams import Stream
 
 DEADLINE_S = 600.0
-"""For work that waits for nobody; work that sends or takes data lasts as long as its stream."""
+"""For work without a data stream; work that sends or takes data lasts as long as its stream."""
 _MEMORY_BYTES = 512 << 20
-"""What a worker may map on top of what the agent has: a hostile archive or regex must not use up the sandbox."""
+"""Memory of a worker on top of the agent's: a hostile archive or regex must not use up the sandbox."""
 _MAX_RESULT = MAX_PAYLOAD + (64 << 10)
 
 Result = tuple[dict[str, Any], bytes]
@@ -38,7 +38,7 @@ Result = tuple[dict[str, Any], bytes]
 
 
 class Worker:
-    """One forked worker that serves one stream. `work` runs in the child and is given the ends of two pipes."""
+    """One forked worker that serves one stream. `work` runs in the child and gets the ends of two pipes."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Worker:
                 os.close(fd)
             raise Refused("conflict", f"the sandbox cannot start a process now: {error.strerror}") from error
         if self._pid == 0:
-            _be_worker(work, theirs, keep)
+            _run_worker(work, theirs, keep)
         for fd in theirs:
             os.close(fd)
         loop.on_exit(self._pid, self._exited)
@@ -134,7 +134,7 @@ class Worker:
         self._kill()
 
     def _cancelled(self) -> None:
-        # First: a worker that lives to see its input end would take that for the whole of it.
+        # First: a live worker would take the end of its input for complete input.
         self._kill()
         for flow in (self._outflow, self._inflow):
             if flow is not None:
@@ -148,7 +148,7 @@ class Worker:
             os.kill(self._pid, signal.SIGKILL)
 
     def _finish(self) -> None:
-        """Answer, once the child has gone and everything it said has been passed on."""
+        """Answer, once the child has ended and all its data has been sent."""
         waiting = {self._result_fd} if self._outflow is None else {self._result_fd, self._outflow.fd}
         if self._status is None or waiting & self._open or self._stream.closed:
             return
@@ -170,7 +170,7 @@ class Worker:
         self._stream.reply(answer, payload)
 
 
-def _be_worker(work: Callable[[int, int], Result], pipes: tuple[int, int, int], keep: tuple[int, ...]) -> NoReturn:
+def _run_worker(work: Callable[[int, int], Result], pipes: tuple[int, int, int], keep: tuple[int, ...]) -> NoReturn:
     source, sink, result = pipes
     try:
         _become_worker((*pipes, *keep))
@@ -183,7 +183,7 @@ def _be_worker(work: Callable[[int, int], Result], pipes: tuple[int, int, int], 
 
 
 def _become_worker(keep: tuple[int, ...]) -> None:
-    # Objects of the agent own descriptors that are closed here: they must not be collected, and so close ours.
+    # Objects of the agent own descriptors that are closed here: if collected, they would close the worker's.
     gc.freeze()
     die_with_parent()
     signal.set_wakeup_fd(-1)
@@ -215,7 +215,7 @@ def _attempt(work: Callable[[int, int], Result], source: int, sink: int) -> byte
 
 
 def detach(loop: Loop, work: Callable[[], None], keep: tuple[int, ...], on_end: Callable[[], None]) -> None:
-    """Run `work` in a forked process that nobody waits for; if none can be forked, `on_end` is called all the same."""
+    """Run `work` in a forked process without a result; `on_end` is called also when none can be forked."""
     try:
         pid = os.fork()
     except OSError:

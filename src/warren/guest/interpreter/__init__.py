@@ -1,1 +1,1 @@
-"""What runs in the process of user code: kernels, scripts, display."""
+"""Code in the processes of user code: the forkserver, kernels, scripts, displays."""

@@ -1,7 +1,7 @@
-"""A frozen copy of a kernel, made in the idle gap after a cell: it wakes up with the variables as they were then.
+"""Checkpoint: a frozen copy of a kernel, made in the idle gap after a cell; it wakes up with the variables of then.
 
-What comes back is Python memory only. Files, their offsets, child processes, sockets and threads are shared with, or
-died with, the kernel that was copied. The state of `random` comes back too: it is a variable like any other.
+Only Python memory comes back. Files, their offsets, child processes, sockets and threads are shared with, or died
+with, the kernel that was copied. The state of `random` comes back too: it is a variable like any other.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STANDARD_MAJORS = frozenset({1, 4, 5, *range(136, 144)})
 """Memory devices such as null and urandom; terminals."""
 _lasting = 1
-"""Threads at the last look."""
+"""Threads at the last count."""
 
 
 def resident_bytes() -> int:
-    """Return the anonymous memory of this process, also what it still shares with its parent by copy-on-write."""
+    """Return the anonymous memory of this process, including pages still shared with its parent."""
     with open("/proc/self/statm", "rb") as file:
         fields = file.read().split()
     return (int(fields[1]) - int(fields[2])) * _PAGE
 
 
 def find_obstacle(private_bytes: int, limit_bytes: int | None) -> str | None:
-    """Say why no copy can be made now; None when it can."""
+    """Return why no copy can be made now; None when it can."""
     device = _find_device()
     if device is not None:
         return f"the device {device} is open, and what its driver holds cannot be copied"
@@ -53,8 +53,8 @@ def find_obstacle(private_bytes: int, limit_bytes: int | None) -> str | None:
 
 
 def _find_device() -> str | None:
-    """Return a device that this process has open besides the standard ones: in a sandbox, that is a GPU's."""
-    # WHY: a copy would share the driver's context with the kernel, and each would destroy what the other relies on.
+    """Return an open device other than the standard ones: in a sandbox, a GPU."""
+    # WHY: a copy would share the driver's context with the kernel, and each would destroy the state of the other.
     for name in os.listdir("/proc/self/fd"):
         try:
             found = os.fstat(int(name))
@@ -66,10 +66,10 @@ def _find_device() -> str | None:
 
 
 def _count_tasks() -> int:
-    """Count the threads; waits for those that have been joined, which are still there for a moment."""
+    """Count the threads; waits for joined ones, which are still listed for a moment."""
     global _lasting  # noqa: PLW0603 - one count a process, and every object more is a page more in each copy
     tasks, pause = forking.task_count(), _FIRST_PAUSE_S
-    # Not again for what stayed the last time: libraries keep threads of their own.
+    # Not again for threads that stayed the last time: libraries keep threads of their own.
     while tasks not in (1, _lasting) and threading.active_count() == 1 and pause < _LAST_PAUSE_S:
         time.sleep(pause)
         tasks, pause = forking.task_count(), 2 * pause
@@ -78,14 +78,14 @@ def _count_tasks() -> int:
 
 
 def freeze(control: Control, header: Header, *, renew: bool) -> Header | None:
-    """Make a frozen copy and hand it to the agent with `header`.
+    """Make a frozen copy and send it to the agent with `header`.
 
     Returns None in the kernel that goes on, and the `wake` frame's header in the copy, once it is woken: `control` is
     then the copy's own. With `renew` the copy draws its own random values. Raises OSError when there is no room for
     another process or socket.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Python reseeds `random` when it hears of a fork; the copy's must be as it was.
+    # Python reseeds `random` after a fork; the copy restores its state.
     state = random.getstate()
     try:
         pid = forking.fork_sibling()
@@ -109,17 +109,17 @@ def freeze(control: Control, header: Header, *, renew: bool) -> Header | None:
 
 
 def _sleep(control: Control, own: socket.socket) -> Header:
-    """Be frozen: hold memory, run nothing. Returns when the agent says `wake`."""
-    # A group of its own: interrupting or killing the live kernel and its children must not reach its copy.
+    """Stay frozen: hold memory, run nothing. Returns when the agent sends `wake`."""
+    # Its own group: signals to the live kernel and its children must not reach the copy.
     os.setsid()
     os.dup2(own.fileno(), control.fileno(), inheritable=False)
     own.close()
     collecting = gc.isenabled()
-    # A collection would write to every object, and so copy every page that is shared with the live kernel.
+    # A collection would write to every object, and so copy every page shared with the live kernel.
     gc.disable()
     child_setup.settle(forking.FROZEN_OOM_SCORE)
     try:
-        # WHY: every line that runs in a copy costs it pages of its own, and most copies are never woken.
+        # WHY: every line that runs in a copy costs it pages, and most copies are never woken.
         control.wait()
         frame = control.receive()
         control.take_fds(0)

@@ -1,4 +1,4 @@
-"""From a fork of the nursery to a process that runs user code: session, signals, descriptors, environment."""
+"""Child setup: turns a fork of the forkserver into a process for user code: session, signals, descriptors, env."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _OUT_OF_THE_WAY = 16
 # Python ignores the last two and turns them into exceptions.
 _KEPT_SIGNALS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
 _environment: dict[str, str] = {}
-"""What it was made last, here or in the process that this is a fork of; no user code has run since."""
+"""The environment set last, here or in the process that this is a fork of; no user code has run since."""
 _SIGNALS = tuple(int(number) for number in signal.valid_signals() - _KEPT_SIGNALS)
 
 
 def prepare() -> None:
-    """Do, before a request is there, what `become` would do whatever it asks for. Signals must be held back."""
+    """Do the part of `become` that depends on no request, before one arrives. Signals must be blocked."""
     forking.announce_to_imports()
     reseed.renew_randomness()
     for number in _SIGNALS:
@@ -34,7 +34,7 @@ def prepare() -> None:
 
 
 def forget_signals() -> None:
-    """Forget what was held back until now: it was sent to a nursery, not to what this is from now on."""
+    """Discard blocked signals: they were sent to a forkserver, not to what this process is from now on."""
     while _signal.sigtimedwait(_SIGNALS, 0) is not None:
         pass
 
@@ -55,7 +55,7 @@ def become(env: dict[str, str], cwd: str, fds: Sequence[int], oom_score: int = f
 
 
 def set_environment(env: dict[str, str]) -> bool:
-    """Make it exactly `env`, touching only what differs; says whether anything did."""
+    """Make `os.environ` equal to `env`, touching only what differs; returns whether anything did."""
     if env == _environment:
         return False
     _environment.clear()
@@ -70,14 +70,14 @@ def set_environment(env: dict[str, str]) -> bool:
 
 
 def settle(oom_score: int = forking.LIVE_OOM_SCORE) -> None:
-    """Give a fork that will run user code what is not inherited: who may look into it, and who dies first."""
+    """Set what a fork does not inherit: dumpable, killed with its parent, and its score when memory runs out."""
     forking.set_dumpable(True)
     forking.die_with_parent()
     forking.set_oom_score(oom_score)
 
 
 def _place(fds: Sequence[int]) -> None:
-    # A descriptor that came in may be the place of another: move all away first.
+    # A received descriptor may have the number of a target: move all away first.
     moved = []
     for fd in fds:
         copy = os.dup(fd)

@@ -1,4 +1,4 @@
-"""What a cell shows: any object as a bundle of MIME types, bounded, and the way it leaves the kernel."""
+"""Displays: any object as a bounded bundle of MIME types, sent to the agent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_BYTES = (4 << 20) - 4096
-"""What one display may take as JSON: a frame's payload, less its own words."""
+"""The most that one display may take as JSON: a frame's payload, less the bundle's own keys."""
 TOTAL_BYTES = 16 << 20
-"""What the displays of one execution may take together."""
+"""The most that all displays of one execution may take."""
 _TEXT_CHARS = 256 << 10
 _LAST_WORD = 4096
-"""Kept of it for saying that something was dropped."""
+"""Reserved for the notice that a display was dropped."""
 
 _METHODS = {
     "_repr_html_": "text/html",
@@ -39,7 +39,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, default=str, allow_nan=False)
 
 
 class Screen:
-    """Where displays go: to the agent during a cell, nowhere otherwise."""
+    """The sink of displays: the agent during a cell, none otherwise."""
 
     def __init__(self) -> None:
         self._send: Callable[[str, bytes, bool], None] | None = None
@@ -47,17 +47,17 @@ class Screen:
         self._is_full = False
 
     def open(self, send: Callable[[str, bytes, bool], None]) -> None:
-        """Start a cell's displays; `send(kind, json, is_last)` takes each."""
+        """Begin the displays of a cell; `send(kind, json, is_last)` gets each."""
         self._send, self._room, self._is_full = send, TOTAL_BYTES - _LAST_WORD, False
 
     def close(self) -> None:
-        """End the cell's displays: what a thread shows later has no cell to belong to."""
+        """End the displays of a cell: later ones, from threads, belong to no cell."""
         self._send = None
 
     def show(
         self, kind: str, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, *, is_last: bool = False
     ) -> None:
-        """Send one bundle, `kind` result or display, cut down to what fits; the last may wait for the cell's end."""
+        """Send one bundle, `kind` result or display, cut to fit; the last may wait for the end of the cell."""
         if self._send is None:
             return
         payload = _fit(data, dict(metadata or {}))
@@ -71,11 +71,11 @@ class Screen:
 
 
 screen = Screen()
-"""The one of this process: a matplotlib backend and IPython's publisher are found by name, not passed around."""
+"""The screen of this process: a matplotlib backend and IPython's publisher are found by name, not passed."""
 
 
 def build_bundle(value: object) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Ask an object for every form it offers: (data, metadata). A form that breaks is left out, with a note."""
+    """Get every form that an object offers: (data, metadata). A form that raises is left out, with a note."""
     data: dict[str, Any] = {"text/plain": _text(value)}
     metadata: dict[str, Any] = {}
     # A class offers its forms for its instances, not for itself; a mock or a remote proxy answers to every name.
@@ -93,7 +93,7 @@ def build_bundle(value: object) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def show(*values: object, raw: bool = False, metadata: Mapping[str, Any] | None = None, **_: object) -> None:
-    """Show objects richly: the `display` of a kernel without IPython."""
+    """Display objects: the `display` of a kernel without IPython."""
     for value in values:
         if raw and isinstance(value, dict):
             screen.show("display", value, metadata)

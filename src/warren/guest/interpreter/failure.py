@@ -1,4 +1,4 @@
-"""An exception of user code as text: the traceback a Python user knows, bounded, whatever the exception does."""
+"""The outcome of a cell, and exceptions of user code as text: the usual traceback, bounded whatever they do."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from warren.guest.interpreter import stdio
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TRACEBACK_CHARS = 64 << 10
 _CLAIM_BYTES = 56 << 10
-"""What a claim may take in a frame's header, which holds 64 KiB."""
+"""The most that a claim may take in a frame's header, which holds 64 KiB."""
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.__file__)
 _MACHINERY = tuple(os.path.join(_LIBRARY, name) for name in ("asyncio" + os.sep, "selectors.py", "codeop.py"))
@@ -28,12 +30,23 @@ class Outcome:
     error: dict[str, str] | None = None
 
 
+def conclude(error: BaseException, described: dict[str, str] | None = None) -> Outcome:
+    """Build the outcome of a cell that raised; print the traceback unless it is `described` and printed already."""
+    if isinstance(error, SystemExit):
+        return Outcome("exit", exit_code(error, stdio.write_error))
+    if described is None:
+        described = describe(error)
+        stdio.write_error(described["traceback"])
+    status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+    return Outcome(status, 1, fit_claim(described))
+
+
 def describe(error: BaseException, *, hidden: tuple[str, ...] = ()) -> dict[str, str]:
-    """Build `{name, value, traceback}`. Frames of ours, and of files below the `hidden` folders, are left out."""
+    """Build `{name, value, traceback}`. Frames of the guest, and of files below `hidden` folders, are left out."""
     try:
-        told = traceback.TracebackException.from_exception(error, compact=True)
-        _prune(told, (_OURS, *hidden))
-        name, value, text = str(type(error).__name__), str(error), "".join(told.format())
+        formatted = traceback.TracebackException.from_exception(error, compact=True)
+        _prune(formatted, (_OURS, *hidden))
+        name, value, text = str(type(error).__name__), str(error), "".join(formatted.format())
     except BaseException as second:  # its __str__ may raise anything, KeyboardInterrupt too
         name, value = _safe_name(error), "<no text: its __str__ failed>"
         text = f"{name}: {value}\n({_safe_name(second)} while formatting it)\n"
@@ -49,36 +62,36 @@ def fit_claim(error: dict[str, str]) -> dict[str, str]:
     return error
 
 
-def exit_code(error: SystemExit, say: Callable[[str], None]) -> int:
-    """Return the status that Python would exit with; a message instead of a number is said, and is 1."""
+def exit_code(error: SystemExit, write: Callable[[str], None]) -> int:
+    """Return the exit status as Python computes it; a message in place of a number is printed, and counts as 1."""
     code = error.code
     if code is None:
         return 0
     if isinstance(code, int):
         return int(code) & 0xFF
     try:
-        say(f"{code}\n")
+        write(f"{code}\n")
     except Exception:
-        say("<an exit code that cannot be printed>\n")
+        write("<an exit code that cannot be printed>\n")
     return 1
 
 
 def cut(text: str, room: int) -> str:
-    """Keep the first and the last of a text that is too long."""
+    """Shorten a text that is too long to its beginning and end."""
     if len(text) <= room:
         return text
     half = max(0, room // 2 - 20)
     return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[len(text) - half :]}"
 
 
-def _prune(told: traceback.TracebackException, hidden: tuple[str, ...]) -> None:
-    frames = [frame for frame in told.stack or () if not frame.filename.startswith(hidden)]
-    # Above the first line of the user there may be the event loop, or the compiler that refused the cell.
+def _prune(formatted: traceback.TracebackException, hidden: tuple[str, ...]) -> None:
+    frames = [frame for frame in formatted.stack or () if not frame.filename.startswith(hidden)]
+    # Frames of the event loop, or of the compiler that rejected the cell, may precede the first user frame.
     while frames and frames[0].filename.startswith(_MACHINERY):
         del frames[0]
-    # None, not empty: without a place there is no heading either, as Python prints a SyntaxError.
-    told.stack = traceback.StackSummary.from_list(frames) if frames else None  # type: ignore[assignment]
-    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+    # None, not empty: without frames there is no heading either, as Python prints a SyntaxError.
+    formatted.stack = traceback.StackSummary.from_list(frames) if frames else None  # type: ignore[assignment]
+    for other in (formatted.__cause__, formatted.__context__, *(formatted.exceptions or ())):
         if other is not None:
             _prune(other, hidden)
 

@@ -1,6 +1,6 @@
 """A matplotlib backend: open figures become PNG displays at the end of a cell and on `plt.show()`, then close.
 
-Named to matplotlib as `module://warren.guest.figures`. It imports nothing of matplotlib until matplotlib asks for it.
+matplotlib finds it by its module name. It imports nothing of matplotlib until matplotlib loads it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-BACKEND = "module://warren.guest.figures"
+BACKEND = f"module://{__name__}"
 _SAVED_DPI = 150
 
 
 def install() -> None:
-    """Make this the backend of matplotlib: now if it is imported, otherwise when it will be."""
+    """Make this the backend of matplotlib: now if it is imported, otherwise at its import."""
     # Not by the variable MPLBACKEND: programs that a cell starts inherit it, and may not have this module.
     if "matplotlib" in sys.modules:
         _choose(BACKEND)
@@ -34,17 +34,17 @@ def install() -> None:
 
 
 def uninstall(backend: str) -> None:
-    """Leave the choice to the environment, which names `backend`."""
+    """Restore `backend`, which the environment names."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     if "matplotlib" in sys.modules:
         _choose(backend)
 
 
 def save_to(folder: str) -> None:
-    """Have `plt.show()` save every open figure in a folder and close it, whichever backend a program chooses."""
+    """Make `plt.show()` save every open figure in a folder and close it, whichever backend a program chooses."""
     numbers = itertools.count(1)
 
-    # A function, because pyplot gives it attributes; not the backend's, because programs choose another.
+    # A function, because pyplot sets attributes on it; not the backend's, because programs choose another.
     def save(*_: object, **__: object) -> None:
         pyplot: Any = sys.modules["matplotlib.pyplot"]
         os.makedirs(folder, exist_ok=True)
@@ -68,14 +68,14 @@ def _set_backend(matplotlib: Any) -> None:
 
 
 def show(*_: object, **__: object) -> None:
-    """Show every open figure and close it; nothing when another backend is in use."""
+    """Display every open figure and close it; does nothing with another backend."""
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
     if pyplot is None or not is_any_open() or sys.modules["matplotlib"].get_backend() != BACKEND:
         return
     try:
         for number in pyplot.get_fignums():
             figure = pyplot.figure(number)
-            # A figure without anything in it was opened for its side effect.
+            # An empty figure was opened for its side effect.
             if figure.axes or figure.lines or figure.images or figure.texts or figure.patches:
                 screen.show("display", _render(figure))
     finally:
@@ -83,7 +83,7 @@ def show(*_: object, **__: object) -> None:
 
 
 def is_any_open() -> bool:
-    """Whether there is a figure that nobody has closed; asked after each cell, so without asking pyplot."""
+    """Whether a figure is open; called after each cell, so it does not go through pyplot."""
     helpers = sys.modules.get("matplotlib._pylab_helpers")
     return helpers is not None and bool(helpers.Gcf.figs)
 
@@ -114,7 +114,7 @@ def _choose(backend: str) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Waits for a module to be imported, lets that happen, and has something done to it then."""
+    """Runs a function on a module after its import."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name = name

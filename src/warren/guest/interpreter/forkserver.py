@@ -1,11 +1,11 @@
-"""The nursery: forked from the agent before it reads its first byte, so that kernels and scripts never saw one.
+"""The forkserver: forked from the agent before it reads its first byte, so no kernel or script holds outside bytes.
 
-Rules for whoever changes this file:
-1. Whoever reads a request becomes what it asks for, and has forked a successor before: nothing from outside is ever in
-   the memory of a nursery, and thus in the memory of a later kernel. In a sandbox for a single execution there is no
-   successor: what is asked for all the same comes from a nursery that the agent forks then.
-2. A successor is a child of the agent's (CLONE_PARENT), as its predecessor is.
-3. It runs as the user of the sandbox, who may kill or stop it; the agent sees the first as end of file on its socket.
+Rules for changes to this file:
+1. The process that reads a request becomes what it asks for, and forks a successor first: no outside byte is ever in
+   the memory of a forkserver, and thus in the memory of a later kernel. In a sandbox for a single execution there is
+   no successor: a second request is served by a forkserver that the agent forks then.
+2. A successor is a child of the agent (CLONE_PARENT), as its predecessor is.
+3. It runs as the user of the sandbox, which may kill or stop it. The agent sees a kill as end of file on its socket.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 _ALL_SIGNALS = signal.valid_signals()
 _NOTE_BYTES = 4096
 _TAKEN = b"\n"
-"""What a predecessor says when it has read its request; one that dies before leaves it to its successor."""
+"""Written by a predecessor that has read its request; if it dies before, its successor reads the request."""
 
 
 def start(workspace: str, *, is_last: bool = False) -> tuple[socket.socket, int]:
-    """Fork the nursery; returns the agent's end of its socket, and its pid. Call it before anything is read.
+    """Fork the forkserver; returns the agent's end of its socket, and its pid. Call it before anything is read.
 
-    One that `is_last` becomes what is asked of it first, and leaves no successor.
+    One that `is_last` becomes the first process that is requested, and leaves no successor.
     """
     kernel_main.prepare()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -55,24 +55,24 @@ def start(workspace: str, *, is_last: bool = False) -> tuple[socket.socket, int]
 
 def _serve(sock: socket.socket, workspace: str, *, is_last: bool) -> NoReturn:
     signal.set_wakeup_fd(-1)
-    # Held back until it becomes something else, and then forgotten.
+    # Blocked until it becomes a kernel or script, and then discarded.
     signal.pthread_sigmask(signal.SIG_SETMASK, _ALL_SIGNALS)
     forking.close_all_but([0, 1, 2, sock.fileno()])
     forking.set_dumpable(False)
-    # What is imported never becomes garbage: a collection in a kernel must not write to its pages.
+    # Imported objects never become garbage: a collection in a kernel must not write to their pages.
     gc.freeze()
     if is_last:
-        _be_born(sock, None, workspace)
-    # Nobody has asked yet, but whoever connected will: the first does what it can before its request is there.
+        _become(sock, None, workspace)
+    # A connected gateway will send a request: the first process prepares for it before it arrives.
     _pass_on(sock, workspace)
     while True:
-        _wait_to_be_asked(sock)
+        _wait_for_request(sock)
         why = _pass_on(sock, workspace)
         if why is not None:
             _refuse(sock, why)
 
 
-def _wait_to_be_asked(sock: socket.socket) -> None:
+def _wait_for_request(sock: socket.socket) -> None:
     ready = select.poll()
     ready.register(sock, select.POLLIN)
     ready.poll()
@@ -81,7 +81,7 @@ def _wait_to_be_asked(sock: socket.socket) -> None:
 
 
 def _pass_on(sock: socket.socket, workspace: str) -> str | None:
-    """Fork a successor, and become what the request asks for. Returns in the successor, and when there is none: why."""
+    """Fork a successor, and become what the request asks for. Returns None in the successor, else why it has none."""
     read, write = os.pipe()
     predecessor = os.getpid()
     try:
@@ -93,11 +93,11 @@ def _pass_on(sock: socket.socket, workspace: str) -> str | None:
     if successor:
         os.close(read)
         try:
-            _be_born(sock, write, workspace)
+            _become(sock, write, workspace)
         finally:
             os._exit(1)
     os.close(write)
-    # One write, and the end of file only when the predecessor has died before it.
+    # One write; end of file means that the predecessor died before it.
     said = os.read(read, _NOTE_BYTES)
     os.close(read)
     if said:
@@ -107,8 +107,8 @@ def _pass_on(sock: socket.socket, workspace: str) -> str | None:
 
 
 def _refuse(sock: socket.socket, why: str) -> None:
-    """Take the request off the socket and say that it cannot be granted."""
-    # There is no successor who could go on instead, so rule 1 gives way: it is dropped here, and nothing of it is kept.
+    """Read the request off the socket and answer that it failed."""
+    # Without a successor rule 1 gives way: the request is read and dropped here, and nothing of it is kept.
     control = Control(os.dup(sock.fileno()))
     control.receive()
     control.take_fds(0)
@@ -116,18 +116,18 @@ def _refuse(sock: socket.socket, why: str) -> None:
     _send(sock, {"t": "failed", "why": f"no process could be made: {why}"})
 
 
-def _spawned(pid: int, nursery: int, note: str) -> Header:
-    return {"t": "spawned", "pid": pid, "nursery": nursery, **({"note": note} if note else {})}
+def _spawned(pid: int, forkserver: int, note: str) -> Header:
+    return {"t": "spawned", "pid": pid, "nursery": forkserver, **({"note": note} if note else {})}
 
 
 def _send(sock: socket.socket, header: Header) -> None:
     sock.sendall(b"".join(encode(header)))
 
 
-def _be_born(sock: socket.socket, write: int | None, workspace: str) -> NoReturn:
-    """Read the request and become what it asks for; what does not depend on it is done first.
+def _become(sock: socket.socket, write: int | None, workspace: str) -> NoReturn:
+    """Read the request and become what it asks for; all that does not depend on it is done first.
 
-    `write` leads to the successor, who answers; without one the answer is ours.
+    `write` leads to the successor, which answers; without a successor this process answers.
     """
     child_setup.prepare()
     control = Control(sock.detach())
@@ -137,9 +137,9 @@ def _be_born(sock: socket.socket, write: int | None, workspace: str) -> NoReturn
     header, payload = frame
     live, *standard = control.take_fds(4)
     env = {str(name): str(value) for name, value in header.get("env", {}).items()}
-    cold_because = exec_start.find_reason(env)
-    note = f"Started cold: {cold_because}." if cold_because else ""
-    # Before the agent knows of us: what it sends from then on is for what we become.
+    exec_reason = exec_start.find_reason(env)
+    note = f"Started cold: {exec_reason}." if exec_reason else ""
+    # Before the agent knows this pid: its signals from then on are meant for what this process becomes.
     child_setup.forget_signals()
     if write is None:
         control.send(_spawned(os.getpid(), os.getpid(), note))
@@ -151,6 +151,7 @@ def _be_born(sock: socket.socket, write: int | None, workspace: str) -> NoReturn
     if header.get("mode") == "script":
         child_setup.become(env, cwd, [*standard, live])
         manner = script.Manner(*(str(header.get(name, "")) for name in script.Manner._fields))
-        script.start(env, payload, [str(word) for word in header.get("argv", [])], manner, cold_because)
+        argv = [str(word) for word in header.get("argv", [])]
+        script.start(env, payload, argv, manner, is_cold=exec_reason is not None)
     child_setup.become(env, cwd, [*standard, live], forking.KERNEL_OOM_SCORE)
-    kernel_main.start(env, cold_because)
+    kernel_main.start(env, exec_reason)

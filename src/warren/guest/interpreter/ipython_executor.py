@@ -1,4 +1,4 @@
-"""Cells with IPython's InteractiveShell: magics, `!cmd`, rich display, await. Imported only where it is installed."""
+"""IPython executor: cells in InteractiveShell, with magics, `!cmd`, rich display, await. Needs IPython installed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from traitlets.config import Config
 
 from warren.guest.interpreter import figures, stdio
 from warren.guest.interpreter.display import screen
-from warren.guest.interpreter.executor import conclude
-from warren.guest.interpreter.failure import Outcome, describe
+from warren.guest.interpreter.failure import Outcome, conclude, describe
 from warren.guest.interpreter.plain_cells import PlainCells, PlainText
 from warren.guest.interpreter.plain_executor import cell_name, ends_quietly, leave
 
@@ -33,7 +32,7 @@ _NOTEBOOK_BACKENDS = (None, "auto", "inline", "notebook", "nbagg", "widget", "ip
 
 
 class IPythonExecutor:
-    """One shell, made before kernels are forked, so that each gets it for nothing."""
+    """One shell, made before kernels are forked, so that it costs each of them nothing."""
 
     name = "ipython"
 
@@ -44,14 +43,14 @@ class IPythonExecutor:
         config.HistoryManager.hist_file = ":memory:"
         config.InteractiveShell.colors = "nocolor"
         self._shell = _Shell.the_one = _Shell.instance(config=config)
-        # Kernels leave by os._exit; in a script process this would run at exit and expect a terminal session.
+        # Kernels end by os._exit; in a script process this would run at exit and expect a terminal session.
         atexit.unregister(self._shell.atexit_operations)
         self._plain_cells = PlainCells(self._shell)
         self._shell.displayhook.plain_text = PlainText(self._shell.display_formatter)
         self._rehearse()
 
     def _rehearse(self) -> None:
-        """Have the shell make what it makes at first use, once for all kernels: 300 pages and 3 ms in each of them."""
+        """Make the shell create its lazy objects, once for all kernels: 300 pages and 3 ms in each of them."""
         self._run("pass")
         self._shell.run_cell("pass", store_history=False, silent=True)
         for value in (0, 0.5, "", [0], {"": 0}, self):
@@ -62,7 +61,7 @@ class IPythonExecutor:
         self.settle()
 
     def settle(self) -> None:
-        """Take what is registered with the shell by now for what every kernel has."""
+        """Record what is registered with the shell now as what every kernel has."""
         self._plain_cells.settle()
 
     def run(self, code: str, echo: str) -> Outcome:
@@ -72,13 +71,13 @@ class IPythonExecutor:
         error: BaseException | None
         try:
             error = self._run(code)
-        except BaseException as raised:  # of a plain cell, or an interrupt inside the shell's own code
+        except BaseException as raised:  # from a plain cell, or an interrupt inside the shell's own code
             error = raised
         finally:
             shell.code = ""
         if error is None:
             return Outcome("ok")
-        return conclude(error, shell.explain(error))
+        return conclude(error, shell.describe_once(error))
 
     def _run(self, code: str) -> BaseException | None:
         parsed = self._plain_cells.parse(code)
@@ -97,11 +96,11 @@ class _Compiler(CachingCompiler):  # type: ignore[misc]  # IPython is not typed 
         return cell_name(shell.cells)
 
     def name_next(self) -> str:
-        """Say what the next cell will be called."""
+        """Return the name of the next cell."""
         return cell_name(_Shell.the_one.cells + 1)
 
     def remember(self, code: str) -> str:
-        """Do what `cache` does, for a cell that is run as it was written; returns its name."""
+        """Do what `cache` does, for a cell that runs untransformed; returns its name."""
         shell = _Shell.the_one
         shell.cells += 1
         name = cell_name(shell.cells)
@@ -111,14 +110,14 @@ class _Compiler(CachingCompiler):  # type: ignore[misc]  # IPython is not typed 
 
 
 class _DisplayHook(DisplayHook):  # type: ignore[misc]
-    """Takes the value of the last expression; no prompt, no numbered output cache that would hold memory."""
+    """Gets the value of the last expression; without prompt, and without the output cache, which would hold memory."""
 
     _: Any
     __: Any
     plain_text: PlainText
 
     def __call__(self, result: object = None) -> None:
-        """Show a value: what is a number or a string here, everything else in IPython's way."""
+        """Show a value: numbers and strings here, everything else by IPython."""
         text = self.plain_text.of(result)
         if text is None:
             super().__call__(result)
@@ -141,13 +140,13 @@ class _DisplayHook(DisplayHook):  # type: ignore[misc]
     def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]:
         if self.shell.echo == "none":
             return {}, {}
-        # Asking ten formatters about a number takes longer than everything else about its cell.
+        # Ten formatters for a number take longer than the rest of its cell.
         include = ("text/plain",) if self._is_plain(type(result)) else None
         data: tuple[dict[str, Any], dict[str, Any]] = self.shell.display_formatter.format(result, include=include)
         return data
 
     def _is_plain(self, kind: type) -> bool:
-        """Whether it is a built-in type for which nobody has registered another form."""
+        """Whether it is a built-in type without a registered form."""
         return kind.__module__ == "builtins" and all(
             formatter.type_printers.keys().isdisjoint(kind.__mro__)
             for mime, formatter in self.shell.display_formatter.formatters.items()
@@ -163,7 +162,7 @@ class _DisplayHook(DisplayHook):  # type: ignore[misc]
 
     def update_user_ns(self, result: object) -> None:
         names = _Shell.the_one.user_ns
-        # Somebody's own `_` (gettext's, a loop variable) is theirs.
+        # The program's own `_` (gettext's, a loop variable) stays.
         if names.get("_", self._) is self._:
             self._, self.__, self.___ = result, self._, self.__
             names.update({"_": self._, "__": self.__, "___": self.___})
@@ -180,7 +179,7 @@ class _DisplayPublisher(DisplayPublisher):  # type: ignore[misc]
         screen.show("display", data, metadata)
 
     def clear_output(self, wait: bool = False) -> None:
-        """Do nothing: what was shown has been sent."""
+        """Do nothing: displays have been sent."""
 
 
 class _Shell(InteractiveShell):  # type: ignore[misc]
@@ -194,20 +193,20 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
     code = ""
     echo = "none"
     the_one: Any = None
-    """The instance: asking IPython's way goes through every class above this one."""
+    """The instance: IPython's own lookup goes through every base class."""
     at_end = False
-    """Whether the value that is shown is that of a cell's last expression: code may show others by itself."""
+    """Whether the shown value is that of a cell's last expression: code may show others itself."""
     shown: BaseException | None = None
 
     def init_ipython_dir(self, ipython_dir: object) -> None:
-        """Make none: the folder would be made in the home of the process that preloads."""
+        """Make none: the folder would be in the home of the zygote."""
 
     def init_profile_dir(self, profile_dir: object) -> None:
         """Make none, as above."""
 
     @property
     def db(self) -> dict[str, Any]:
-        """What `%cd` and `%bookmark` remember, for the life of the kernel."""
+        """The memory of `%cd` and `%bookmark`, for the life of the kernel."""
         remembered: dict[str, Any] = self.__dict__.setdefault("_remembered", {})
         return remembered
 
@@ -230,14 +229,14 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
             self.register_magic_function(functools.partial(_run_script, self, name), "cell", name)
 
     def enable_matplotlib(self, gui: str | None = None) -> Any:
-        """Take `%matplotlib inline` and its like for what they mean here: figures are displays already."""
+        """Handle `%matplotlib inline` and its like: figures are displays already."""
         if gui not in _NOTEBOOK_BACKENDS:
             return super().enable_matplotlib(gui)
         figures.install()
         return "inline", figures.BACKEND
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
-        """Run compiled code; what it raises is kept, and shown once, by whoever started the cell."""
+        """Run compiled code; its exception is kept, and shown once, by the caller that started the cell."""
         try:
             if async_:
                 await eval(code_obj, self.user_global_ns, self.user_ns)  # noqa: S307 - the user's code
@@ -251,14 +250,14 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
             return True
         return False
 
-    def explain(self, error: BaseException) -> dict[str, str] | None:
-        """Describe what ended a cell if it has been shown already; show it otherwise. None for an exit."""
+    def describe_once(self, error: BaseException) -> dict[str, str] | None:
+        """Describe the exception of a cell, and print it unless it was printed already. None for an exit."""
         if isinstance(error, SystemExit):
             return None
         return _describe(error) if self.shown is error else self._show(error)
 
     def showtraceback(self, exc_tuple: Any = None, *_: object, **__: object) -> None:
-        """Show an exception that the shell caught: in a formatter, a magic, or before the cell could run."""
+        """Show an exception that the shell caught: in a formatter, a magic, or before the cell ran."""
         error = (exc_tuple or sys.exc_info())[1]
         if isinstance(error, BaseException):
             self._show(error)
@@ -273,11 +272,11 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
 
     def system(self, cmd: str) -> None:
         """Run `!cmd` on the cell's own descriptors."""
-        # `!pip` does here what `%pip` does; IPython would warn of it, by the word that a command begins with.
+        # `!pip` does here what `%pip` does; IPython would warn about it, by the first word of the command.
         self.system_raw(f"command {cmd}" if cmd.startswith("pip ") else cmd)
 
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
-        """Run `x = !cmd`, without the pseudo-terminal that IPython would want."""
+        """Run `x = !cmd`, without IPython's pseudo-terminal."""
         command = self.var_expand(cmd, depth=depth + 1)
         done = subprocess.run(command, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S602 - `!cmd`
         self.user_ns["_exit_code"] = done.returncode
@@ -293,7 +292,7 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
 
 def _run_script(shell: _Shell, name: str, line: str, cell: str) -> None:
     """Run a `%%bash` cell on the cell's own descriptors."""
-    # IPython's own starts a thread that stays, and a kernel with threads cannot be checkpointed.
+    # IPython's own starts a thread that stays, and a kernel with threads has no checkpoints.
     if line.strip():
         shell.run_cell_magic("script", f"{name} {line}", cell)
         return
@@ -304,6 +303,6 @@ def _run_script(shell: _Shell, name: str, line: str, cell: str) -> None:
 
 def _describe(error: BaseException) -> dict[str, str]:
     if isinstance(error, UsageError):
-        # A magic was called wrongly: where inside IPython that was noticed is of no interest.
+        # A magic was called wrongly: frames inside IPython are of no interest.
         return {"name": "UsageError", "value": str(error), "traceback": f"UsageError: {error}\n"}
     return describe(error, hidden=_HIDDEN)

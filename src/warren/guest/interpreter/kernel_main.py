@@ -1,7 +1,7 @@
 """A kernel: a live interpreter that runs cells one after another and keeps its variables between them.
 
-It is forked by the nursery, or started cold by exec (cold.py), with its control socket as descriptor 3.
-What it tells the agent is a claim: user code shares this process.
+The forkserver forks it, or it starts cold by exec (exec_start.py), with its control socket as descriptor 3.
+What it sends to the agent is a claim: user code shares this process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from warren.guest.interpreter import checkpoint, child_setup, exec_start, figures, stdio
 from warren.guest.interpreter.display import screen
-from warren.guest.interpreter.executor import Executor, build_executor, conclude
-from warren.guest.interpreter.failure import Outcome
+from warren.guest.interpreter.executor import Executor, build_executor
+from warren.guest.interpreter.failure import Outcome, conclude
 from warren.guest.packages import search_path
 from warren.guest.system import forking, reseed
 from warren.guest.system.hot_pages import HotPages
@@ -34,7 +34,7 @@ _SIGINT = int(signal.SIGINT)
 
 @functools.cache
 def prepare() -> Executor:
-    """Build, once, what every kernel needs, in the process they will be forked from. Call it after preloading."""
+    """Build, once, what every kernel needs, in the process that they are forked from. Call it after preloading."""
     executor = build_executor()
     figures.install()
     executor.settle()
@@ -43,39 +43,40 @@ def prepare() -> Executor:
     return executor
 
 
-def start(env: dict[str, str], cold_because: str | None) -> NoReturn:
-    """Serve after `birth.become`: as a fork of the warm imports, or cold when those would be the wrong ones."""
-    if cold_because is not None:
-        exec_start.restart(env, "kernel", cold_because, keep_fds=(child_setup.CONTROL_FD,))
+def start(env: dict[str, str], exec_reason: str | None) -> NoReturn:
+    """Serve after `child_setup.become`: as a fork of the warm imports, or by exec where those are the wrong ones."""
+    if exec_reason is not None:
+        exec_start.restart(env, "kernel_main", exec_reason, keep_fds=(child_setup.CONTROL_FD,))
     _run(env)
 
 
-def start_cold(why: str) -> NoReturn:
-    """Serve after an exec: what a fork inherits is made here."""
+def start_after_exec() -> NoReturn:
+    """Serve after an exec: build what a fork would inherit."""
+    (why,) = exec_start.take_arguments()
     env = dict(os.environ)
     os.set_inheritable(child_setup.CONTROL_FD, False)
     child_setup.settle(forking.KERNEL_OOM_SCORE)
     stdio.open_outputs()
     prepare()
     reseed.renew_surroundings(search_path.search_path(env))
-    _run(env, cold_because=why)
+    _run(env, exec_reason=why)
 
 
-def _run(env: dict[str, str], cold_because: str | None = None) -> NoReturn:
+def _run(env: dict[str, str], exec_reason: str | None = None) -> NoReturn:
     executor = prepare()
     if "MPLBACKEND" in env:
         figures.uninstall(env["MPLBACKEND"])
     try:
         loop = CellLoop(Control(child_setup.CONTROL_FD), executor, os.getcwd())
-        loop.serve(cold_because)
+        loop.serve(exec_reason)
     except (OSError, ProtocolError):
-        # The agent is gone, or user code has put something else in the place of descriptor 3.
+        # The agent is gone, or user code has replaced descriptor 3.
         os._exit(1)
     os._exit(0)
 
 
 class CellLoop:
-    """A cell arrives with three descriptors, runs, and is claimed done; then the next."""
+    """Runs cells: each arrives with three descriptors, runs, and ends with a `done` claim."""
 
     def __init__(self, control: Control, executor: Executor, workspace: str) -> None:
         self._control = control
@@ -89,10 +90,10 @@ class CellLoop:
         self._packages = search_path.Watch(os.environ)
         os.register_at_fork(after_in_child=self._forked)
 
-    def serve(self, cold_because: str | None) -> None:
+    def serve(self, exec_reason: str | None) -> None:
         """Run cells until end of file."""
         _ignore_interrupts()
-        how = {"cold": True, "why": cold_because} if cold_because else {}
+        how = {"cold": True, "why": exec_reason} if exec_reason else {}
         self._control.send({"t": "up", "executor": self._executor.name, **how})
         while (frame := self._control.receive()) is not None:
             header, payload = frame
@@ -121,7 +122,7 @@ class CellLoop:
             stdio.flush()
         done = {"t": "done", "exec": execution, "status": outcome.status, "error": outcome.error}
         self._control.send({**done, "exit_code": outcome.exit_code})
-        # Afterwards: all that the cell wrote is in its pipes, and the agent does not wait for them to be let go of.
+        # Afterwards: all output of the cell is in its pipes, and the agent does not wait until they are closed.
         stdio.detach()
         if header.get("checkpoint"):
             self._copy(header)
@@ -131,7 +132,7 @@ class CellLoop:
         send({"t": "display", "exec": execution, "display": kind}, data)
 
     def _run(self, header: Header, payload: bytes) -> Outcome:
-        """Run the cell in its surroundings; nothing that user code does gets out of here."""
+        """Run the cell in its surroundings; no exception of user code leaves this function."""
         outcome, error = Outcome("ok"), None
         try:
             try:
@@ -139,7 +140,7 @@ class CellLoop:
                     _signal.signal(_SIGINT, self._on_interrupt)
                     outcome = self._executor.run(payload.decode("utf-8", "replace"), header.get("echo", "display"))
                     figures.show()
-            except BaseException as raised:  # a folder that is not there, a figure that cannot be drawn
+            except BaseException as raised:  # a missing folder, a figure that cannot be drawn
                 error = raised
             handler: Any = _signal.signal(_SIGINT, _signal.SIG_IGN)
         except KeyboardInterrupt as late:
@@ -148,8 +149,8 @@ class CellLoop:
         return conclude(error) if error is not None and outcome.error is None else outcome
 
     def _copy(self, header: Header) -> None:
-        """Make a frozen copy for the agent, or say why not. In the copy, this returns when it takes over."""
-        # First: what is written to from here on is written before the copy is made, and not in the next cell.
+        """Make a frozen copy for the agent, or report why not. In the copy, this returns when it takes over."""
+        # First: pages written from here on are copied before the checkpoint, and not in the next cell.
         self._hot_pages.observe()
         limit = header.get("checkpoint") or None
         private = max(0, checkpoint.resident_bytes() - self._base_bytes)
@@ -159,7 +160,7 @@ class CellLoop:
         try:
             why = checkpoint.find_obstacle(private, limit)
             if why is None:
-                # One without a limit becomes another kernel, and is not to draw the same random values.
+                # A copy without a limit becomes another kernel, and must not draw the same random values.
                 wake = checkpoint.freeze(self._control, {**about, "private_bytes": private}, renew=limit is None)
         except OSError as error:
             why = f"the copy could not be made: {error.strerror}"
@@ -174,7 +175,7 @@ class CellLoop:
             self._control.send({"t": "up", "executor": self._executor.name, "woken": True})
 
     def _forked(self) -> None:
-        """Take the control socket away from a child that user code forks: it must not speak for the kernel."""
+        """Close the control socket in a child that user code forks: it must not speak for the kernel."""
         if not self._copying and os.getpid() != self._pid:
             self._control.close()
 
@@ -186,9 +187,9 @@ class CellLoop:
 
 
 class _Surroundings:
-    """The environment and the folder that were asked for, for the time of a cell, and some descriptors kept from it.
+    """The requested environment and folder, for the time of a cell, and some descriptors reserved from it.
 
-    Not a generator: every line that runs in each cell is a page that is copied after each checkpoint.
+    Not a generator: every line that runs in each cell costs a page copy after each checkpoint.
     """
 
     __slots__ = ("_before", "_came_from", "_env", "_folder", "_limit", "_went_to")
@@ -209,13 +210,13 @@ class _Surroundings:
         for name, value in self._env.items():
             self._before[name] = os.environ.get(name)
             os.environ[name] = value
-        # The next cell's three arrive as new ones, even if this one used up the rest.
+        # The next cell needs three new descriptors, even if this one uses up the rest.
         self._limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         _limit_files(self._limit[0] - _SPARE_FDS, self._limit[1])
 
     def __exit__(self, *_: object) -> None:
         soft, hard = self._limit
-        # User code may have chosen a limit of its own.
+        # User code may have set its own limit.
         if resource.getrlimit(resource.RLIMIT_NOFILE) == (soft - _SPARE_FDS, hard):
             _limit_files(soft, hard)
         for name, value in self._before.items():
@@ -228,7 +229,7 @@ class _Surroundings:
 
     def _leave_folder(self) -> None:
         with contextlib.suppress(OSError):
-            # A cell that went elsewhere by itself stays there.
+            # A cell that changed its folder stays there.
             if os.getcwd() == self._went_to:
                 os.chdir(self._came_from)
 
@@ -245,5 +246,5 @@ def _ignore_interrupts() -> Any:
         try:
             return _signal.signal(_SIGINT, _signal.SIG_IGN)
         except KeyboardInterrupt:
-            # One that arrived before this call: the cell it was meant for is over.
+            # It arrived before this call: its cell is over.
             continue

@@ -1,10 +1,10 @@
-"""Cells that are plain Python, run in IPython's shell without its machinery, which takes longer than they do.
+"""Plain cells: plain Python, run in IPython's shell without its machinery, which takes longer than most cells.
 
-Whatever the shell would treat in its own way is left to it: what is no Python as it stands, `await`, a name that is a
-magic, and every cell of a user who has registered a transformation, a callback or a form to show values in.
+The shell itself runs every cell that it treats specially: one that is not valid Python, `await`, a name that is a
+magic, and every cell of a user who has registered a transformation, a callback or a display form.
 
-Why it reads past the shell's attributes: after a fork, every object that is looked at costs the copy of its page, and a
-cell in IPython's own way looks at objects on 300 pages more.
+Why it bypasses the shell's attributes: after a fork, every object that is touched costs the copy of its page, and a
+cell run by IPython itself touches 300 pages more.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from warren.guest.interpreter import figures
 _FIRST_NAME = re.compile(r"\s*([^\W\d]\w*)")
 _NO_EXPRESSION = re.compile(r"[\n;=]")
 _THEIRS = ("IPython.", "matplotlib.")
-"""Whose callbacks do nothing to a cell that opens no figure."""
+"""Modules whose callbacks do nothing for a cell without a figure."""
 _SHOWN_AS_REPR = (int, float, str, bool)
 
 
 class PlainCells:
-    """Runs plain cells of one shell. What they raise is raised here."""
+    """Runs plain cells of one shell; their exceptions pass through."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -38,7 +38,7 @@ class PlainCells:
         self._is_trapped = False
 
     def settle(self) -> None:
-        """Take what is registered now for what every kernel has. Call it when all is imported."""
+        """Record what is registered now as what every kernel has. Call it when all is imported."""
         for event in ("pre_execute", "post_execute"):
             if all(getattr(callback, "__module__", "").startswith(_THEIRS) for callback in self._callbacks[event]):
                 self._usual_callbacks[event] = list(self._callbacks[event])
@@ -48,7 +48,7 @@ class PlainCells:
             self._shell.builtin_trap.__exit__(None, None, None)
 
     def parse(self, code: str) -> ast.Module | CodeType | None:
-        """Parse a cell that can be run here, or compile it if it is one expression; None when it is the shell's."""
+        """Parse a cell that can run here, or compile it if it is one expression; None for a cell of the shell."""
         callbacks = self._callbacks
         if callbacks["pre_run_cell"] or callbacks["post_run_cell"] or self._list_transforms() != self._usual_transforms:
             return None
@@ -61,7 +61,7 @@ class PlainCells:
             if _NO_EXPRESSION.search(code) is None:
                 name = compiler.name_next()
                 try:
-                    # Without a tree: each kind of node is a type, and each type is on a page of its own.
+                    # Without a tree: each kind of node is a type, and each type is on its own page.
                     expression: CodeType = compile(code, name, "eval", compiler.flags, True)
                     return expression
                 except SyntaxError:
@@ -93,7 +93,7 @@ class PlainCells:
         shell = self._shell
         last = tree.body[-1] if tree.body else None
         statements = tree.body[:-1] if isinstance(last, ast.Expr) else tree.body
-        # One statement after the other, as the shell does: one that does not compile does not undo those before it.
+        # One statement after the other, as the shell does: a compile error does not undo those before it.
         for statement in statements:
             exec(shell.compile(ast.Module([statement], []), name, "exec"), shell.user_global_ns, shell.user_ns)
         if isinstance(last, ast.Expr):
@@ -109,7 +109,7 @@ class PlainCells:
             shell.at_end = False
 
     def _set_traps(self) -> None:
-        """Have the shell's names and its display hook in force, from the first cell on: taking them back costs more."""
+        """Install the shell's names and display hook, for good: removing them after each cell costs more."""
         shell = self._shell
         if not self._is_trapped:
             self._is_trapped = True
@@ -121,7 +121,7 @@ class PlainCells:
         return bool(self._callbacks[event] == self._usual_callbacks.get(event))
 
     def _is_magic(self, code: str) -> bool:
-        """Whether IPython would take a single line for the name of a magic and its arguments."""
+        """Whether IPython would read a single line as a magic and its arguments."""
         match = None if "\n" in code.strip() else _FIRST_NAME.match(code)
         if match is None or not self._settings.get("automagic", True):
             return False
@@ -135,7 +135,7 @@ class PlainCells:
 
 
 class PlainText:
-    """What IPython would show of a number or a string, without asking its ten formatters."""
+    """The text that IPython shows for a number or a string, without its ten formatters."""
 
     def __init__(self, formatter: Any) -> None:
         text = formatter.formatters["text/plain"]
@@ -147,7 +147,7 @@ class PlainText:
         self._other_forms = [other.type_printers for other in others]
 
     def of(self, value: object) -> str | None:
-        """Return it, or None when that is not certain."""
+        """Return the text, or None when it is not certain."""
         kind = type(value)
         if kind not in self._usual or self._printers.get(kind) is not self._usual[kind]:
             return None

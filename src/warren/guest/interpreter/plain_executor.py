@@ -1,4 +1,4 @@
-"""Cells without IPython: the standard library only, the last expression shown, top-level await."""
+"""Plain executor: cells without IPython, with the last expression shown and top-level await."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from io import StringIO
 from typing import Any, NoReturn
 
 from warren.guest.interpreter import display
-from warren.guest.interpreter.executor import conclude
-from warren.guest.interpreter.failure import Outcome
+from warren.guest.interpreter.failure import Outcome, conclude
 
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _KEPT_CELLS = 500
@@ -23,7 +22,7 @@ _NO_IPYTHON = "This image has no IPython: lines with ! or % are not understood. 
 
 
 class PlainExecutor:
-    """Runs cells in a module of its own that stands as `__main__`, so that classes made there can be pickled."""
+    """Runs cells in a module that is `__main__`, so that classes made there can be pickled."""
 
     name = "plain"
 
@@ -42,12 +41,12 @@ class PlainExecutor:
             if value is not None and not ends_quietly(code):
                 self._names["_"] = value
                 self._echo(value, echo)
-        except BaseException as error:  # whatever user code raises is an outcome
+        except BaseException as error:  # every exception of user code is an outcome
             return conclude(error)
         return Outcome("ok")
 
     def settle(self) -> None:
-        """Do nothing: there is nothing to note."""
+        """Do nothing: there is no state to record."""
 
     def _evaluate(self, code: str) -> object:
         name = self._remember(code)
@@ -95,7 +94,7 @@ def cell_name(number: int) -> str:
 
 
 def ends_quietly(code: str) -> bool:
-    """Whether the last thing in a cell is a semicolon: its value is then not shown."""
+    """Whether a cell ends with a semicolon: its value is not shown then."""
     if not code.rstrip().endswith(";") and "#" not in code:
         return False
     ignored = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)

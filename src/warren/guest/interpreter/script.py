@@ -1,4 +1,4 @@
-"""A script: source run as `__main__` in a fork of the warm imports, ending as Python ends, with its exit status."""
+"""Scripts: source run as `__main__` in a fork of the warm imports; ends as Python does, with its exit status."""
 
 from __future__ import annotations
 import __future__
@@ -32,7 +32,7 @@ _FUTURE_FLAGS = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
 _OUTPUT_LOST = 120
-"""What Python exits with when its output could not be flushed."""
+"""The exit status of Python when its output cannot be flushed."""
 
 
 class Manner(NamedTuple):
@@ -41,16 +41,16 @@ class Manner(NamedTuple):
     echo: str = ""
     """Not empty: print the value of the last expression, as the interactive interpreter would."""
     file: str = ""
-    """Where its source should be while it runs: an empty file that was made for it; empty for a temporary file."""
+    """The file for its source while it runs, made empty by the agent; empty for a temporary file."""
     label: str = ""
-    """What tracebacks call it, if not by its file."""
+    """Its name in tracebacks, in place of its file."""
     figures: str = ""
-    """Where `plt.show()` saves figures; empty for nowhere."""
+    """The folder in which `plt.show()` saves figures; empty for none."""
 
 
-def start(env: dict[str, str], source: bytes, argv: list[str], manner: Manner, cold_because: str | None) -> NoReturn:
-    """Run it after `birth.become`: as a fork of the warm imports, or cold when those would be the wrong ones."""
-    if cold_because is not None:
+def start(env: dict[str, str], source: bytes, argv: list[str], manner: Manner, *, is_cold: bool) -> NoReturn:
+    """Run it after `child_setup.become`: as a fork of the warm imports, or by exec where those are the wrong ones."""
+    if is_cold:
         memory = os.memfd_create("script")
         with open(memory, "wb", closefd=False) as file:
             file.write(source)
@@ -61,10 +61,11 @@ def start(env: dict[str, str], source: bytes, argv: list[str], manner: Manner, c
     run(source, argv, manner)
 
 
-def start_cold(source_fd: int, manner: str, argv: list[str]) -> NoReturn:
-    """Run it after an exec. Never returns."""
+def start_after_exec() -> NoReturn:
+    """Run it after an exec; the arguments are those of `start`."""
+    source_fd, manner, *argv = exec_start.take_arguments()
     os.set_inheritable(child_setup.CONTROL_FD, False)
-    with open(source_fd, "rb") as file:
+    with open(int(source_fd), "rb") as file:
         file.seek(0)
         source = file.read()
     child_setup.settle()
@@ -76,7 +77,7 @@ def start_cold(source_fd: int, manner: str, argv: list[str]) -> NoReturn:
 def run(source: bytes, argv: list[str], manner: Manner) -> NoReturn:
     """Run `source` as the main program and end the process as Python would."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _obey(os.environ)
+    _apply_variables(os.environ)
     claim = _Claim()
     pid = os.getpid()
     folder, path = _save(source, manner.file)
@@ -89,7 +90,7 @@ def run(source: bytes, argv: list[str], manner: Manner) -> NoReturn:
         status = failure.exit_code(error, stdio.write_error)
         if status:
             claim.make(error)
-    except BaseException as error:  # as the interpreter itself does
+    except BaseException as error:  # as the interpreter does
         status, interrupted = 1, isinstance(error, KeyboardInterrupt)
         _report(error)
         claim.make(error)
@@ -101,7 +102,7 @@ def run(source: bytes, argv: list[str], manner: Manner) -> NoReturn:
         _report(error)
     if not stdio.flush():
         status = status or _OUTPUT_LOST
-    # A child that the script forked and that ran off its end comes here too.
+    # A child that the script forked may get here too.
     if folder and os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
     if interrupted:
@@ -110,8 +111,8 @@ def run(source: bytes, argv: list[str], manner: Manner) -> NoReturn:
     os._exit(status)
 
 
-def _obey(env: Mapping[str, str]) -> None:
-    """Do what Python does at its start when these variables are set: this one had started before they were."""
+def _apply_variables(env: Mapping[str, str]) -> None:
+    """Apply variables that Python reads at its start: this interpreter started before they were set."""
     if env.get("PYTHONUNBUFFERED"):
         stdio.open_outputs(is_buffered=False)
     if env.get("PYTHONDONTWRITEBYTECODE"):
@@ -119,19 +120,19 @@ def _obey(env: Mapping[str, str]) -> None:
 
 
 class _Claim:
-    """Where a script says which exception ended it: a piece of memory that the agent looks at when it has ended."""
+    """The claim of a script which exception ended it: shared memory that the agent reads after its end."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._place = self._find_place()
 
     def make(self, error: BaseException) -> None:
-        """Say it. Not in a child that the script forked, nor in a file that it opened in that place."""
+        """Write the claim. Not in a child that the script forked, nor into a file that replaced the descriptor."""
         if self._place is None or os.getpid() != self._pid or self._find_place() != self._place:
             return
-        told = json.dumps(failure.fit_claim(failure.describe(error)))
+        claim = json.dumps(failure.fit_claim(failure.describe(error)))
         with contextlib.suppress(OSError):
-            os.pwrite(child_setup.CONTROL_FD, told.encode(), 0)
+            os.pwrite(child_setup.CONTROL_FD, claim.encode(), 0)
 
     def _find_place(self) -> tuple[int, int] | None:
         try:
@@ -157,8 +158,8 @@ def _execute(source: bytes, path: str, argv: list[str], manner: Manner) -> None:
 
 
 def _compile(source: bytes, path: str) -> list[types.CodeType]:
-    """Compile a program whose last expression, if it ends with one, is shown as the interactive interpreter would."""
-    import ast  # not above: few scripts are run so
+    """Compile a program; a last expression is shown as the interactive interpreter shows it."""
+    import ast  # not above: few scripts need it
 
     tree: ast.Module = ast.parse(source, path)
     if not tree.body or not isinstance(tree.body[-1], ast.Expr):
@@ -171,7 +172,7 @@ def _compile(source: bytes, path: str) -> list[types.CodeType]:
 def _save(source: bytes, wanted: str) -> tuple[str, str]:
     """Put the source into a file: tracebacks show its lines, and multiprocessing's children import it.
 
-    Returns the folder to remove in the end, and the path. What is wanted the agent has made, and removes in the end,
+    Returns the folder to remove in the end, and the path. The agent makes the `wanted` file, and removes it in the end,
     also when this process is killed.
     """
     if wanted and _fill(wanted, source):
@@ -183,7 +184,7 @@ def _save(source: bytes, wanted: str) -> tuple[str, str]:
             file.write(source)
         return folder, path
     except OSError:
-        # The disk is full: the program may still run, and may be the one that empties it.
+        # The disk is full: the program may still run, and may free space.
         return "", "<script>"
 
 
@@ -201,18 +202,18 @@ def _fill(path: str, source: bytes) -> bool:
 
 
 def _report(error: BaseException) -> None:
-    """Print the traceback through `sys.excepthook`, without our frames."""
+    """Print the traceback through `sys.excepthook`, without frames of the guest."""
     start: TracebackType | None = error.__traceback__
     while start is not None and start.tb_frame.f_code.co_filename.startswith(_OURS):
         start = start.tb_next
     try:
         sys.excepthook(type(error), error.with_traceback(start), start)
-    except BaseException:  # a broken hook, or an exception that breaks while it is printed
+    except BaseException:  # a broken hook, or an exception that fails to print
         stdio.write_error(failure.describe(error)["traceback"])
 
 
 def _leave_ipython() -> None:
-    """Undo what preparing a kernel did: a script is not a notebook, and libraries ask."""
+    """Undo the preparation of a kernel: a script is not a notebook, and libraries check."""
     shell: Any = sys.modules.get("IPython.core.interactiveshell")
     if shell is not None:
         shell.InteractiveShell.clear_instance()

@@ -1,4 +1,4 @@
-"""Descriptors 0, 1 and 2 of a process that runs user code, and the Python files on top of them."""
+"""Standard input and output of a process that runs user code: descriptors 0 to 2 and the Python files on them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def attach(fds: Sequence[int]) -> None:
-    """Put `fds` in the place of 0, 1 and 2 and close them; standard input starts afresh."""
+    """Move `fds` to 0, 1 and 2; standard input starts afresh."""
     for target, fd in enumerate(fds):
         os.dup2(fd, target, inheritable=True)
     for fd in fds:
         if fd > 2:
             os.close(fd)
-    # One that was read from remembers an end of file, and bytes read ahead of the program.
+    # A used one remembers end of file, and bytes read ahead of the program.
     if sys.stdin is not sys.__stdin__ or not _is_unread(sys.stdin):
         sys.stdin = sys.__stdin__ = _open_input()  # type: ignore[misc]
     for name in ("stdout", "stderr"):
@@ -26,22 +26,22 @@ def attach(fds: Sequence[int]) -> None:
 
 
 def detach() -> None:
-    """Point 0, 1 and 2 at nothing, so that the pipes of a finished cell, flushed before, are held by nobody here."""
+    """Point 0, 1 and 2 at /dev/null, so that this process holds no pipe of a finished cell; flush before."""
     try:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for target in range(3):
             os.dup2(null, target, inheritable=True)
-        # It is one of the three when user code had closed that.
+        # It is one of the three when user code had closed it.
         if null > 2:
             os.close(null)
     except OSError:
-        pass  # No descriptor is free: then the pipes stay until the next cell brings others.
-    # What could not be written (descriptor 1 was closed, its reader gone), or came after, must not turn up in the next.
+        pass  # No descriptor is free: the pipes stay until the next cell.
+    # Unwritten output (descriptor 1 closed, its reader gone), or later output, must not appear in the next cell.
     flush()
 
 
 def flush() -> bool:
-    """Flush what user code may have written to, whatever it has put there; say whether all of it went out."""
+    """Flush all files that user code may have written to; returns whether all output was written."""
     complete = True
     for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
         stream: Any = getattr(sys, name, None)
@@ -54,7 +54,7 @@ def flush() -> bool:
 
 
 def write_error(text: str) -> None:
-    """Write to standard error as the program sees it, or else to descriptor 2; never raises."""
+    """Write to `sys.stderr`, or else to descriptor 2; never raises."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -66,7 +66,7 @@ def write_error(text: str) -> None:
 
 
 def open_outputs(*, is_buffered: bool = True) -> None:
-    """Give this process output files of its own; those it was forked with may hold their parent's text."""
+    """Open new output files; those inherited by the fork may hold the parent's text."""
     for name in ("stdout", "stderr"):
         stream = _open_output(name, is_buffered=is_buffered)
         setattr(sys, name, stream)
@@ -75,7 +75,7 @@ def open_outputs(*, is_buffered: bool = True) -> None:
 
 def _revive(name: str) -> None:
     # User code keeps references to sys.stdout (a logging handler does), so the object stays the same over cells, and
-    # what user code put in its place stays too, unless it was closed.
+    # so does a replacement by user code, unless it was closed.
     if _is_closed(getattr(sys, f"__{name}__", None)):
         setattr(sys, f"__{name}__", _open_output(name))
     if _is_closed(getattr(sys, name, None)):
@@ -90,7 +90,7 @@ def _is_closed(stream: Any) -> bool:
 
 
 class _Input(io.FileIO):
-    """Standard input, which notes whether anybody wanted to read it."""
+    """Standard input that records whether it was read."""
 
     is_unread = True
 

@@ -1,1 +1,1 @@
-"""The agent's side of kernels and their checkpoints."""
+"""The agent's side of kernels, their checkpoints and the forkserver."""

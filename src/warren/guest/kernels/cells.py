@@ -1,4 +1,4 @@
-"""Running one cell in a kernel: its own pipes, the kernel's claims about it, and the facts that we measure."""
+"""Cell runs: one cell in a kernel, with its own pipes, the claims of the kernel, and the measured facts."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class CellRun(Run):
         self.why_unprotected: str | None = None
 
     def _find_folder(self, agent: Agent) -> str | None:
-        """Return the folder to change to as the kernel sees it. Raises Refused when there is none."""
+        """Return the working folder as the kernel sees it. Raises Refused when it does not exist."""
         if self.request.cwd is None:
             return None
         os.close(open_folder(agent.boot.workspace, agent.workspace_fd, self.request.cwd))
         return os.path.join(agent.boot.workspace, relative_folder(agent.boot.workspace, self.request.cwd))
 
     def send_interrupt(self) -> None:
-        """Interrupt the cell; one that still waits ends here."""
+        """Interrupt the cell; a waiting one ends here."""
         self._kernel.interrupt(self)
 
     def send_kill(self) -> None:
-        """Kill the kernel; a cell that still waits ends here."""
+        """Kill the kernel; a waiting cell ends here."""
         self._kernel.kill(self)
 
     def start(self, clock: Clock, checkpoint_bytes: int) -> None:
-        """Hand it to the kernel."""
+        """Send it to the kernel."""
         pipes = self.open_pipes()
         self.begin()
         self._cpu_before_ms = clock.read_ms()
@@ -61,7 +61,7 @@ class CellRun(Run):
         self._kernel.send(header, self.request.code.encode(), theirs)
 
     def display(self, kind: str, payload: bytes) -> None:
-        """Take a display after what was written before it."""
+        """Record a display after the output before it."""
         assert self.pipes is not None
         self.pipes.drain()
         self.execution.display(kind, payload)
@@ -72,12 +72,12 @@ class CellRun(Run):
         self._end(ending, clock.read_ms() - self._cpu_before_ms)
 
     def died(self, exit_code: int | None, cpu_ms: float, state: str, cells_back: int) -> None:
-        """End it because its kernel did."""
+        """End it because its kernel died."""
         ending = Ending(exit_code=exit_code, state=state, cells_back=cells_back)
         self._end(ending, cpu_ms - self._cpu_before_ms)
 
     def never_ran(self, why: str | None = None) -> None:
-        """End it while it waits: it was cancelled, or no kernel could be made."""
+        """End it while it waits: it was cancelled, or no kernel could be started."""
         if why is not None:
             self.execution.notes.append(why)
         state = "kept" if self.deadline.asked or self.deadline.interrupted else "lost"

@@ -1,4 +1,4 @@
-"""Frozen copies of a kernel: what it was after an earlier cell, ready to take over."""
+"""Checkpoints: frozen copies of a kernel after earlier cells, ready to take over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """One frozen copy: a child of ours that waits on its own socket."""
+    """One frozen copy: a child of the agent that waits on its own socket."""
 
     __slots__ = ("cell", "pid", "socket")
 
@@ -24,13 +24,13 @@ class Checkpoint:
         self.pid = pid
         self.socket = link
         self.cell = cell
-        """How many cells its kernel had finished."""
+        """How many cells its kernel had finished when it was made."""
 
 
-def check_copy(loop: Loop, pid: int, fd: int, cell: int) -> Checkpoint | None:
-    """Make a copy out of what a kernel claims, or None: the descriptor is closed then.
+def check_claim(loop: Loop, pid: int, fd: int, cell: int) -> Checkpoint | None:
+    """Build a checkpoint from the claim of a kernel; None, with the descriptor closed, where the claim is false.
 
-    The number must be that of a child of ours that nobody else knows, or dropping the copy would kill a stranger.
+    The pid must be that of an unknown child of the agent, or dropping the checkpoint would kill another process.
     """
     if pid <= 1 or loop.is_child_known(pid) or not processes.is_child(pid) or not stat.S_ISSOCK(os.fstat(fd).st_mode):
         os.close(fd)
@@ -43,59 +43,59 @@ def check_copy(loop: Loop, pid: int, fd: int, cell: int) -> Checkpoint | None:
 
 
 class Checkpoints:
-    """The copies of one kernel, oldest first."""
+    """The checkpoints of one kernel, oldest first."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._copies: list[Checkpoint] = []
+        self._checkpoints: list[Checkpoint] = []
 
     def __len__(self) -> int:
-        return len(self._copies)
+        return len(self._checkpoints)
 
     @property
     def pids(self) -> list[int]:
-        """Their process numbers."""
-        return [copy.pid for copy in self._copies]
+        """Their pids."""
+        return [one.pid for one in self._checkpoints]
 
     @property
     def newest_cell(self) -> int | None:
-        """How many cells had been finished when the newest was made."""
-        return self._copies[-1].cell if self._copies else None
+        """How many cells had finished when the newest was made."""
+        return self._checkpoints[-1].cell if self._checkpoints else None
 
-    def add(self, copy: Checkpoint, keep: int) -> None:
-        """Keep a new one, and of the older ones as many as fit into `keep`."""
-        self._loop.on_exit(copy.pid, lambda _status, _usage: self._gone(copy))
-        copy.socket.on_broken = lambda _why: self._drop(copy)
-        copy.socket.on_frame = lambda _header, _payload: self._drop(copy)
-        self._copies.append(copy)
-        while len(self._copies) > keep:
-            self._drop(self._copies[0])
+    def add(self, new: Checkpoint, keep: int) -> None:
+        """Add one, and drop the oldest above `keep`."""
+        self._loop.on_exit(new.pid, lambda _status, _usage: self._gone(new))
+        new.socket.on_broken = lambda _why: self._drop(new)
+        new.socket.on_frame = lambda _header, _payload: self._drop(new)
+        self._checkpoints.append(new)
+        while len(self._checkpoints) > keep:
+            self._drop(self._checkpoints[0])
 
     def take_newest(self) -> Checkpoint | None:
-        """Take the newest one out, to be woken."""
-        return self._copies.pop() if self._copies else None
+        """Remove and return the newest one, to be woken."""
+        return self._checkpoints.pop() if self._checkpoints else None
 
     def has_cell(self, cell: int) -> bool:
-        """Tell whether there is a copy made after exactly so many cells."""
-        return any(copy.cell == cell for copy in self._copies)
+        """Return whether there is one made after exactly so many cells."""
+        return any(one.cell == cell for one in self._checkpoints)
 
     def drop_after(self, cell: int) -> None:
         """Drop all that were made after more cells than that."""
-        for copy in [copy for copy in self._copies if copy.cell > cell]:
-            self._drop(copy)
+        for one in [one for one in self._checkpoints if one.cell > cell]:
+            self._drop(one)
 
     def drop_all(self) -> None:
         """Drop all."""
         self.drop_after(-1)
 
-    def _gone(self, copy: Checkpoint) -> None:
-        copy.socket.close()
-        if copy in self._copies:
-            self._copies.remove(copy)
+    def _gone(self, one: Checkpoint) -> None:
+        one.socket.close()
+        if one in self._checkpoints:
+            self._checkpoints.remove(one)
 
-    def _drop(self, copy: Checkpoint) -> None:
-        self._gone(copy)
-        # SAFE BECAUSE: a child that the loop still knows has not been reaped, so its number is nobody else's.
-        if self._loop.is_child_known(copy.pid):
-            self._loop.forget_child(copy.pid)
-            processes.send(copy.pid, signal.SIGKILL)
+    def _drop(self, one: Checkpoint) -> None:
+        self._gone(one)
+        # SAFE BECAUSE: a child that the loop still knows has not been reaped, so its pid is not reused.
+        if self._loop.is_child_known(one.pid):
+            self._loop.forget_child(one.pid)
+            processes.send(one.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The agent's end of the nursery: asks it to fork kernels and scripts, and starts another when it is gone."""
+"""Forkserver client: the agent requests kernels and scripts through it; it restarts a forkserver that is gone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warren.guest.system.loop import Loop
 
     Spawned = Callable[[int | None, str | None], None]
-    """Called with the process and perhaps a note about it, or with None and the reason."""
+    """Called with the pid and perhaps a note about it, or with None and the reason."""
 
 RESTART_PAUSE_S = 1.0
 ANSWER_DEADLINE_S = 30.0
@@ -28,7 +28,7 @@ _GONE = "the process that forks kernels was killed: try again in a second"
 
 
 class ForkserverClient:
-    """Sends one spawn request at a time: whoever reads it must not find the next one too."""
+    """Sends one spawn request at a time: the process that reads it must not read the next one too."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ForkserverClient:
         self._fork = start
         self._started = -RESTART_PAUSE_S
         self._requests: deque[_Request] = deque()
-        self._asked: _Request | None = None
+        self._pending: _Request | None = None
         self._socket: KernelSocket | None = None
         self._pid = 0
         self._timer = loop.call_later(0, _nothing)
@@ -48,28 +48,28 @@ class ForkserverClient:
             self._adopt(*running)
 
     def start(self) -> None:
-        """Have it running before anything is asked of it; without room for a process, the first request tries again."""
+        """Start it before the first request; where no process can be made, the first request tries again."""
         with contextlib.suppress(OSError):
             self._adopt(*self._fork())
 
     def spawn(self, header: dict[str, Any], payload: bytes, fds: list[int], done: Spawned) -> None:
-        """Ask for a process with these descriptors, which are closed here; `done` is called later, once."""
+        """Request a process with these descriptors, which are closed here; `done` is called later, once."""
         self._requests.append(_Request(header, payload, fds, done))
         self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        if self._asked is not None or not self._requests:
+        if self._pending is not None or not self._requests:
             return
         request = self._requests.popleft()
         if self._socket is None:
-            self._revive()
+            self._restart()
         if self._socket is None:
             _close(request.fds)
             request.done(None, _GONE)
             self._loop.call_soon(self._next)
             return
-        self._asked = request
-        # User code may have stopped it; what is stopped again and again is ended when it is late.
+        self._pending = request
+        # User code may have stopped it; if it stops it again, the deadline ends it.
         processes.send(self._pid, signal.SIGCONT)
         self._timer = self._loop.call_later(ANSWER_DEADLINE_S, self._give_up)
         try:
@@ -79,7 +79,7 @@ class ForkserverClient:
 
     def _answer(self, pid: int | None, note: str | None) -> None:
         self._timer.cancel()
-        request, self._asked = self._asked, None
+        request, self._pending = self._pending, None
         if request is not None:
             request.done(pid, note)
         self._loop.call_soon(self._next)
@@ -88,20 +88,20 @@ class ForkserverClient:
         link = self._socket = KernelSocket(self._loop, sock)
         self._pid = self._loop.expected = pid
         link.on_frame = self._answered
-        # The end of file, not the end of a process: who answers a request was the nursery, and a successor is now.
+        # End of file, not process exit: after each request another process, its successor, is the forkserver.
         link.on_broken = lambda _why: self._lost(link)
 
     def _answered(self, header: Header, _payload: bytes) -> None:
-        pid, nursery, note, why = (header.get(name) for name in ("pid", "nursery", "note", "why"))
-        if self._asked is None:
-            raise ProtocolError("the nursery answered what nobody asked")
+        pid, server, note, why = (header.get(name) for name in ("pid", "nursery", "note", "why"))
+        if self._pending is None:
+            raise ProtocolError("the forkserver answered without a request")
         if header["t"] == "failed" and isinstance(why, str):
             self._answer(None, why[:1024])
-        elif header["t"] == "spawned" and isinstance(pid, int) and isinstance(nursery, int) and min(pid, nursery) > 1:
-            self._pid = self._loop.expected = nursery
+        elif header["t"] == "spawned" and isinstance(pid, int) and isinstance(server, int) and min(pid, server) > 1:
+            self._pid = self._loop.expected = server
             self._answer(pid, note[:1024] if isinstance(note, str) else None)
         else:
-            raise ProtocolError("the nursery named no process")
+            raise ProtocolError("the forkserver named no process")
 
     def _lost(self, link: KernelSocket) -> None:
         link.close()
@@ -110,12 +110,12 @@ class ForkserverClient:
             self._answer(None, _GONE)
 
     def _give_up(self) -> None:
-        """End a nursery that does not answer: user code may have stopped it."""
+        """Kill a forkserver that does not answer: user code may have stopped it."""
         if processes.is_child(self._pid):
             processes.send(self._pid, signal.SIGKILL)
 
-    def _revive(self) -> None:
-        # Whoever kills it in a loop must not make the agent fork in a loop.
+    def _restart(self) -> None:
+        # User code that kills it in a loop must not make the agent fork in a loop.
         now = time.monotonic()
         if now - self._started >= RESTART_PAUSE_S:
             self._started = now
@@ -133,7 +133,7 @@ class _Request:
 
 
 def _nothing() -> None:
-    """Stand in for a deadline while nothing was asked."""
+    """Stand in for a deadline while no request is pending."""
 
 
 def _close(fds: list[int]) -> None:

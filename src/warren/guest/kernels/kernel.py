@@ -1,7 +1,7 @@
-"""Live kernels: one cell at a time each, and when one dies the newest frozen copy takes over.
+"""Kernels: each runs one cell at a time; when one dies its newest checkpoint takes over.
 
-A kernel is one of: absent (no process), starting (asked for, not up), idle, busy, waking (a copy is taking over).
-Facts come from the operating system: that a kernel has ended, and how, is what its wait status says.
+A kernel is one of: absent (no process), starting (requested, not up), idle, busy, waking (a checkpoint takes over).
+Facts come from the operating system: the wait status tells that a kernel has ended, and how.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from warren.guest.system.loop import Timer
 
     Settled = Callable[[str | None], None]
-    """Called with None when it worked, else with the reason."""
+    """Called with None on success, else with the reason."""
 
 MAX_WAITING = 16
 MAX_KERNELS = 16
 UP_DEADLINE_S = 60.0
 WAKE_DEADLINE_S = 5.0
 DEAF_S = 0.01
-"""Between two tries to interrupt a cell that its kernel has not taken up yet; a program may never want to hear one."""
+"""First pause between attempts to interrupt a cell that its kernel has not begun yet; a program may ignore SIGINT."""
 MAX_DEAF_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something to say with the next result."""
+    """What happened to a kernel between two cells; the next result reports it."""
 
     note: str | None = None
     state: str | None = None
@@ -54,43 +54,43 @@ class News:
 
 
 class Kernel:
-    """One live interpreter, its waiting cells and its frozen copies."""
+    """One live interpreter, its waiting cells and its checkpoints."""
 
     def __init__(self, agent: Agent, name: str) -> None:
         self._agent = agent
         self.name = name
         self.state = "absent"
         self.executed = 0
-        """Cells whose effects its variables hold."""
+        """The number of cells whose effects its variables hold."""
         self._protection = Protection(agent)
         self._queue: deque[CellRun] = deque()
         self._current: CellRun | None = None
         self._live: KernelProcess | None = None
         self._deaf: Timer | None = None
-        """The next try to interrupt a cell."""
+        """The next attempt to interrupt a cell."""
         self._up_waiters: list[Settled] = []
         self._news = News()
         self._death: tuple[Exit, str] | None = None
-        """How the live process ended, and what state it ended, until somebody has taken over."""
+        """How the live process ended, and in which state, until another has taken over."""
         self._waking_cell = 0
         self._requested = False
-        """Whether we are ending its process on somebody's request."""
+        """Whether the agent ends its process on request."""
         self._deleted = False
 
     def describe(self) -> dict[str, Any]:
-        """Say how it is, for `kernels`."""
+        """Describe it for `kernels`."""
         return {
             "name": self.name,
             "state": "idle" if self.state in ("idle", "absent") and not self._queue else "busy",
             "executed": self.executed,
-            "checkpoints": len(self._protection.copies),
+            "checkpoints": len(self._protection.checkpoints),
             "protected": self._protection.covers(self.executed),
             "private_bytes": self._protection.private_bytes,
         }
 
     def submit(self, execution: Execution) -> CellRun:
-        """Run a cell as soon as those before it are done. Raises Refused."""
-        # Until the kernel is up, the cell that will run first is in the queue as well.
+        """Run a cell after those before it. Raises Refused."""
+        # Until the kernel is up, the cell that will run first is in the queue too.
         if len(self._queue) >= MAX_WAITING + (self._current is None):
             raise Refused("conflict", f"{MAX_WAITING} cells wait for kernel {self.name} already")
         run = CellRun(self._agent, execution, self)
@@ -99,7 +99,7 @@ class Kernel:
         return run
 
     def start(self, settled: Settled | None = None) -> None:
-        """Make its process if there is none; `settled` is called once it is up, or cannot be."""
+        """Start its process if there is none; `settled` is called once it is up, or has failed."""
         if settled is not None:
             self._up_waiters.append(settled)
         if self.state != "absent":
@@ -123,7 +123,7 @@ class Kernel:
                 self._news = News(note)
             self._adopt(pid, KernelSocket(self._agent.loop, ours), asked, UP_DEADLINE_S)
 
-        self._agent.nursery.spawn(header, b"", fds, spawned)
+        self._agent.forkserver.spawn(header, b"", fds, spawned)
 
     def send(self, header: Header, payload: bytes = b"", fds: list[int] | None = None) -> None:
         """Send a frame to the live kernel."""
@@ -131,11 +131,11 @@ class Kernel:
         try:
             self._live.socket.send(header, payload, fds or [])
         except ValueError:
-            # Only reachable with an environment at the edge of a header: the cell would wait for ever.
+            # Only an environment that just fits a header gets here: the cell would wait for ever.
             self._break("the environment is too large")
 
     def interrupt(self, run: CellRun, again_s: float = DEAF_S) -> None:
-        """Interrupt a running cell, as soon as its kernel hears it; take a waiting one out of the queue."""
+        """Interrupt a running cell, as soon as its kernel accepts SIGINT; remove a waiting one from the queue."""
         if run is self._current:
             if self._live is not None and self.state == "busy" and not self._live.interrupt():
                 if self._deaf is not None:
@@ -147,7 +147,7 @@ class Kernel:
             run.never_ran()
 
     def kill(self, run: CellRun) -> None:
-        """Kill the process that runs a cell; take a waiting one out of the queue."""
+        """Kill the process that runs a cell; remove a waiting one from the queue."""
         if run is self._current:
             if self.state == "busy":
                 self._end_live()
@@ -156,7 +156,7 @@ class Kernel:
             run.never_ran()
 
     def restart(self, settled: Settled) -> None:
-        """Begin again with no variables."""
+        """Restart it with no variables."""
         self._protection.drop_all()
         self._news = News()
         if self.state in ("absent", "starting"):
@@ -174,26 +174,26 @@ class Kernel:
         if not protection.has(target, cells):
             why = f" ({protection.why})" if protection.why else ""
             raise Refused("conflict", f"kernel {self.name} has no checkpoint from {cells} cells ago{why}")
-        protection.copies.drop_after(target)
+        protection.checkpoints.drop_after(target)
         protection.expect_nothing()
         self._up_waiters.append(settled)
         self.executed = target
         self._end_on_request()
 
     def fork(self, settled: Forked) -> None:
-        """Ask for a copy that becomes another kernel; `settled` gets it, or None and the reason. Raises Refused."""
+        """Request a copy that becomes another kernel; `settled` gets it, or None and the reason. Raises Refused."""
         if not self._is_free():
             raise Refused("conflict", f"kernel {self.name} is busy or was never used: only an idle one can be forked")
         self.send(self._protection.ask_for_fork(settled))
 
     def become(self, copy: Checkpoint, settled: Settled) -> None:
-        """Start out as a copy of another kernel."""
+        """Start as a copy of another kernel."""
         self.executed = copy.cell
         self._up_waiters.append(settled)
         self._wake(copy)
 
     def delete(self) -> None:
-        """End it and everything that waits for it."""
+        """End it and all cells that wait for it."""
         self._deleted = True
         self._protection.drop_all()
         queue, self._queue = self._queue, deque()
@@ -203,7 +203,7 @@ class Kernel:
         self._end_on_request()
 
     def take_news(self) -> News:
-        """Return, once, what happened to the kernel since the last result."""
+        """Return, once, the news since the last result."""
         news, self._news = self._news, News()
         return news
 
@@ -217,7 +217,7 @@ class Kernel:
             self.start()
         elif self.state == "idle":
             assert self._live is not None
-            # One that was killed, while it was idle or as its cell ended: the cell is for whoever takes over.
+            # It was killed while idle or as its cell ended: the cell waits for its successor.
             if self._live.ending or self._live.has_ended():
                 return
             self.state = "busy"
@@ -270,7 +270,7 @@ class Kernel:
 
     def _up(self) -> None:
         assert self._live is not None
-        # One that was killed just before it came up, because it was late or is not wanted any more, is none.
+        # Killed just before it came up, because it was late or is not wanted any more: ignore it.
         if self.state not in ("starting", "waking") or self._live.ending:
             return
         self._live.is_up()
@@ -291,7 +291,7 @@ class Kernel:
         self.state = "idle"
         self.executed += 1
         if not self._requested:
-            # Of one that is to begin again, or to go away, nothing is kept.
+            # A kernel that restarts or is deleted keeps nothing.
             self._protection.expect(run.execution.id, self.executed)
         run.done(self._live.clock, status, exit_code, error)
         self._next()
@@ -314,10 +314,10 @@ class Kernel:
             self._live.kill(self._current.execution.id if self._current is not None else None)
 
     def _exited(self, how: Exit) -> None:
-        """End what it left running, and let the newest copy take over."""
+        """End the processes it left running, and let the newest checkpoint take over."""
         assert self._live is not None
         self._live.end_leftovers(
-            self._current.execution.id if self._current is not None else None, self._protection.copies.pids
+            self._current.execution.id if self._current is not None else None, self._protection.checkpoints.pids
         )
         if self._current is not None:
             self._current.free_memory()
@@ -325,18 +325,18 @@ class Kernel:
         self._protection.expect_nothing()
         self._protection.lose_forks("the kernel died")
         if self._death is None:
-            # Not the death of a copy that was to take over for an earlier one.
+            # Not the death of a checkpoint that was about to take over.
             if self._current is not None:
                 self._protection.note(self._current, self.executed)
             self._death = (how, self.state)
         self._take_over()
 
     def _take_over(self) -> None:
-        copy = None if self._deleted else self._protection.copies.take_newest()
+        copy = None if self._deleted else self._protection.checkpoints.take_newest()
         if copy is not None:
             self._wake(copy)
             return
-        # A kernel that had finished no cell loses nothing: a new one is the same.
+        # A kernel without a finished cell loses nothing: a new one equals it.
         state, self.executed = "lost" if self.executed else "rolled_back", 0
         self.state = "absent"
         self._settle_death(state, 0)
@@ -351,12 +351,12 @@ class Kernel:
         self.state = "waking"
         self._waking_cell = copy.cell
         self._adopt(copy.pid, copy.socket, None, WAKE_DEADLINE_S)
-        # User code may have stopped it, with a signal to everything it could reach.
+        # User code may have stopped it, with a signal to every process in reach.
         processes.send(copy.pid, signal.SIGCONT)
         self.send({"t": "wake"})
 
     def _settle_death(self, state: str, cells_back: int) -> None:
-        """Tell whom it concerns that the kernel died: the running cell, the waiting one, or the next."""
+        """Report the death of the kernel to the running cell, the waiting one, or the next."""
         death, self._death = self._death, None
         requested, self._requested = self._requested, False
         run, self._current = self._current, None
@@ -371,7 +371,7 @@ class Kernel:
             self._news = _build_news(how, state, cells_back)
 
     def _failed(self, why: str) -> None:
-        """Tell whoever asked for the kernel, and of the waiting cells the first, that it could not be made."""
+        """Report to all callers, and to the first waiting cell, that the kernel could not be started."""
         self.state = "absent"
         self._settle(why)
         if self._queue:
@@ -385,7 +385,7 @@ class Kernel:
 
 
 def _build_news(how: Exit, state: str, cells_back: int) -> News:
-    """Build what the next result has to tell about a death between two cells."""
+    """Build the news about a death between two cells."""
     died = f"The kernel died between calls ({how})"
     if state == "lost":
         return News(f"{died}: its variables are lost.", state)

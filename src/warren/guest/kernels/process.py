@@ -1,4 +1,4 @@
-"""The live process of a kernel: its socket, its processor clock, its end."""
+"""The process of a live kernel: its socket, its processor clock, its exit."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from warren.guest.wire.frames import Header
 
 CLOSED_GRACE_S = 0.5
-"""Between the end of a kernel's control socket and its kill: normally its exit arrives first."""
+"""Between end of file on a control socket and the kill: normally the exit arrives first."""
 _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended, in the operating system's word."""
+    """The exit of a process, from its wait status."""
 
     exit_code: int
     cpu_ms: float
@@ -36,7 +36,7 @@ class Exit:
 
 
 class KernelProcess:
-    """A process that runs cells. `on_exit` is called once, after all that it said has been handled."""
+    """A process that runs cells. `on_exit` is called once, after all frames that it sent."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class KernelProcess:
         self._on_broken = on_broken
         self._on_exit = on_exit
         self.gone = False
-        """Whether it has ended; what it said before may still be on its way."""
+        """Whether it has ended; its last frames may still be unread."""
         self.ending = False
-        """Whether it has been killed; what it did before may still be on its way, and it does nothing more."""
+        """Whether it has been killed; its last frames may still be unread."""
         self.pid = pid
         self.socket = link
         self.clock = Clock(pid)
@@ -66,18 +66,18 @@ class KernelProcess:
         agent.loop.on_exit(pid, self._exited, since)
 
     def is_up(self) -> None:
-        """Note that it came up in time."""
+        """Cancel the start deadline."""
         self._timer.cancel()
 
     def has_ended(self) -> bool:
-        """Whether it has ended, though the word of that may still be on its way."""
+        """Whether it has ended, also when its exit has not been handled yet."""
         try:
             return self.gone or os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return False
 
     def interrupt(self) -> bool:
-        """Send SIGINT to its group; False when it would not hear it: a kernel does not until it runs its cell."""
+        """Send SIGINT to its group; False when it ignores the signal: a kernel does so until it runs its cell."""
         if not self.gone:
             if processes.ignores(self.pid, signal.SIGINT):
                 return False
@@ -85,16 +85,16 @@ class KernelProcess:
         return True
 
     def kill(self, execution: str | None) -> None:
-        """Kill it and its descendants; what follows, follows from its exit."""
+        """Kill it and its descendants; its exit triggers the rest."""
         if not self.gone:
             self.ending = True
-            # Not by group: a copy just forked may not have left it yet, nor have told us of itself. It is our child.
+            # Not by group: a checkpoint just forked may still be in it, unannounced. It is a child of the agent.
             contained = self._agent.boot.contained
             processes.end(self.pid, execution, contained=contained, spare_ours=True)
             processes.send(self.pid, signal.SIGKILL)
 
     def end_leftovers(self, execution: str | None, spare: Iterable[int]) -> None:
-        """Kill what it left running, once it has gone; `spare` are its frozen copies."""
+        """Kill the processes it left running, after its exit; `spare` are its checkpoints."""
         processes.end(self.pid, execution, contained=self._agent.boot.contained, spare=spare)
         if execution is not None:
             self._agent.end_later(execution)
@@ -115,7 +115,7 @@ class KernelProcess:
 
 
 class Clock:
-    """The processor time of one process and of the children it has waited for."""
+    """Processor time of one process and of the children it has waited for."""
 
     def __init__(self, pid: int) -> None:
         # The clock of another process: see clock_getcpuclockid(3); Python has no name for it.
@@ -126,7 +126,7 @@ class Clock:
             self._stat = -1
 
     def read_ms(self) -> float:
-        """Return milliseconds used so far; 0 when the process is gone."""
+        """Return milliseconds used so far; 0 when the process has ended."""
         try:
             own = time.clock_gettime(self._clock) * 1000
             children = parse_stat(os.pread(self._stat, 1024, 0)).children_ticks if self._stat >= 0 else 0
@@ -135,7 +135,7 @@ class Clock:
         return own + children * _TICK_MS
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         if self._stat >= 0:
             os.close(self._stat)
             self._stat = -1

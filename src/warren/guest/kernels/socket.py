@@ -1,10 +1,10 @@
-"""The agent's end of a socket to a kernel, a frozen copy or the nursery: frames with descriptors, never waiting.
+"""Kernel sockets: the agent's end to a kernel, a checkpoint or the forkserver. Frames with descriptors, never waiting.
 
-Rules for whoever changes this file:
-1. The other end is user code. It shares a frozen copy's socket with us as an open file, flags included, so every call
-   says MSG_DONTWAIT itself.
-2. Descriptors may arrive glued to an earlier frame's bytes, so a few are held for the frame that takes them; a peer
-   that sends more than those, or garbage, is reported once, by `on_broken`.
+Rules for changes to this file:
+1. The other end is user code. It shares the socket of a checkpoint as an open file, flags included, so every call
+   passes MSG_DONTWAIT itself.
+2. Descriptors may arrive with an earlier frame's bytes, so a few are held for the frame that takes them; a peer that
+   sends more than those, or garbage, is reported once, by `on_broken`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SEND = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
 class KernelSocket:
-    """`on_frame(header, payload)` gets each frame; `on_broken(why)` is called when nothing more will come.
+    """`on_frame(header, payload)` gets each frame; `on_broken(why)` is called at the end.
 
-    `why` is None at the end of the file and otherwise says what the peer did wrong.
+    `why` is None at end of file and otherwise names the fault of the peer.
     """
 
     def __init__(self, loop: Loop, sock: socket.socket) -> None:
@@ -51,7 +51,7 @@ class KernelSocket:
         loop.watch(sock.fileno(), READ, self._ready)
 
     def send(self, header: Header, payload: bytes = b"", fds: Sequence[int] = ()) -> None:
-        """Queue one frame; the descriptors are ours to close. Raises ValueError for a frame that is too large."""
+        """Queue one frame; the descriptors are closed here. Raises ValueError for a frame that is too large."""
         owned = list(fds)
         try:
             frame = b"" if self.closed else b"".join(encode(header, payload))
@@ -67,11 +67,11 @@ class KernelSocket:
             self._flush()
 
     def take_fd(self) -> int | None:
-        """Take the descriptor that came with the frame at hand; the caller closes it."""
+        """Take the descriptor of the current frame; the caller closes it."""
         return self._fds.pop(0) if self._fds else None
 
     def read_all(self) -> None:
-        """Handle what has arrived, now: the peer may be gone, but not what it said before.
+        """Handle now what has arrived: frames outlive the peer that sent them.
 
         Not what arrives meanwhile: a child that user code forked may hold the peer's end and send for ever.
         """
@@ -83,7 +83,7 @@ class KernelSocket:
             waiting -= size
 
     def close(self) -> None:
-        """Let go of the socket and of all descriptors on their way."""
+        """Close the socket and all queued descriptors."""
         if self.closed:
             return
         self.closed = True
@@ -101,7 +101,7 @@ class KernelSocket:
             self._read()
 
     def _read(self) -> int:
-        """Read once; returns how many bytes that were, 0 when there is nothing more."""
+        """Read once; returns the number of bytes, 0 at the end."""
         try:
             data, ancillary, _, _ = self._socket.recvmsg(READ_SIZE, _ROOM, _RECEIVE)
         except (BlockingIOError, InterruptedError):
@@ -150,7 +150,7 @@ class KernelSocket:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
-            # Whoever is gone is noticed by its end of file or its exit.
+            # End of file or the exit reports a peer that is gone.
             for _, fds in self._out:
                 self._drop(fds)
             self._out.clear()

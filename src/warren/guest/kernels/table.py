@@ -40,7 +40,7 @@ class Kernels:
         return found
 
     def add(self, name: str) -> Kernel:
-        """Add a new one, without a process as yet. Raises Refused."""
+        """Add one without a process. Raises Refused."""
         if name in self._kernels:
             raise Refused("conflict", f"kernel {name} exists already")
         if len(self._kernels) >= MAX_KERNELS:
@@ -49,12 +49,12 @@ class Kernels:
         return kernel
 
     def remove(self, name: str) -> None:
-        """End one and forget it. Raises Refused."""
+        """End one and remove it. Raises Refused."""
         self.get(name).delete()
         del self._kernels[name]
 
     def abandon(self, kernel: Kernel) -> None:
-        """End one that could not be made, and forget it: its name may have been given to another by now."""
+        """End and remove one that could not be started; its name may belong to another by now."""
         kernel.delete()
         if self._kernels.get(kernel.name) is kernel:
             del self._kernels[kernel.name]
@@ -117,7 +117,7 @@ def _delete(agent: Agent, stream: Stream, params: dict[str, Any], _payload: byte
 
 
 def _answer_made(agent: Agent, stream: Stream, made: Kernel, why: str | None) -> None:
-    """Answer for a new kernel; one that could not be made is forgotten."""
+    """Answer for a new kernel; one that could not be started is removed."""
     if why is not None:
         agent.kernels.abandon(made)
     _answer(stream, why)

@@ -1,6 +1,6 @@
-"""TCP through the wire: connections to ports inside, and connections from inside to whoever listens outside.
+"""TCP tunnels through the wire: to ports inside the sandbox, and from listeners inside it to the gateway.
 
-Loopback only. A sandbox has no other network; which connections may go further is decided at the other end.
+Loopback only. A sandbox has no other network; the gateway decides which connections go further.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Tunnel:
             except OSError as failed:
                 error = failed
         if error is not None and self._directions == 2:
-            # It takes no more, but what it said before may not be read yet: a server's refusal, for instance.
+            # It takes no more data, but data it sent before may be unread: the refusal of a server, for instance.
             self._unwritten = error
             error = None
         self._direction_ended(error)
@@ -89,7 +89,7 @@ class Tunnel:
 
 
 class Listener:
-    """A port inside whose connections become streams to the gateway connection that asked last."""
+    """A port inside whose connections become streams to the gateway connection that requested it last."""
 
     def __init__(self, loop: Loop, name: str, port: int) -> None:
         self.name = name
@@ -114,7 +114,7 @@ class Listener:
             sock, (host, port) = self._socket.accept()
         except OSError as error:
             if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
-                # It would be ready again at once, and the loop would do nothing else.
+                # It would be ready again at once, and keep the loop busy.
                 self._loop.unwatch(self._socket.fileno())
                 self._loop.call_later(0.1, lambda: self._loop.watch(self._socket.fileno(), READ, self._accept))
             return
@@ -122,7 +122,7 @@ class Listener:
             sock.close()
             return
         self._open += 1
-        # What comes in two small pieces must not wait for the program to say that it has the first.
+        # The second of two small pieces must not wait for the acknowledgement of the first.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sizes = {"window": self.window, "first": self.first}
         stream = self.owner.open({"op": "tunnel", "listener": self.name, "host": host, "port": port, **sizes})
@@ -143,7 +143,7 @@ def _join(loop: Loop, sock: socket.socket, stream: Stream, on_end: Callable[[], 
 
 
 class _Connecting:
-    """A connection to a port inside that is not made yet."""
+    """A pending connection to a port inside."""
 
     def __init__(self, loop: Loop, stream: Stream, address: _Address, port: int) -> None:
         self._loop = loop
@@ -199,7 +199,7 @@ def _listen(agent: Agent, stream: Stream, header: Header, _payload: bytes) -> No
 
 
 def _find_listener(agent: Agent, header: Header) -> Listener:
-    """Return the listener of that name, made when there is none. Raises Refused."""
+    """Return the listener of that name, opened if there is none. Raises Refused."""
     port = get_number(header, "port", low=0, high=65_535)
     name = get_text(header, "listener", longest=64)
     listener = agent.listeners.get(name)
@@ -226,7 +226,7 @@ def _loopback(host: str) -> _Address:
 
 
 def _nothing() -> None:
-    """Do nothing: nobody counts this tunnel."""
+    """Do nothing: connections to the inside are not counted."""
 
 
 OPERATIONS: dict[str, Callable[[Agent, Stream, Header, bytes], None]] = {

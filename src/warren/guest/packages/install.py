@@ -1,7 +1,7 @@
-"""Installs packages, as a program of its own whose arguments are `python` or `npm`, 0 or 1 to upgrade, and the names.
+"""Package installer, a program with the arguments `python` or `npm`, 0 or 1 to upgrade, and the package names.
 
-It runs uv, or pip where there is no uv, or npm, whose words are its words, and says at the end what is there now: in a
-last line for the service, which takes it for what it is, the word of a program in a sandbox.
+It runs uv, or pip where there is no uv, or npm, and passes their output on. Its last line lists the installed packages
+for the service, which treats it as a claim of a program in a sandbox.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from warren.guest import own_environment
 
 MARK = "\x1ewarren-installed "
 _INDEX = "http://packages.warren.internal/pypi"
-"""The service's own, of which it is known what pages it has."""
+"""The service's own index, which has pages for each Python."""
 
 
 def main(arguments: list[str]) -> int:
-    """Install, and say what is there now; returns the exit code."""
+    """Install, and print the installed packages; returns the exit code."""
     ecosystem, upgrade, *names = arguments
     install = _install_python if ecosystem == "python" else _install_npm
     code, before, after = install(names, upgrade == "1")
@@ -47,13 +47,13 @@ def _install_python(names: list[str], upgrade: bool) -> tuple[int, dict[str, str
     else:
         command = [python, "-m", "pip", "install", "--no-input", "--progress-bar", "off", *options, "--", *names]
     code = _run(command)
-    # What it unpacked there is installed by now, by other names of the same files.
+    # Its unpacked files are hard links of the installed ones.
     shutil.rmtree(os.path.join(folder, "cache", "uv"), ignore_errors=True)
     return code, before, _list_python(library)
 
 
 def narrow_index(index: str) -> list[str]:
-    """Have uv read pages of the service's that list what may fit this Python: most have much that never does."""
+    """Make uv read index pages that list only files for this Python: most pages list many others."""
     if index != f"{_INDEX}/simple/" or sys.implementation.name != "cpython":
         return []
     this = f"cp{sys.version_info.major}{sys.version_info.minor}-{os.uname().machine}"
@@ -81,7 +81,7 @@ def _run(command: list[str]) -> int:
 
 
 def _list_python(library: str) -> dict[str, str]:
-    """List what is installed, by the names of folders: to read what is in them would take longer than to install."""
+    """List the installed packages by folder names: reading their metadata would take longer than the install."""
     found = {}
     for name in os.listdir(library):
         if name.endswith(".dist-info"):

@@ -1,4 +1,4 @@
-"""Where a sandbox's own packages are, and whether they stand before something that is imported already."""
+"""The search path of a sandbox's own packages, and whether one shadows a module that is imported already."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEEP = frozenset({"warren"})
 
 
 def search_path(env: Mapping[str, str]) -> list[str]:
-    """Return the folders whose packages come before the image's, from the environment of the program."""
+    """Return the folders that precede the image's packages, from the environment of the program."""
     listed = [env.get("WARREN_PACKAGES", ""), *env.get("PYTHONPATH", "").split(os.pathsep)]
     if "PYTHONUSERBASE" in env:
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -22,8 +22,8 @@ def search_path(env: Mapping[str, str]) -> list[str]:
 
 def find_shadowed(folders: list[str]) -> str | None:
     """Name an imported package that one of these folders has another copy of; None when there is none."""
-    # WHY: it asks for the names in the folders, which are few. Going through all that is imported would write to, and
-    # so copy, a page for almost every name.
+    # WHY: it goes through the names in the folders, which are few. Going through all imported modules would write to,
+    # and so copy, a page for almost every one.
     for folder in folders:
         try:
             names = {name.partition(".")[0] for name in os.listdir(folder)}
@@ -36,7 +36,7 @@ def find_shadowed(folders: list[str]) -> str | None:
 
 
 class Watch:
-    """Notices, between two cells, that something was installed in place of what this kernel has imported."""
+    """Notices, between two cells, that an installed package shadows a module of this kernel."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._folder = env.get("WARREN_PACKAGES", "")
@@ -44,7 +44,7 @@ class Watch:
         self._told = ""
 
     def find_news(self) -> str | None:
-        """Return a sentence about it, once; None when there is nothing to say."""
+        """Return a sentence about a new shadowing package, once; otherwise None."""
         seen = self._look() if self._folder else 0
         if seen == self._seen:
             return None
@@ -63,10 +63,10 @@ class Watch:
 
 
 class LateFinder:
-    """Finds modules in a folder that was not there when it was first searched: Python would never look again."""
+    """Finds modules in a folder that did not exist at its first search: Python would never search it again."""
 
     def find_spec(self, name: str, path: object = None, _target: object = None) -> Any:
-        """Look, after everybody else has."""
+        """Search after all other finders."""
         folder = os.environ.get("WARREN_PACKAGES", "")
         if path is None and folder and sys.path_importer_cache.get(folder, self) is None and os.path.isdir(folder):
             del sys.path_importer_cache[folder]

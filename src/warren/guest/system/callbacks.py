@@ -1,11 +1,11 @@
-"""The file that libffi holds open: it maps the code of callbacks from it, by a number that it remembers for ever.
+"""The descriptor of libffi: libffi maps the code of callbacks from a file, by a number that it remembers for ever.
 
-Where that number is closed or becomes something else, `ctypes` cannot make callbacks any more, or makes wrong ones. So
-it is put where nobody places descriptors, and forks leave it open.
+Where that number is closed or reused, `ctypes` cannot make callbacks any more, or makes wrong ones. So it is moved
+above all numbers that are given out, and forks leave it open.
 
 Rule 1: nothing is left open but a file with a name, for reading. Where libffi cannot find its own library it writes the
    code into memory, which one sandbox could change for all others: that is closed, and there are no callbacks.
-Rule 2: a sandbox has it from its own file tree.
+Rule 2: a sandbox opens it from its own file tree.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import os
 import sys
 
 _PLACE = 64
-"""Above all numbers that processes are given descriptors at."""
+"""Above all numbers at which processes get descriptors."""
 _held: dict[int, str] = {}
 
 
 def settle() -> None:
-    """Have libffi open its file, out of the way. Call it before anything imports `ctypes`; later it does nothing."""
+    """Make libffi open its file at a high number. Call it before anything imports `ctypes`; later it does nothing."""
     if "_ctypes" in sys.modules:
         return
     taken = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)]
@@ -31,7 +31,7 @@ def settle() -> None:
     try:
         import ctypes  # the first import is what opens it
 
-        # Not all versions of it make one when they are imported.
+        # Not all versions open it at import.
         ctypes.CFUNCTYPE(None)(int)
         _hold(following)
     finally:
@@ -45,7 +45,7 @@ def held() -> list[int]:
 
 
 def reopen() -> None:
-    """Have what is held from the file tree that this process has by now."""
+    """Open the held files again, from the current file tree."""
     for fd, path in _held.items():
         own = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         os.dup2(own, fd, inheritable=False)
@@ -59,6 +59,6 @@ def _hold(fd: int) -> None:
         return
     path = os.readlink(f"/proc/self/fd/{fd}")
     if mode == os.O_RDONLY and os.path.isfile(path):
-        # Older ones hand it to every program that is started.
+        # Older versions leave it inheritable by every program.
         os.set_inheritable(fd, False)
         _held[fd] = path

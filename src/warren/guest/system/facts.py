@@ -1,4 +1,4 @@
-"""What the operating system counts about this sandbox, read from descriptors that the engine opened for us."""
+"""Facts: counters of the operating system about this sandbox, read from descriptors that the engine opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A filesystem user code can write to."""
+    """A filesystem that user code can write to."""
 
     path: str
     total_bytes: int
@@ -25,12 +25,12 @@ class Disk:
 
     @property
     def full(self) -> bool:
-        """Whether there is practically nothing left."""
+        """Whether practically no bytes or inodes are left."""
         return self.out_of_bytes or (self.free_inodes is not None and self.free_inodes < 4)
 
     @property
     def out_of_bytes(self) -> bool:
-        """Whether a large write would be refused: ext4 does so while it still counts most of a megabyte as free."""
+        """Whether a large write would fail: ext4 refuses it while it still reports most of a megabyte as free."""
         return self.free_bytes < min(1 << 20, self.total_bytes // 16)
 
 
@@ -42,15 +42,15 @@ class Facts:
         self._workspace = workspace
 
     def counts(self) -> Counts:
-        """Read the counters that tell who was refused or killed."""
+        """Read the counters of refused and killed processes."""
         return Counts(self._field("memory_oom", b"oom_kill"), self._field("pids_events", b"max"))
 
     def memory_peak(self) -> int | None:
-        """Return the most bytes of memory this sandbox ever held."""
+        """Return the peak memory of this sandbox in bytes."""
         return self._number("memory_peak")
 
     def pids_now(self) -> int | None:
-        """Return how many tasks it has now."""
+        """Return the current number of tasks."""
         return self._number("pids_now")
 
     def disks(self) -> list[Disk]:

@@ -1,10 +1,10 @@
-"""Forks that the standard library cannot make, and what a fork does to itself: closing up, being private, being mortal.
+"""Forks that the standard library cannot make, and what a fork sets about itself: descriptors, privacy, its end.
 
-Rules for whoever changes this file:
+Rules for changes to this file:
 1. A raw clone runs no `pthread_atfork` handler and unlocks nothing: the caller has exactly one thread.
-2. The interpreter does not hear of these forks: with one thread no lock of its own is held in the copy, and telling it
-   makes the copy write to 240 pages, a millisecond. Before user code runs, `announce` tells it.
-3. Inside a kernel seccomp answers ENOSYS to clone3, so what a kernel needs is done with clone.
+2. The interpreter is not notified of these forks: with one thread no lock of its own is held in the child, and the
+   notification makes the child write to 240 pages, a millisecond. `announce` does it before user code runs.
+3. Inside a kernel seccomp answers ENOSYS to clone3, so a kernel forks with clone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLONE_CHILD_SETTID = 0x1000000
 CLONE_INTO_CGROUP = 0x200000000
 LIVE_OOM_SCORE = 1000
 KERNEL_OOM_SCORE = 900
-"""A kernel holds variables, so of two that are of a size a program without any goes first."""
+"""A kernel holds variables, so of two processes of one size a program without any is killed first."""
 FROZEN_OOM_SCORE = 0
 
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
@@ -47,8 +47,8 @@ _libc.syscall.restype = ctypes.c_long
 _libc.pthread_self.restype = ctypes.c_void_p
 
 
-_noted: list[Callable[[], object]] = []
-_noting: list[bool] = []
+_handlers: list[Callable[[], object]] = []
+_is_recorded: list[bool] = []
 
 
 class _CloneArgs(ctypes.Structure):
@@ -84,36 +84,36 @@ def fork_sibling() -> int:
 
 
 def announce() -> None:
-    """Tell the interpreter that this process is a fork: what modules want done after one is done now."""
+    """Notify the interpreter that this process is a fork: it runs the after-fork handlers of all modules now."""
     ctypes.pythonapi.PyOS_BeforeFork()
     ctypes.pythonapi.PyOS_AfterFork_Child()
 
 
 @contextlib.contextmanager
-def noting_handlers() -> Iterator[None]:
-    """Note what modules that are imported in this block want done after a fork."""
+def recording_handlers() -> Iterator[None]:
+    """Record the after-fork handlers of modules that are imported in this block."""
     register = os.register_at_fork
 
     def note(**handlers: Callable[[], object]) -> None:
         register(**handlers)
         if "after_in_child" in handlers:
-            _noted.append(handlers["after_in_child"])
+            _handlers.append(handlers["after_in_child"])
 
-    os.register_at_fork = note  # type: ignore[assignment]  # the same, with a note taken
+    os.register_at_fork = note  # type: ignore[assignment]  # the same, and recorded
     try:
         yield
     finally:
         os.register_at_fork = register
-    _noting.append(True)
+    _is_recorded.append(True)
 
 
 def announce_to_imports() -> None:
-    """Do what imported modules want done after a fork, and leave alone the locks that nobody can hold."""
-    if not _noting:
+    """Run the recorded after-fork handlers only; the interpreter's own locks cannot be held."""
+    if not _is_recorded:
         announce()
         return
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]  # noqa: SLF001  # all that is out of date
-    for handler in _noted:
+    for handler in _handlers:
         with contextlib.suppress(Exception):
             handler()
 
@@ -131,7 +131,7 @@ def _fork_plain(flags: int) -> int:
 
 
 def clone(flags: int, cgroup_fd: int | None = None) -> tuple[int, int]:
-    """Fork with clone3 into what `flags` says, and into a cgroup: (0, -1) in the child, (pid, pidfd) here."""
+    """Fork with clone3 into namespaces by `flags`, and into a cgroup: (0, -1) in the child, (pid, pidfd) here."""
     pidfd = ctypes.c_int(-1)
     tid_flags, tid_address = _child_tid()
     args = _CloneArgs(
@@ -148,7 +148,7 @@ def clone(flags: int, cgroup_fd: int | None = None) -> tuple[int, int]:
 
 
 def close_all_but(fds: Iterable[int]) -> None:
-    """Close every descriptor of this process but these, and what `ctypes` needs for callbacks."""
+    """Close every descriptor of this process except these and those of `callbacks`."""
     low = 0
     for fd in sorted({*fds, *callbacks.held()}):
         if fd > low:
@@ -158,19 +158,19 @@ def close_all_but(fds: Iterable[int]) -> None:
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """Say whether processes of the same user may look into this one (ptrace, /proc/…/fd, pidfd_getfd)."""
+    """Set whether processes of the same user may read this one (ptrace, /proc/…/fd, pidfd_getfd)."""
     _libc.prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(dumpable), 0, 0, 0)
 
 
 def die_with_parent() -> None:
-    """Have this process killed when its parent ends; not inherited by its children."""
+    """Make the kernel kill this process when its parent ends; children do not inherit it."""
     _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
 
 
 def set_oom_score(score: int, pid: int | None = None) -> None:
-    """Say how readily the operating system takes a process, this one by default, when memory runs out."""
-    # WHY: user code must die before the agent and before frozen copies. It may be refused (a lower score than at
-    # start needs a capability on some systems); then the order is the kernel's own.
+    """Set how readily the operating system kills a process, this one by default, when memory runs out."""
+    # WHY: user code must die before the agent and before frozen copies. The write may be refused (a lower score than
+    # at the start needs a capability on some systems); then the order is the kernel's own.
     with contextlib.suppress(OSError):
         fd = os.open(f"/proc/{'self' if pid is None else pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -180,7 +180,7 @@ def set_oom_score(score: int, pid: int | None = None) -> None:
 
 
 def task_count() -> int:
-    """Count the threads of this process, also those that Python did not start."""
+    """Count the threads of this process, including those that Python did not start."""
     return len(os.listdir("/proc/self/task"))
 
 
@@ -193,8 +193,8 @@ def _call(arguments: Sequence[object]) -> int:
 
 
 def _child_tid() -> tuple[int, int]:
-    """Return the flags and the address that make the operating system renew the C library's copy of the thread id."""
-    # WHY: the C library keeps the thread's id in its descriptor and renews it in its own fork only. Left stale, a
+    """Return the flags and the address with which the operating system updates the C library's thread id."""
+    # WHY: the C library keeps the thread's id in its descriptor and updates it in its own fork only. Left stale, a
     # child's abort(), raise() or pthread_kill() signals the parent or fails.
     offset = _tid_offset()
     if offset is None:
@@ -204,15 +204,15 @@ def _child_tid() -> tuple[int, int]:
 
 @functools.cache
 def _tid_offset() -> int | None:
-    """Find where the thread descriptor holds the thread id, or None when that cannot be told."""
+    """Find the offset of the thread id in the thread descriptor; None when it is ambiguous."""
     base = _libc.pthread_self()
-    # SAFE BECAUSE: a descriptor is larger than this with every C library, and what follows the main thread's is mapped.
+    # SAFE BECAUSE: the descriptor is larger than this in every C library, and memory after the main thread's is mapped.
     words = (ctypes.c_uint32 * (_TCB_BYTES // 4)).from_address(base)
     pointers = (ctypes.c_uint64 * (_TCB_BYTES // 8)).from_address(base)
     tid = threading.get_native_id()
     found = [4 * index for index in range(len(words)) if words[index] == tid]
-    # A small id (process 1) is found in many places. glibc's is followed by the list of robust mutexes, which is
-    # empty and so points at itself.
+    # A small id (process 1) is found in many places. In glibc the list of robust mutexes follows it, which is empty and
+    # so points at itself.
     certain = [
         offset
         for offset in found

@@ -1,7 +1,7 @@
-"""The pages that a kernel writes to in every cell: copied in the idle gap after a checkpoint, not in the next cell.
+"""Hot pages: those that a kernel writes in every cell, copied in the idle gap after a checkpoint, not in the next cell.
 
-A frozen copy shares all pages with its kernel, so the first write to each makes another. Which pages those are shows
-from one checkpoint to the next: what the copy does not share any more was written to in between.
+A frozen copy shares all pages with its kernel, so the first write to each copies it. The difference of two checkpoints
+shows which pages those are: a page that the copy does not share any more was written in between.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import ctypes
 import os
 
 MAX_PAGES = 1024
-"""More is not the interpreter at work but data, and not worth holding twice."""
+"""Above this, the pages are data and not the interpreter, and not worth holding twice."""
 _FIRST, _LAST = 3, 4
-"""The checkpoints before which we look: first cells load things, and who runs one may never run another."""
+"""The checkpoints before which pages are read: first cells load modules, and many kernels run one cell only."""
 _MAX_MAPPING = 128 << 20
 _MAX_SEEN = 256 << 20
-"""Beyond that, looking takes longer than it will ever save."""
+"""Above this, reading takes longer than it saves."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENTRY_BYTES = 8
 _KINDS = 0xA1 << 56
-"""Of an entry of /proc/self/pagemap: is there, belongs to a file, is mapped by nobody else."""
+"""Bits of an entry of /proc/self/pagemap: present, file-mapped, exclusively mapped."""
 _OWN = 0x81 << 56
 _POPULATE_WRITE = 23
 
@@ -28,18 +28,18 @@ _libc = ctypes.PyDLL(None)
 
 
 class HotPages:
-    """Finds out, over the first cells, what each of them writes to."""
+    """Finds, over the first cells, the pages that each of them writes."""
 
     def __init__(self) -> None:
         self._checkpoints = 0
         self._view: _View | None = None
         self._before: bytes | None = None
-        """What the last cell that is looked at began with."""
+        """The pagemap when the last observed cell began."""
         self._written: set[int] | None = None
         self._ranges: list[tuple[int, int]] = []
 
     def begin(self) -> None:
-        """Note what is our own when a cell begins, without its doing. Call it before each; nearly all cost nothing."""
+        """Record the private pages when a cell begins. Call it before each cell; nearly all calls cost nothing."""
         if self._view is None or self._checkpoints != _LAST - 1:
             return
         try:
@@ -48,7 +48,7 @@ class HotPages:
             self._view = None
 
     def observe(self) -> None:
-        """Look at what was written to since the last checkpoint. Call it right before the next."""
+        """Find the pages written since the last checkpoint. Call it right before the next."""
         self._checkpoints += 1
         if self._checkpoints > _LAST:
             return
@@ -70,17 +70,17 @@ class HotPages:
             self._ranges = _join(pages)
 
     def touch(self) -> None:
-        """Have pages of our own there. Call it right after a checkpoint."""
+        """Copy the hot pages. Call it right after a checkpoint."""
         madvise = _libc.madvise
         for address, size in self._ranges:
-            # Kernels before 5.14 do not know it, and user code may have unmapped one: then the next cell pays for all.
+            # Linux before 5.14 does not know it, and user code may have unmapped one: then the next cell copies them.
             if madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _POPULATE_WRITE):
                 self._ranges = []
                 return
 
 
 class _View:
-    """The private memory of this process, listed ahead: looking at it must not write to much."""
+    """The private memory of this process, listed ahead: reading it must write few pages."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[int, int, int]] = []
@@ -98,7 +98,7 @@ class _View:
         self._room = bytearray(at)
 
     def read(self) -> bytes:
-        """Read what the kernel says of each page now."""
+        """Read the pagemap entries now."""
         room = memoryview(self._room)
         fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -109,7 +109,7 @@ class _View:
         return bytes(room)
 
     def find_own(self, read: bytes) -> set[int]:
-        """List the pages that no other process had when that was read."""
+        """List the pages that no other process shared at that reading."""
         found: set[int] = set()
         for first, at, size in self._spans:
             entries = array.array("Q", read[at : at + size])
@@ -118,10 +118,10 @@ class _View:
 
 
 def _join(pages: set[int]) -> list[tuple[int, int]]:
-    """Make ranges of pages, as address and length."""
+    """Join pages to ranges of address and length."""
     ranges: list[tuple[int, int]] = []
     for page in sorted(pages):
-        # One between two costs less than another call.
+        # One extra page between two costs less than another call.
         if ranges and page - sum(ranges[-1]) <= _PAGE:
             ranges[-1] = (ranges[-1][0], page + _PAGE - ranges[-1][0])
         else:

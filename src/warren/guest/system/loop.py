@@ -1,4 +1,4 @@
-"""The agent's only loop: descriptors, timers and children, in one thread."""
+"""The event loop of the agent: descriptors, timers and children, in one thread."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
 _TROUBLE = select.EPOLLERR | select.EPOLLHUP
 MAX_STRAYS = 256
-"""Ended children remembered in case somebody asks for them late."""
+"""Exits that are remembered for a late `on_exit`."""
 
 
 class Timer:
-    """A call that will be made once, unless cancelled."""
+    """A callback that runs once, unless cancelled."""
 
     __slots__ = ("callback", "cancelled")
 
@@ -32,9 +32,9 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Make sure that it is not called; harmless afterwards."""
+        """Cancel it; harmless after it has run."""
         self.cancelled = True
-        # What the callback holds must not live on until a long timeout would have fired.
+        # Objects of the callback must not live until a long timeout would have fired.
         self.callback = _nothing
 
 
@@ -45,7 +45,7 @@ class Loop:
         self._epoll = select.epoll()
         self._watches: dict[int, tuple[int, Callable[[int], None]]] = {}
         self._new: set[int] = set()
-        """Descriptors that were not watched when this round began: what was found then is about others."""
+        """Descriptors that were not watched when this round began: events of the round with their number are stale."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._timers_bound = 256
         self._order = itertools.count()
@@ -53,7 +53,7 @@ class Loop:
         self._children: dict[int, Callable[[int, resource.struct_rusage], None]] = {}
         self._strays: dict[int, tuple[float, int, resource.struct_rusage]] = {}
         self.expected = 0
-        """The child that somebody will ask for: its end is remembered however many others end meanwhile."""
+        """The child whose `on_exit` will follow: its exit is remembered however many others end meanwhile."""
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, _ignore)
         # A signal interrupts epoll only through this descriptor: Python retries interrupted calls itself.
@@ -77,7 +77,7 @@ class Loop:
             self._epoll.unregister(fd)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call it in the next round, after the descriptors that are ready now."""
+        """Call it at the end of this round, after the descriptors that are ready now."""
         self._soon.append(callback)
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
@@ -95,8 +95,8 @@ class Loop:
     ) -> None:
         """Call `callback(wait_status, rusage)` once our child `pid` has been reaped.
 
-        For a child that another process made for us, `since` is the monotonic time it was asked for: it may have
-        ended, and been reaped, before we learnt its number.
+        For a child that another process forked for us, `since` is the monotonic time of the request: it may have ended,
+        and been reaped, before its pid was known.
         """
         stray = self._strays.pop(pid, None)
         if stray is not None and since is not None and stray[0] >= since:
@@ -107,7 +107,7 @@ class Loop:
         self._child_died = True
 
     def is_child_known(self, pid: int) -> bool:
-        """Tell whether somebody waits for the end of child `pid`."""
+        """Return whether `on_exit` is set for child `pid`."""
         return pid in self._children
 
     def forget_child(self, pid: int) -> None:
@@ -120,23 +120,23 @@ class Loop:
             self.run_once()
 
     def run_once(self) -> None:
-        """Wait for the next thing to happen and handle all that is ready."""
+        """Wait for the next event and handle all that are ready."""
         if self._child_died:
             self._reap()
         found = self._epoll.poll(self._timeout())
         self._new.clear()
         if (self._wake_read, READ) in found:
-            # Before the rest: a request that came after a death must not be handed to whoever died.
+            # Before the rest: a request that came after a death must not go to the dead process.
             os.read(self._wake_read, 4096)
             self._reap()
         for fd, ready in found:
-            # An earlier callback of this round may have let go of this descriptor, and another have got its number.
+            # An earlier callback of this round may have closed this descriptor, and another have reused its number.
             watch = self._watches.get(fd)
             if watch is not None and fd not in self._new:
-                # An error or a hang-up concerns whoever reads and whoever writes: the call will say what it is.
+                # An error or a hang-up concerns reader and writer: their next call returns it.
                 watch[1]((ready | READ | WRITE if ready & _TROUBLE else ready) & watch[0])
         for _ in range(len(self._soon)):
-            # Taken off one by one: if one raises, the others are still there in the next round.
+            # Removed one by one: if one raises, the others run in the next round.
             self._soon.popleft()()
         self._fire_timers()
 

@@ -1,8 +1,9 @@
-"""Finding and ending processes by what /proc says, and checking a process number that somebody claims."""
+"""Processes: find and kill them by /proc, check a claimed pid, and free the memory that outlives them."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 from dataclasses import dataclass
@@ -12,14 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MARK = "WARREN_EXECUTION"
-"""The environment variable that tells which execution started a process."""
+"""The environment variable that names the execution that started a process."""
 ROUNDS = 8
-"""How often to look again for processes that were born while we killed their parents."""
+"""How often to search again for processes that were forked while their parents were killed."""
+_IPC_RMID = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The part of /proc/PID/stat that we need."""
+    """The used part of /proc/PID/stat."""
 
     pid: int
     state: str
@@ -29,14 +31,14 @@ class Stat:
 
 
 def parse_stat(text: bytes) -> Stat:
-    """Read one line of /proc/PID/stat; the name in parentheses may hold anything."""
+    """Parse one line of /proc/PID/stat; the name in parentheses may hold anything."""
     number, _, rest = text.partition(b" ")
     fields = rest[rest.rindex(b")") + 2 :].split()
     return Stat(int(number), fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[13]) + int(fields[14]))
 
 
 def list_stats() -> list[Stat]:
-    """Read all processes that we can see."""
+    """Read all visible processes."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -46,9 +48,9 @@ def list_stats() -> list[Stat]:
 
 
 def find(session: int | None, execution: str | None, *, contained: bool) -> list[Stat]:
-    """List the live processes of a session and, in a sandbox, its descendants and whoever carries the mark.
+    """List the live processes of a session and, in a sandbox, its descendants and those that carry the mark.
 
-    Without containment the other processes on this machine are not ours: there only the session counts.
+    Without containment the other processes of this machine are not the sandbox's: only the session counts.
     """
     stats = [stat for stat in list_stats() if stat.state not in "ZX"]
     found = {stat.pid for stat in stats if stat.session == session}
@@ -72,9 +74,9 @@ def end(
     spare: Iterable[int] = (),
     spare_ours: bool = False,
 ) -> None:
-    """Kill them all, looking again until nobody new is found.
+    """Kill all that `find` lists, and search again until no new one is found.
 
-    `spare` lists processes to leave alone; `spare_ours` leaves our own children alone, the session's leader excepted.
+    `spare` lists processes to leave alone; `spare_ours` leaves our own children alone, except the session leader.
     """
     done = set(spare)
     for _ in range(ROUNDS):
@@ -84,18 +86,18 @@ def end(
         for stat in found:
             if not spare_ours or stat.pid == session or stat.parent != os.getpid():
                 send(stat.pid, signal.SIGKILL)
-            # The killed ones may not have gone yet: only a newcomer is worth another round.
+            # Killed processes may not have ended yet: only a new one needs another round.
             done.add(stat.pid)
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to one process; that it has gone is fine."""
+    """Send a signal to one process; nothing happens when it has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def send_group(group: int, number: int) -> None:
-    """Send a signal to a process group, or to its leader as long as there is no such group yet."""
+    """Send a signal to a process group, or to its leader while the group does not exist yet."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -105,7 +107,7 @@ def send_group(group: int, number: int) -> None:
 
 
 def ignores(pid: int, number: int) -> bool:
-    """Tell whether a process ignores a signal; not when it has gone."""
+    """Return whether a process ignores a signal; False when it has ended."""
     try:
         status = _read(f"/proc/{pid}/status")
         mask = int(status.partition(b"\nSigIgn:")[2].split(maxsplit=1)[0], 16)
@@ -115,7 +117,7 @@ def ignores(pid: int, number: int) -> bool:
 
 
 def is_child(pid: int) -> bool:
-    """Tell whether `pid` is a child of ours that has not been reaped."""
+    """Return whether `pid` is a child of this process that has not been reaped."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except (ChildProcessError, OverflowError):
@@ -126,6 +128,26 @@ def is_child(pid: int) -> bool:
 def exit_code(status: int) -> int:
     """Turn a wait status into an exit code, -N for signal N."""
     return os.waitstatus_to_exitcode(status)
+
+
+def drop_orphan_memory() -> int:
+    """Remove the System V shared memory segments that no process has attached; returns how many.
+
+    They outlive the programs that made them: in a sandbox that ran out of memory, every later program would die of it.
+    Only for a sandbox: elsewhere they may belong to other programs.
+    """
+    remove = ctypes.CDLL(None, use_errno=True).shmctl
+    removed = 0
+    # A kernel without the table has no such memory.
+    with contextlib.suppress(OSError, ValueError), open("/proc/sysvipc/shm", encoding="ascii") as table:
+        names = table.readline().split()
+        number, attached = names.index("shmid"), names.index("nattch")
+        # Row by row: there may be thousands, and memory is short.
+        for line in table:
+            row = line.split()
+            if row[attached] == "0":
+                removed += remove(int(row[number]), _IPC_RMID, None) == 0
+    return removed
 
 
 def _has_mark(pid: int, execution: str) -> bool:

@@ -1,7 +1,7 @@
-"""What a process forked from warm imports must forget: its parent's randomness, and its parent's surroundings.
+"""Reseed: a process forked from warm imports drops its parent's random state, environment and folder.
 
-Forks of one parent may even have the same process id (each in its own namespace), so nothing here asks for it.
-What cannot be renewed is shared by all of them: the hash seed and the layout of the address space.
+Forks of one parent may even have the same process id (each in its own namespace), so nothing here depends on it.
+Two things cannot be renewed, and all forks share them: the hash seed and the layout of the address space.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _MT19937_WORDS = 624
 
 
 def prepare() -> None:
-    """Do once, before any fork, what `renew_randomness` would otherwise do first in each of them."""
+    """Do once, before any fork, the part of `renew_randomness` that is the same in each."""
     ssl = sys.modules.get("ssl")
     if ssl is not None:
         # WHY: it reads the library's configuration and loads its providers: 2 ms and 800 pages.
-        # SAFE BECAUSE: it draws nothing. Each fork adds its own seed, after which nothing of this state is used.
+        # SAFE BECAUSE: it draws no value. Each fork adds its own seed, and then nothing of this state is used.
         ssl.RAND_status()
 
 
 def renew_randomness() -> None:
-    """Make everything that draws random values draw its own."""
+    """Reseed every imported source of random values."""
     for name, renew in _RENEW.items():
         module = sys.modules.get(name)
         if module is not None:
@@ -32,7 +32,7 @@ def renew_randomness() -> None:
 
 
 def renew_surroundings(search: list[str], *, is_changed: bool = True) -> None:
-    """Read again what the environment, if it is changed, and the folder decide; `search` comes first for modules."""
+    """Recompute state that depends on the environment, if it changed, and on the folder; `search` leads sys.path."""
     if is_changed:
         time.tzset()
     for name, refresh in _REFRESH.items() if is_changed else ():
@@ -40,13 +40,13 @@ def renew_surroundings(search: list[str], *, is_changed: bool = True) -> None:
         if module is not None:
             _attempt(refresh, module)
     sys.path[:] = ["", *search, *(entry for entry in sys.path if entry and entry not in search)]
-    # Finders of these may have been made when they were not there. The image's do not change, and stay unwritten.
+    # Finders of these may be older than the folders. Those of the image do not change, and their pages stay shared.
     for folder in (os.getcwd(), *search):
         sys.path_importer_cache.pop(folder, None)
 
 
 def _attempt(renew: Any, module: Any) -> None:
-    # These reach into other people's modules: one that has changed must not keep a kernel from starting.
+    # These use internals of other modules: one that has changed must not keep a kernel from starting.
     try:
         renew(module)
     except Exception as error:
@@ -59,7 +59,7 @@ def _random(module: Any) -> None:
 
 def _numpy_random(module: Any) -> None:
     try:
-        # A third of the time, and of the pages written, that `seed()` takes: it goes through several objects.
+        # A third of the time, and of the written pages, of `seed()`, which goes through several objects.
         key = sys.modules["numpy"].frombuffer(os.urandom(4 * _MT19937_WORDS), "uint32")
         module.set_state(("MT19937", key, _MT19937_WORDS))
     except (TypeError, ValueError):

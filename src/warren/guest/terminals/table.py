@@ -1,4 +1,4 @@
-"""The terminals of a sandbox: opening them, joining them, and what else can be asked about them."""
+"""The terminals of a sandbox by name, and the operations on them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _open(agent: Agent, stream: Stream, params: dict[str, Any], payload: bytes) 
 
 
 def _become(argv: list[str], env: dict[str, str], cwd: int, slave: int) -> NoReturn:
-    """Turn the forked child into the program; nothing of the agent may be left open or ignored."""
+    """Turn the forked child into the program; no descriptor or ignored signal of the agent may be left."""
     try:
         os.setsid()
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)

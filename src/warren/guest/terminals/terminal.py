@@ -1,10 +1,11 @@
-"""PTY terminals: a program on a pseudo-terminal, its scroll-back, and any number of streams attached to it."""
+"""Terminals: a program on a pseudo-terminal, its scroll-back, and the streams attached to it."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import struct
 import termios
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from warren.guest.system import processes
 from warren.guest.system.loop import READ, WRITE
-from warren.guest.terminals.replay import build_replay
 from warren.guest.wire.frames import CHUNK
 from warren.guest.wire.parameters import Refused
 from warren.guest.wire.streams import BUSY_BACKLOG
@@ -28,10 +28,25 @@ if TYPE_CHECKING:
 SCROLLBACK = 256 << 10
 MAX_VIEWERS = 64
 HANGUP_GRACE_S = 1.0
+_LINE_SEARCH = 4096
+_END = rb"(?:\x07|\x1b\\)"
+_QUERIES = re.compile(
+    rb"\x05|\x1bZ"
+    rb"|\x1b\[[?>=]?[0-9;]{0,32}c"  # Device attributes.
+    rb"|\x1b\[\??[0-9;]{0,32}n"  # Device status, cursor position.
+    rb"|\x1b\[\??[0-9;]{0,32}\$p"  # Modes.
+    rb"|\x1b\[>[0-9]{0,4}q|\x1b\[\?u|\x1b\[[01]?x"
+    rb"|\x1b\[(?:1[13-9]|2[01])(?:;[0-9]{0,8}){0,2}t"  # Window size and title.
+    rb"|\x1b\](?:4|5|1[0-9]|52);(?:[^\x07\x1b]{0,64};)?\?"
+    + _END  # Colours, clipboard.
+    + rb"|\x1bP[$+]q[^\x07\x1b]{0,1024}"
+    + _END
+)
+"""Sequences that a terminal answers, as if typed."""
 
 
 class Viewer:
-    """One attached stream. A slow one falls behind and then skips to the scroll-back; it never holds the program."""
+    """One attached stream. A slow one falls behind and then skips to the scroll-back; it never blocks the program."""
 
     def __init__(self, terminal: Terminal, stream: Stream) -> None:
         self._terminal = terminal
@@ -44,7 +59,7 @@ class Viewer:
         stream.on_close = lambda: terminal.detach(self)
 
     def pump(self) -> None:
-        """Send what it has not seen, as far as credit goes, and when it has seen all the answer."""
+        """Send unseen output, as far as credit goes, and after the last of it the answer."""
         terminal, stream = self._terminal, self._stream
         start = terminal.written - len(terminal.scrollback)
         self._position = max(self._position, start)
@@ -76,9 +91,9 @@ class Terminal:
         self._name = name
         self._pid = pid
         self._program = program
-        self._born = time.monotonic()
+        self._started = time.monotonic()
         self.attached = 0
-        """How often somebody has joined it."""
+        """How often a stream has been attached."""
         self._master: int | None = master
         self._viewers: list[Viewer] = []
         self._typed: deque[tuple[Stream, bytes]] = deque()
@@ -91,7 +106,7 @@ class Terminal:
         agent.loop.on_exit(pid, self._exited)
 
     def attach(self, stream: Stream) -> None:
-        """Show a stream the scroll-back and then what follows, and let it type. Raises Refused."""
+        """Send a stream the scroll-back and later output, and accept its input. Raises Refused."""
         if len(self._viewers) >= MAX_VIEWERS:
             raise Refused("conflict", f"{MAX_VIEWERS} are attached to terminal {self._name} already")
         viewer = Viewer(self, stream)
@@ -102,11 +117,11 @@ class Terminal:
             self._redraw()
 
     def build_replay(self) -> bytes:
-        """Return what a newcomer is shown first."""
+        """Return what a new viewer is sent first."""
         return build_replay(bytes(self.scrollback), is_cut=self.written > len(self.scrollback))
 
     def describe(self) -> dict[str, Any]:
-        """Say how it is."""
+        """Describe it for `terminals`."""
         columns, rows = get_size(self._master) if self._master is not None else (0, 0)
         return {
             "name": self._name,
@@ -114,36 +129,36 @@ class Terminal:
             "cols": columns,
             "rows": rows,
             "viewers": len(self._viewers),
-            "age_ms": round((time.monotonic() - self._born) * 1000),
+            "age_ms": round((time.monotonic() - self._started) * 1000),
         }
 
     def detach(self, viewer: Viewer) -> None:
-        """Let go of a stream; the program runs on."""
+        """Remove a viewer; the program runs on."""
         if viewer in self._viewers:
             self._viewers.remove(viewer)
 
     def type(self, stream: Stream, data: bytes) -> None:
-        """Queue what a stream typed; the stream's window bounds it."""
+        """Queue input of a stream; the stream's window bounds it."""
         self._typed.append((stream, data))
         self._write()
 
     def resize(self, columns: int, rows: int) -> None:
-        """Tell the program its new size."""
+        """Set the size; the program gets SIGWINCH."""
         if self._master is not None:
             set_size(self._master, columns, rows)
 
     def hang_up(self) -> None:
-        """End the program as a closed window would, and kill it if that is not enough."""
+        """Send SIGHUP as a closed window does, and SIGKILL after a grace."""
         processes.send_group(self._pid, signal.SIGHUP)
         self._agent.loop.call_later(HANGUP_GRACE_S, self._kill)
 
     def _redraw(self) -> None:
-        """Have a program that fills the screen draw it anew: what a newcomer was shown may begin in the middle."""
+        """Make a full-screen program redraw: the replay of a new viewer may begin in the middle of a screen."""
         if self._master is None:
             return
         with contextlib.suppress(OSError):
             group = os.tcgetpgrp(self._master)
-            # WHY: 0, when there is none, would be our own.
+            # WHY: 0, when there is none, would be the agent's own group.
             if group > 1:
                 processes.send_group(group, signal.SIGWINCH)
 
@@ -168,7 +183,7 @@ class Terminal:
         except OSError:
             data = b""
         if not data:
-            # Every program has closed it; its exit follows, and until then there is nothing to read.
+            # Every program has closed it; the exit follows.
             self._agent.loop.unwatch(self._master)
             return False
         self.written += len(data)
@@ -210,6 +225,16 @@ class Terminal:
         self.exit_code = processes.exit_code(status)
         for viewer in list(self._viewers):
             viewer.pump()
+
+
+def build_replay(shown: bytes, *, is_cut: bool) -> bytes:
+    """Return the scroll-back for a new viewer, from the start of a line where its beginning is lost.
+
+    WHY without queries: the viewer's terminal would answer them again, and the program would read the answer as keys.
+    """
+    if is_cut:
+        shown = shown[shown.find(b"\n", 0, _LINE_SEARCH) + 1 :]
+    return _QUERIES.sub(b"", shown)
 
 
 def set_size(master: int, columns: int, rows: int) -> None:

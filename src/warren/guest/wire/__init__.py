@@ -1,1 +1,1 @@
-"""The wire protocol. The only part of the guest that the service imports."""
+"""The wire protocol: the only part of the guest that host code imports."""

@@ -1,6 +1,6 @@
-"""What a kernel says, checked: a claim with the right types and sizes, or a ProtocolError that ends that kernel.
+"""Claims of a kernel: checked for types and sizes; a wrong one raises ProtocolError, which ends that kernel.
 
-User code shares the kernel's process and can find its control socket, so nothing in here is taken as fact.
+User code shares the kernel's process and can find its control socket, so no claim is a fact.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ STATUSES = ("ok", "error", "interrupted", "exit")
 MAX_MIMES = 64
 MAX_DEPTH = 32
 MAX_ITEMS = 10_000
-"""Of the metadata of a display: lists in lists by the million take whoever reads them a second."""
+"""Of the metadata of a display: nested lists by the million take a reader a second."""
 
 
 def check_exec(header: Header) -> str:
-    """Return the execution that a frame is about."""
+    """Return the execution of a frame."""
     value = header.get("exec")
     if not isinstance(value, str) or len(value) > 64:
         raise ProtocolError("a claim names no execution")
@@ -37,13 +37,13 @@ def check_done(header: Header) -> tuple[str, int, dict[str, str] | None]:
     if status != "exit":
         code = 0 if status == "ok" else 1
     elif not isinstance(code, int) or isinstance(code, bool) or not 0 <= code <= 255:
-        raise ProtocolError("a cell ended with an exit code that is none")
+        raise ProtocolError("a cell ended with an invalid exit code")
     error = header.get("error")
     return str(status), code, None if error is None else _check_error(error)
 
 
 def read_error(data: bytes) -> dict[str, str] | None:
-    """Return the exception that a script says ended it; None where it says none, or what is none."""
+    """Return the exception that a script claims ended it; None where it claims none, or an invalid one."""
     try:
         return _check_error(json.loads(data)) if data else None
     except (ValueError, RecursionError, ProtocolError):
@@ -51,7 +51,7 @@ def read_error(data: bytes) -> dict[str, str] | None:
 
 
 def check_frozen(header: Header) -> tuple[int, int]:
-    """Return the process number and the private memory of a frozen copy."""
+    """Return the pid and the private memory of a frozen copy."""
     pid, size = header.get("pid"), header.get("private_bytes", 0)
     for value in (pid, size):
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 48:
@@ -72,7 +72,7 @@ def check_display(header: Header, payload: bytes) -> str:
     """Return the kind of a display whose payload is a bundle of MIME types."""
     kind = header.get("display")
     if kind not in ("display", "result"):
-        raise ProtocolError("a display is of no kind")
+        raise ProtocolError("a display has an unknown kind")
     try:
         bundle = json.loads(payload)
     except (ValueError, RecursionError):
@@ -82,14 +82,14 @@ def check_display(header: Header, payload: bytes) -> str:
     if not isinstance(data, dict) or len(data) > MAX_MIMES or not isinstance(metadata, dict):
         raise ProtocolError("a display is not a bundle")
     if not is_bounded(metadata):
-        raise ProtocolError("a display has more metadata than anybody reads")
+        raise ProtocolError("a display has too much metadata")
     if not all(isinstance(value, str) for value in data.values()):
         raise ProtocolError("a display holds something other than text")
     return str(kind)
 
 
 def is_bounded(metadata: dict[str, Any]) -> bool:
-    """Tell whether the metadata of a display is few enough things, not too deep in one another."""
+    """Return whether the metadata of a display is within the bounds on items and depth."""
     level: list[Any] = [metadata]
     seen = 0
     for _ in range(MAX_DEPTH):

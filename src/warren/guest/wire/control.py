@@ -1,4 +1,4 @@
-"""The inside end of a control socket: frames with descriptors, blocking, one at a time."""
+"""Control sockets: the end of a kernel or forkserver. Frames with descriptors, blocking, one at a time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LENGTHS = struct.Struct(">II")
 _MAX_FDS = 8
 _READ = 256 << 10
 _ATOMIC = 16 << 10
-"""What a Unix socket takes as one buffer: all of it, or none when a signal interrupts the call."""
+"""The most that a unix socket takes as one buffer: all of it, or nothing when a signal interrupts the call."""
 
 
 class Control:
-    """Reads and writes frames on one descriptor, which it takes over. Whoever holds the other end is the agent."""
+    """Reads and writes frames on one descriptor, which it takes over. The agent holds the other end."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
@@ -34,7 +34,7 @@ class Control:
         self._held = b""
 
     def fileno(self) -> int:
-        """Return the descriptor; another socket may be put in its place with `dup2`."""
+        """Return the descriptor; `dup2` may replace the socket behind it."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -42,11 +42,11 @@ class Control:
         self._socket.close()
 
     def detach(self) -> None:
-        """Forget the descriptor, which somebody else closes."""
+        """Forget the descriptor, without closing it."""
         self._socket.detach()
 
     def wait(self) -> None:
-        """Wait until there is something to receive, or the agent is gone. Raises OSError."""
+        """Wait until a frame arrives, or the agent is gone. Raises OSError."""
         self._socket.recv(1, socket.MSG_PEEK)
 
     def receive(self) -> Frame | None:
@@ -62,7 +62,7 @@ class Control:
         return next(Decoder().feed(lengths + body), None) if body is not None else None
 
     def take_fds(self, count: int) -> list[int]:
-        """Take the descriptors that came with the last frame; fewer when the table was full and they were lost."""
+        """Take the descriptors of the last frame; fewer when the descriptor table was full and they were lost."""
         taken, surplus = self._fds[:count], self._fds[count:]
         self._fds = []
         for fd in surplus:
@@ -70,7 +70,7 @@ class Control:
         return taken
 
     def send(self, header: Header, payload: bytes = b"", fds: Sequence[int] = ()) -> None:
-        """Send one frame whole, even when an interrupt arrives half-way. Raises OSError."""
+        """Send one frame completely, even when an interrupt arrives half-way. Raises OSError."""
         self._write(b"".join(encode(header, payload)), fds)
 
     def send_with_next(self, header: Header, payload: bytes = b"") -> None:
@@ -85,7 +85,7 @@ class Control:
 
     def _write(self, data: bytes, fds: Sequence[int] = ()) -> None:
         with self._lock:
-            # Threads of user code send too, and whoever is next takes it along.
+            # Threads of user code send too; the next frame of any thread takes it along.
             data, self._held = self._held + data, b""
             if len(data) <= _ATOMIC:
                 self._write_all(data, fds)
@@ -111,7 +111,7 @@ class Control:
 
 
 class _Uninterrupted(contextlib.AbstractContextManager[None]):
-    """Holds back SIGINT's handler: a KeyboardInterrupt inside a half-sent frame would cost the kernel its life."""
+    """Delays SIGINT's handler: a KeyboardInterrupt inside a half-sent frame would end the kernel."""
 
     def __init__(self) -> None:
         self._arrived = False

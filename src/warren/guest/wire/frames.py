@@ -1,6 +1,6 @@
 """The wire protocol: frames of a JSON header and raw bytes, both directions, one file for both ends.
 
-Rules for whoever changes this file:
+Rules for changes to this file:
 1. Everything that arrives is hostile: bounded before it is kept, JSON only, rejected whole or accepted whole.
 2. A frame is cheap: one pack, one dumps, no copy of the payload when sending.
 3. Both ends import these names; a change that an older peer cannot read raises PROTOCOL_VERSION.
@@ -11,8 +11,10 @@ The frames and what may be in them are listed in docs/reference/wire.md.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -24,11 +26,11 @@ MAX_PAYLOAD = 4 << 20
 CHUNK = 256 << 10
 """The most a `data` frame carries."""
 EVENT_COST = 256
-"""What an event counts beyond its payload, so that millions of tiny ones are bounded too."""
+"""The cost of an event beyond its payload, so that millions of tiny ones are bounded too."""
 MAX_DISPLAY_BYTES = 16 << 20
-"""What one execution may display."""
+"""The most that one execution may display."""
 WINDOW = 2 << 20
-"""Bytes of `data` that either side may send on a stream before it is granted more."""
+"""Bytes of `data` that either side may send on a stream without further credit."""
 
 _LENGTHS = struct.Struct(">II")
 
@@ -37,7 +39,39 @@ Frame = tuple[Header, bytes]
 
 
 class ProtocolError(Exception):
-    """The peer sent what no correct peer sends; the connection is of no more use."""
+    """The peer sent what no correct peer sends; the connection cannot be used any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boot:
+    """The facts with which an engine starts an agent. Descriptors are already open in the agent's process."""
+
+    sandbox_id: str
+    listener_fd: int
+    """A listening unix socket; each gateway connection is accepted here."""
+    workspace: str = "/workspace"
+    env: dict[str, str] = field(default_factory=dict)
+    """The complete environment of everything that runs user code: nothing is inherited."""
+    limits: dict[str, float] = field(default_factory=dict)
+    """`domain.Limits` as plain numbers, reported beside a cause."""
+    facts: dict[str, int] = field(default_factory=dict)
+    """Read-only descriptors of the operating system's counters, by name: see guest/system/facts.py. May be empty."""
+    contained: bool = True
+    """False on the bare engine: the agent is not process 1, and must not kill anything outside its sessions."""
+    single_use: bool = False
+    """Whether the sandbox serves one execution only: then no forkserver waits for a second."""
+    preload: tuple[str, ...] = ()
+    """Modules that the starting process has imported already; named so that a shadowed one can be found."""
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Boot:
+        """Build it from plain JSON as an engine sends it; unknown keys are an error."""
+        value = {**value, "preload": tuple(value.get("preload", ()))}
+        return cls(**value)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain JSON that `from_json` takes."""
+        return dataclasses.asdict(self)
 
 
 def encode(header: Header, payload: bytes | bytearray | memoryview = b"") -> list[bytes | bytearray | memoryview]:
@@ -51,14 +85,14 @@ def encode(header: Header, payload: bytes | bytearray | memoryview = b"") -> lis
 
 
 class Decoder:
-    """Turns bytes, however they were cut, into frames."""
+    """Turns a byte stream into frames."""
 
     def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
         self._buffer = bytearray()
         self._max_payload = max_payload
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take in `data` and yield every frame that is now complete. Raises ProtocolError."""
+        """Add `data` and yield every frame that is now complete. Raises ProtocolError."""
         buffer = self._buffer
         buffer += data
         position = 0
@@ -83,7 +117,7 @@ class Decoder:
 def _parse_header(head: bytes) -> Header:
     try:
         text = head.decode("utf-8", "surrogatepass")
-        header, end = _DECODER.scan_once(text, 0)  # type: ignore[attr-defined]  # it has, and always had
+        header, end = _DECODER.scan_once(text, 0)  # type: ignore[attr-defined]  # not in the stubs
         if end != len(text):
             _refuse("header is not JSON")
     except (ValueError, RecursionError, StopIteration) as error:
@@ -101,7 +135,7 @@ def _refuse(what: str) -> NoReturn:
     raise ProtocolError(what)
 
 
-# Made once, and called without the methods around them: those make a new one for every frame, or look for spaces.
+# Made once, and called without their public methods: those make a new one for every frame, or skip spaces.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
 _encode_json = json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # what `iterencode` makes each time

@@ -1,4 +1,4 @@
-"""What is kept of a program's output: the beginning and the end, with a marked gap; or the beginning alone."""
+"""Output of a program, bounded: its beginning and end with a marked gap, or its beginning alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _CONTINUATIONS = bytes(range(0x80, 0xC0))
 class HeadTail:
     """Keeps the first half and the last half of `limit` bytes of everything written to it.
 
-    Without a tail it keeps the first `limit` bytes, and says nothing of a gap: whoever wants that marks it their way.
+    Without a tail it keeps the first `limit` bytes, and marks no gap: callers mark it their own way.
     """
 
     __slots__ = ("_has_tail", "_head", "_head_limit", "_tail", "_tail_limit", "characters", "total")
@@ -20,12 +20,12 @@ class HeadTail:
         self._head = bytearray()
         self._tail = bytearray()
         self.total = 0
-        """Bytes written in all."""
+        """Total bytes written."""
         self.characters = 0
-        """The same as characters of UTF-8, also where one came in two pieces."""
+        """Total characters of UTF-8, also where one came in two pieces."""
 
     def add(self, data: bytes) -> None:
-        """Take in the next bytes."""
+        """Add bytes."""
         self.total += len(data)
         self.characters += len(data) if data.isascii() else len(data.translate(None, _CONTINUATIONS))
         room = self._head_limit - len(self._head)
@@ -37,7 +37,7 @@ class HeadTail:
         if not self._has_tail:
             return
         self._tail += data
-        # Trimmed only once it has doubled: trimming at every small write would copy the tail each time.
+        # Trimmed only when it has doubled: a trim at every small write would copy the tail each time.
         if len(self._tail) > 2 * self._tail_limit + 4096:
             del self._tail[: len(self._tail) - self._tail_limit]
 
@@ -47,7 +47,7 @@ class HeadTail:
         return self.total > self._head_limit + self._tail_limit
 
     def kept(self) -> bytes:
-        """Return what is kept; where something was left out a line says how much."""
+        """Return the kept bytes; a line marks how many were left out."""
         if not self.truncated:
             return bytes(self._head + self._tail)
         head = self._head[: _character_end(self._head)]
@@ -77,5 +77,5 @@ def _character_start(data: bytearray) -> int:
     for at, byte in enumerate(data[:4]):
         if byte & 0xC0 != 0x80:
             return at
-    # Four in a row are in the middle of no character, so this is no text; fewer may be the rest of one.
+    # No character has four continuation bytes, so this is not text; fewer may be the rest of one.
     return len(data) if len(data) < 4 else 0

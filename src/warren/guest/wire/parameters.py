@@ -1,4 +1,4 @@
-"""Reading a request's parameters: a missing or mistyped one is refused with a sentence that names it."""
+"""Request parameters: a missing or mistyped one is refused with a sentence that names it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MAX_STRINGS = 4096
 MAX_STRING = 128 << 10
-"""What Linux takes as one argument or environment variable."""
+"""The most that Linux takes as one argument or environment variable."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 def invalid(message: str) -> Refused:
-    """Build the refusal of a request that makes no sense as it stands."""
+    """Build the refusal of a malformed request."""
     return Refused("invalid_request", message)
 
 
@@ -54,7 +54,7 @@ def get_flag(header: Header, name: str, *, default: bool) -> bool:
 
 
 def get_choice(header: Header, name: str, among: tuple[str, ...], default: str | None = None) -> str:
-    """Return one of a few words; without a default it is required."""
+    """Return one of the given words; without a default it is required."""
     value = header.get(name, default)
     if value not in among:
         raise invalid(f"{name} must be one of {', '.join(among)}")

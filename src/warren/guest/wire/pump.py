@@ -1,4 +1,4 @@
-"""Moving bytes between a descriptor and a stream, both ways, against credit and without ever waiting."""
+"""Pumps: move bytes between a descriptor and a stream, both ways, against credit and without waiting."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHUNKS_A_ROUND = 4
-"""How many chunks one stream may send before the loop looks at the others."""
+"""How many chunks one stream may send before the loop serves the others."""
 
 
 def may_send(stream: Stream, resume: Callable[[], None]) -> bool:
-    """Say whether `stream` may send a chunk now; if not, `resume` is called when it is worth asking again."""
+    """Return whether `stream` may send a chunk now; if not, `resume` is called when it may."""
     if stream.closed:
         return False
     if stream.credit <= 0:
@@ -33,9 +33,9 @@ def may_send(stream: Stream, resume: Callable[[], None]) -> bool:
 
 
 class Outflow:
-    """Sends what can be read from a pipe, socket or terminal; `on_end(error)` is called once, at its end.
+    """Sends the data of a pipe, socket or terminal; `on_end(error)` is called once, at its end.
 
-    The descriptor is the caller's to close, after `stop` or `on_end`.
+    The caller closes the descriptor, after `stop` or `on_end`.
     """
 
     def __init__(self, loop: Loop, fd: int, stream: Stream, on_end: Callable[[OSError | None], None]) -> None:
@@ -65,7 +65,7 @@ class Outflow:
             except BlockingIOError:
                 return
             except OSError as error:
-                # A terminal whose last program has gone says EIO where a pipe says end of file.
+                # A terminal whose last program has ended returns EIO where a pipe returns end of file.
                 self._end(None if error.errno == errno.EIO else error)
                 return
             if not data:
@@ -87,8 +87,8 @@ class Outflow:
 class Inflow:
     """Writes a stream's data to a pipe, socket or terminal; the queue is bounded by the stream's window.
 
-    After `finish`, `on_end(error)` is called once all is written; earlier if the other end is gone, and then what
-    still comes is thrown away. The descriptor is the caller's to close, after `stop` or `on_end`.
+    After `finish`, `on_end(error)` is called once all is written; earlier if the other end is gone, and then later data
+    is discarded. The caller closes the descriptor, after `stop` or `on_end`.
     """
 
     def __init__(self, loop: Loop, fd: int, stream: Stream, on_end: Callable[[OSError | None], None]) -> None:
@@ -104,7 +104,7 @@ class Inflow:
         os.set_blocking(fd, False)
 
     def write(self, data: bytes) -> None:
-        """Take the stream's next data: usable as its `on_data`."""
+        """Queue data of the stream: usable as its `on_data`."""
         self.received += len(data)
         if self._stopped:
             self._stream.consumed(len(data))
@@ -114,7 +114,7 @@ class Inflow:
             self._flush(0)
 
     def finish(self) -> None:
-        """No more follows: usable as the stream's `on_eof`."""
+        """End the data: usable as the stream's `on_eof`."""
         self._finishing = True
         if not self._queue:
             self._end(None)

@@ -1,4 +1,4 @@
-"""The agent's end of a connection: streams multiplexed over one socket, with credits.
+"""The agent's end of a connection: streams multiplexed over one socket, with credit.
 
 A slow reader of one stream must not stall another: `data` frames are sent only against credit that the peer
 granted, and frames without credit (events, replies) are bounded by dropping the connection, never by waiting.
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 MAX_BACKLOG = 32 << 20
 """Unsent bytes at which a connection whose peer does not read is dropped."""
 BUSY_BACKLOG = 4 << 20
-"""Unsent bytes at which senders of data hold back until `on_drained`: many streams' credits add up."""
+"""Unsent bytes at which senders of data wait for `on_drained`: the credits of many streams add up."""
 RECEIVE_BYTES = 256 << 10
-"""Asked of the socket at once: a larger buffer is a fresh mapping each time, and twice the work."""
+"""Size of one read: a larger buffer is a fresh mapping each time, and twice the work."""
 SEND_BUFFER_BYTES = 1 << 20
 MAX_STREAMS = 1024
 
@@ -29,7 +29,7 @@ MAX_STREAMS = 1024
 class Stream:
     """One id on one connection: a request and its answer, or a tunnel that the agent opened.
 
-    Whoever serves it sets the `on_…` attributes; each may stay None.
+    The server of the stream sets the `on_…` attributes; each may stay None.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Stream:
         self.connection = connection
         self.id = stream_id
         self.credit = WINDOW
-        """Bytes of data we may send now."""
+        """Bytes of data that the agent may send now."""
         self.window = WINDOW
         """Bytes of data the peer may still send."""
         self.closed = False
@@ -59,12 +59,12 @@ class Stream:
         self.on_data: Callable[[bytes], None] | None = None
         self.on_eof: Callable[[], None] | None = None
         self.on_credit: Callable[[], None] | None = None
-        """More may be sent; called after each grant."""
+        """Called after each grant of credit."""
         self.on_close: Callable[[], None] | None = None
-        """The peer cancelled it, or the connection is gone. Not called after our own `reply` or `fail`."""
+        """Called when the peer cancels it, or the connection is gone. Not called after `reply` or `fail`."""
 
     def narrow(self, window: int, first: int) -> None:
-        """Have less of a stream under way that has just been opened: the peer is told so with it."""
+        """Shrink the windows of a stream that has just been opened; the frame that opened it has both sizes."""
         self.credit, self.window = first, window
         self._grain = window // 4
 
@@ -74,7 +74,7 @@ class Stream:
         self.connection.send({"t": "data", "id": self.id}, data)
 
     def send_eof(self) -> None:
-        """Say that no more data follows; the stream stays open for the other direction and the reply."""
+        """End our data; the stream stays open for the other direction and the reply."""
         self.connection.send({"t": "eof", "id": self.id})
 
     def event(self, header: Header, payload: bytes = b"") -> None:
@@ -94,7 +94,7 @@ class Stream:
             self.connection.forget(self)
 
     def consumed(self, size: int) -> None:
-        """Grant the peer `size` bytes more: that much of its data has been dealt with."""
+        """Grant the peer `size` bytes more, after that much of its data was handled."""
         self._unacknowledged += size
         if self._unacknowledged >= self._grain and not self.closed:
             self.window += self._unacknowledged
@@ -118,13 +118,13 @@ class Connection:
         self.closed = False
         self.on_close: Callable[[], None] | None = None
         self.on_drained: set[Callable[[], None]] = set()
-        """Called, each once, when the peer has taken what was queued, or the connection is gone."""
+        """Called, each once, when the queue is empty, or the connection is gone."""
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         loop.watch(sock.fileno(), READ, self._ready)
 
     def send(self, header: Header, payload: bytes | memoryview = b"") -> None:
-        """Queue one frame; what one round of the loop queues is sent together."""
+        """Queue one frame; all frames of one round of the loop are sent together."""
         if self.closed:
             return
         idle = not self._out
@@ -142,7 +142,7 @@ class Connection:
         return self._backlog
 
     def open(self, header: Header) -> Stream:
-        """Open a stream from our side (an outgoing tunnel); ids of ours are even, the peer's odd."""
+        """Open a stream from the agent's side (an outgoing tunnel); the agent's ids are even, the peer's odd."""
         stream = Stream(self, self._next_id)
         self._next_id += 2
         self._streams[stream.id] = stream
@@ -150,7 +150,7 @@ class Connection:
         return stream
 
     def forget(self, stream: Stream) -> None:
-        """Take a stream off the table; later frames for it are ignored."""
+        """Remove a stream; later frames for it are ignored."""
         stream.closed = True
         self._streams.pop(stream.id, None)
 
@@ -200,7 +200,7 @@ class Connection:
         elif kind == "ping":
             self.send({"t": "pong"})
         elif (stream := self._streams.get(stream_id)) is None:
-            return  # It was closed on our side while the frame was on its way.
+            return  # The agent closed it while the frame was in flight.
         elif kind == "data":
             self._take_data(stream, payload)
         elif kind == "eof":

@@ -1,4 +1,4 @@
-"""Starts the browser with one empty page, and ends it with everything that it started."""
+"""Browser process: starts with one empty page, and ends with all of its child processes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _FLAGS = (
     "--disable-crash-reporter",
     "--no-pings",
     "--mute-audio",
-    # The same picture every time, and no waiting for a screen that is not there.
+    # Deterministic pictures, and no waiting for a display.
     "--hide-scrollbars",
     "--font-render-hinting=none",
     "--force-color-profile=srgb",
@@ -63,7 +63,7 @@ _FLAGS = (
     "--disable-backgrounding-occluded-windows",
     "--disable-renderer-backgrounding",
     "--force-prefers-reduced-motion",
-    # Nothing is reached even where interception had a hole: all names and the loopback lead to a closed port.
+    # Second barrier behind interception: all names and the loopback lead to a closed port.
     "--proxy-server=http://127.0.0.1:9",
     "--proxy-bypass-list=<-loopback>",
     "--host-resolver-rules=MAP * ~NOTFOUND",
@@ -160,7 +160,7 @@ class Browser:
         if hasattr(self, "connection"):
             self.connection.close()
         if hasattr(self, "_process"):
-            # WHY at once and all: it has nothing to save, and a page that hangs would make it wait.
+            # WHY SIGKILL to the whole group: there is nothing to save, and a hung page would delay the exit.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(_ENDING_S)
@@ -168,7 +168,7 @@ class Browser:
 
 
 def _pipe() -> tuple[int, int]:
-    """Make a pipe whose ends are far from the numbers that the browser wants."""
+    """Make a pipe whose descriptors do not collide with 3 and 4, which the browser uses."""
     made = os.pipe()
     high = tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in made)
     for fd in made:

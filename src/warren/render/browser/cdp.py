@@ -1,6 +1,6 @@
 """A small client of the Chrome DevTools Protocol over the browser's own pipe: no port that others could open.
 
-What the browser sends may be a hostile page's doing, so messages are bounded and every call has a deadline.
+A hostile page can influence what the browser sends, so messages are bounded and every call has a deadline.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def open(cls, read_fd: int, write_fd: int) -> Connection:
-        """Speak over two descriptors, which are ours from now on."""
+        """Connect over two descriptors and take ownership of them."""
         loop = asyncio.get_running_loop()
         self = cls()
         self._reading, _ = await loop.connect_read_pipe(lambda: self, os.fdopen(read_fd, "rb", 0))
@@ -57,17 +57,17 @@ class Connection(asyncio.Protocol):
         return self
 
     def close(self) -> None:
-        """Hang up; the browser ends when it notices."""
+        """Close the pipes; the browser exits when it reads the end."""
         self._reading.close()
         self._writing.close()
         self._end("the connection to the browser was closed")
 
     def on(self, method: str, handler: Callable[[dict[str, Any]], None], session_id: str | None = None) -> None:
-        """Have a function called with the parameters of each such event. It must not block, nor raise."""
+        """Register a handler for an event. It must not block or raise."""
         self._handlers.setdefault((session_id, method), []).append(handler)
 
     def post(self, method: str, params: dict[str, Any], session_id: str | None = None) -> int:
-        """Send a command whose answer nobody waits for."""
+        """Send a command without waiting for its answer."""
         if self._gone is not None:
             raise BrowserGone(self._gone)
         self._last_id += 1
@@ -101,14 +101,14 @@ class Connection(asyncio.Protocol):
         return answer.get("result", {})
 
     def end_session(self, session_id: str, reason: str) -> None:
-        """Let every call to a page that is no more fail, now and later."""
+        """Fail every pending and later call of a session whose page has ended."""
         self._gone_sessions[session_id] = reason
         for owner, future in self._waiting.values():
             if owner == session_id and not future.done():
                 future.set_exception(BrowserGone(reason))
 
     def data_received(self, data: bytes) -> None:
-        """Take in what the browser sends."""
+        """Parse messages of the browser."""
         self._received += data
         while (end := self._received.find(0, self._searched)) >= 0:
             message = bytes(self._received[:end])
@@ -163,11 +163,11 @@ class Session:
         return await self.connection.call(method, params, session_id=self.id, timeout_s=timeout_s)
 
     def post(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a command to this page whose answer nobody waits for."""
+        """Send a command to this page without waiting for its answer."""
         self.connection.post(method, params or {}, self.id)
 
     def on(self, method: str, handler: Callable[[dict[str, Any]], None]) -> None:
-        """Have a function called with the parameters of each such event of this page."""
+        """Register a handler for an event of this page."""
         self.connection.on(method, handler, self.id)
 
     @property
@@ -176,19 +176,19 @@ class Session:
         return self._world
 
     async def enter_world(self) -> None:
-        """Make the isolated world of the document that is there now; call it again after a navigation."""
+        """Create the isolated world in the current document; needed again after each navigation."""
         params = {"frameId": self.frame_id, "worldName": WORLD, "grantUniveralAccess": False}
         self._world = (await self.call("Page.createIsolatedWorld", params))["executionContextId"]
 
     async def evaluate(self, expression: str, *, timeout_s: float = CALL_TIMEOUT_S) -> Any:
-        """Run JavaScript in the isolated world and return its value, of a promise what it comes to.
+        """Run JavaScript in the isolated world and return its value; promises are awaited.
 
         Raises ScriptFailed with the exception's text.
         """
         return (await self._run(expression, by_value=True, timeout_s=timeout_s)).get("value")
 
     async def evaluate_node(self, expression: str, *, timeout_s: float = CALL_TIMEOUT_S) -> int:
-        """Run JavaScript that gives an element, and return the number by which the browser knows its node."""
+        """Run JavaScript that returns an element, and return its backend node id."""
         found = await self._run(expression, by_value=False, timeout_s=timeout_s)
         if "objectId" not in found:
             raise ScriptFailed("the script gave no element")

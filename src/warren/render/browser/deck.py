@@ -1,6 +1,6 @@
-"""A deck as it came: one HTML page and its assets, and what the browser gets for each address that it asks for.
+"""A deck: one HTML page and its assets, and the response to each address that the browser requests.
 
-Pure: nothing is opened here. What is neither the deck's nor in the mirror does not exist.
+Pure: no I/O. An address that is neither in the deck nor in the mirror does not exist.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INTEGRITY = re.compile(rb"""\sintegrity\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>]+)""", r
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the browser gets."""
+    """One response to the browser."""
 
     body: bytes = field(repr=False)
     content_type: str
@@ -62,7 +62,7 @@ class Deck:
         if parts.scheme not in {"http", "https"}:
             return None
         if url == URL and is_main == is_frame:
-            # Its own source it may read; a page that shows itself in a frame would never end.
+            # A page may fetch its own source; a page that frames itself would never end.
             return Answer(_without_integrity(self.html), "text/html; charset=utf-8", True)
         if is_main:
             return None
@@ -78,12 +78,12 @@ class Deck:
 
 
 def content_type(name: str) -> str:
-    """Guess what a file is by its name."""
+    """Guess the content type from a file name."""
     extension = "." + name.rpartition(".")[2].lower()
     found = _TYPES.get(extension) or mimetypes.guess_type(name)[0] or "application/octet-stream"
     return f"{found}; charset=utf-8" if found.startswith("text/") else found
 
 
 def _without_integrity(html: bytes) -> bytes:
-    """Take out checksums of scripts and styles: the mirror has another release of them than the deck's author saw."""
+    """Remove checksums of scripts and styles: the mirror has another release than the deck's author used."""
     return _TAG.sub(lambda tag: _INTEGRITY.sub(b"", tag[0]), html)

@@ -1,6 +1,6 @@
-"""Well-known scripts, styles and fonts of the web, found in installed npm packages instead: a render has no network.
+"""Mirror of well-known web scripts, styles and fonts, from installed npm packages: a render has no network.
 
-Releases differ from what a deck asks for; the image pins one of each. Fonts of the web are the image's own fonts.
+Releases differ from the requested ones; the image pins one of each. Web fonts are the image's own fonts.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _STILL = {
 set=chart.setOption;chart.setOption=function(option,...rest){return set.call(this,option&&typeof option==='object'?
 {...option,animation:false}:option,...rest)};return chart}})();""",
 }
-"""Added to what draws step by step. WHY: nobody sees the steps, and the picture would wait for the last one."""
+"""Added to libraries that draw step by step. WHY: the picture would wait for the last step."""
 _EXPORT = re.compile(rb"\bexports\.([A-Za-z_$][\w$]*) ?= ?(?!void 0)")
 _MODULE_PATH = re.compile(r"/es/|esm")
 _MODULE = re.compile(rb"^\s*(?:import|export)\b", re.MULTILINE)
 
 
 class Mirror:
-    """Finds what a deck asks of other hosts in a `node_modules` folder."""
+    """Resolves addresses of other hosts to files of a `node_modules` folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.realpath(folder)
@@ -61,7 +61,7 @@ class Mirror:
         for package, file in mirror_names.guess(url):
             path = self._resolve(package, "" if is_module else file)
             if is_module and path:
-                # What is not minified still says what it exports.
+                # Files that are not minified still name their exports.
                 path = next((each for each in (path.replace(".min.", "."), path) if os.path.isfile(each)), None)
             if path is None or (content := self._read(path)) is None:
                 continue
@@ -112,7 +112,7 @@ class Mirror:
         return None
 
     def _index(self, folder: str) -> dict[str, str]:
-        """List a package by file name; of several files with one name the one nearest to the top."""
+        """Index a package by file name; of several files with one name, the one nearest to the top wins."""
         if folder not in self._indexes:
             found: dict[str, str] = {}
             walked = 0
@@ -136,7 +136,7 @@ class Mirror:
             return file.read()
 
     def _font_sheet(self, families: tuple[str, ...]) -> Answer:
-        """Say where icon fonts are; all other families are installed, or have a likeness that is."""
+        """Return the rules for icon fonts; all other families are installed, or have an installed equivalent."""
         sheets = []
         for family in families:
             name = _ICON_SHEETS.get(family, "")
@@ -148,7 +148,7 @@ class Mirror:
 
 
 def _spellings(file: str) -> Iterator[str]:
-    """Yield a file's name and those under which other releases have it."""
+    """Yield a file's name and its names in other releases."""
     stem, dot, extension = file.rpartition(".")
     yield file
     if not dot:
@@ -163,7 +163,7 @@ def _spellings(file: str) -> Iterator[str]:
 
 
 def _as_module(script: bytes) -> bytes:
-    """Make a module of a script that was written for pages and for Node.js both."""
+    """Wrap a UMD script as an ECMAScript module."""
     if _MODULE.search(script):
         return script
     names = dict.fromkeys(name.decode() for name in _EXPORT.findall(script))

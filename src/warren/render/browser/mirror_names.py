@@ -1,4 +1,4 @@
-"""Which npm package, and which file of it, an address of the web means. Pure; hosts do not matter, shapes of paths do.
+"""Maps web addresses to npm packages and files. Pure; only the shape of the path matters, not the host.
 
 Understood are the shapes of the networks that serve npm packages (`/npm/name@1.2/file`, `/name@1.2/file`), of those
 with a list of their own (`/ajax/libs/name/1.2/file`, `/name/1.2/file`), and the places where projects serve themselves.
@@ -71,13 +71,13 @@ def is_font_sheet(url: str) -> tuple[str, ...] | None:
 
 
 def wants_module(url: str) -> bool:
-    """Tell whether what is asked for must be an ECMAScript module, made of whatever there is."""
+    """Return whether the response must be an ECMAScript module."""
     parts = urlsplit(url)
     return parts.path.endswith("/+esm") or bool(_MODULE_HOST.search(parts.hostname or "")) or "module" in parts.query
 
 
 def guess(url: str) -> Iterator[tuple[str, str]]:
-    """Yield what an address may mean, the likeliest first: a package and a file in it, or "" for its main one."""
+    """Yield candidates for an address, the likeliest first: a package and a file in it, or "" for its main one."""
     parts = urlsplit(url)
     path = re.sub(r"/{2,}", "/", unquote(parts.path))
     if "tailwindcss" in (parts.hostname or ""):

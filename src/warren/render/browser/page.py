@@ -1,4 +1,4 @@
-"""The page of one job: everything that it asks for is answered from memory, and all of its tricks are turned down."""
+"""The page of one job: its requests are answered from memory, dialogs are dismissed, and leaving it is an error."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Page:
         """Whether the deck went to another page."""
 
     async def load(self) -> None:
-        """Load the deck up to its `load` event, or as far as it comes in the time for it.
+        """Load the deck up to its `load` event, or until the deadline.
 
         Raises RenderFailed when there is no page at all.
         """
@@ -97,11 +97,11 @@ class Page:
 
     @property
     def quiet_s(self) -> float:
-        """For how long nothing was asked for; 0 while something is under way."""
+        """Seconds since the last request ended; 0 while one is in flight."""
         return 0.0 if self._under_way else time.monotonic() - self._last_request
 
     async def answered(self) -> None:
-        """Wait until the page has what it asked for, for a while."""
+        """Wait until all requests of the page are answered, for a bounded time."""
         if self._under_way:
             self._idle.clear()
             with contextlib.suppress(TimeoutError):
@@ -138,7 +138,7 @@ class Page:
             answer = self._deck.answer(url, is_frame=is_frame, is_main=is_main, mirror=self._mirror)
         if answer is None:
             self._note_missing(url)
-            # WHY another reason: for the page itself this one leaves what is there instead of showing an error.
+            # WHY another reason: for the main page, this one keeps the current document instead of showing an error.
             reason = "Aborted" if is_main else "BlockedByClient"
             refusal = {"requestId": params["requestId"], "errorReason": reason}
             self._connection.post("Fetch.failRequest", refusal)
@@ -152,7 +152,7 @@ class Page:
             self._last_request = time.monotonic()
 
     def _refused(self, params: dict[str, Any]) -> None:
-        # Files of somebody's disk and what the policy forbids; all else came here to be answered, and was noted then.
+        # Local files and requests that the policy forbids; all others were intercepted and noted then.
         if params.get("blockedReason") in {"other", "csp"}:
             self._note_missing(self._under_way.get(params["requestId"], ""))
         self._ended(params)
@@ -200,7 +200,7 @@ class Page:
 
 
 def _describe(details: dict[str, Any]) -> str:
-    """Say what a script threw, and where in the deck."""
+    """Describe a script error and its place in the deck."""
     said = details.get("exception", {}).get("description") or details.get("text", "")
     first = str(said).strip().partition("\n")[0][:_NOTED_LENGTH]
     return f"{first} (line {details.get('lineNumber', 0) + 1})" if details.get("url") == decks.URL else first

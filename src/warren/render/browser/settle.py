@@ -1,7 +1,7 @@
-"""Waits until a page looks as it is going to look: by asking, never by waiting for a while or for a quiet network.
+"""Waits until a page is visually stable: by querying its state, never by a fixed delay or network silence.
 
-Loaded fonts and decoded pictures can be asked for; animations that end are put to their end, endless ones to their
-beginning. What scripts draw step by step is watched until it stands still, for a bounded time.
+Fonts and pictures report when they are loaded; finite animations are set to their end, endless ones to their
+beginning. Drawings that scripts make step by step are watched until they stop changing, for a bounded time.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ globalThis.settling = (() => {
     return document.scripts.length > 0;
   };
   const arrived = async () => {
-    // A page without scripts is as it will be; whoever takes its picture makes a frame of it.
+    // A page without scripts is final; taking its picture makes the frame.
     if (document.scripts.length === 0) { still(); return; }
     await frame();
     const seen = performance.now();
@@ -112,5 +112,5 @@ async def settle(page: Page) -> None:
         quiet = quiet + 1 if min(rested_ms / 1000, page.quiet_s) >= _STILL_S else 0
     if quiet < _LOOKS:
         await session.evaluate("settling.give_up()")
-    # What came meanwhile may have brought fonts and pictures.
+    # Content that arrived meanwhile may need fonts and pictures.
     await session.evaluate(f"settling.ready({_PICTURES_MS})")

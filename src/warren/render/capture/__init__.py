@@ -1,1 +1,1 @@
-"""What is read from a slide that is shown."""
+"""Capture of the slide that is shown."""

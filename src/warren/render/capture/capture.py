@@ -1,4 +1,4 @@
-"""Captures a slide that is shown: the engine's own snapshot, and what that lacks. Nothing of the page's is trusted."""
+"""Captures the shown slide: the browser's own snapshot, and the values that it lacks. Page content is untrusted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_IMAGE_BYTES = 30 << 20
 
 
 class Capture:
-    """Captures the slides of one page; what is alike on many slides is asked for once."""
+    """Captures the slides of one page; values that many slides share are requested once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -69,7 +69,7 @@ class Capture:
         return raw
 
     async def _snapshot(self) -> Page:
-        """Return the page as it is now; the last one if nothing has changed since, for a large page is long to read."""
+        """Return the snapshot; the previous one if the page has not changed, since a large page reads slowly."""
         changes = await self._session.evaluate(CHANGES)
         if self._page is None or changes != self._changes:
             params = {"computedStyles": list(STYLES), "includePaintOrder": True}
@@ -143,7 +143,7 @@ class Capture:
                 continue
 
     async def _on(self, backend: int, script: str, world: int | None) -> str:
-        """Run a script on one element, in our world or the page's; an empty string for whatever is not one."""
+        """Run a script on one element, in our world or the page's; returns an empty string for any other value."""
         params: dict[str, Any] = {"backendNodeId": backend, "objectGroup": "capture"}
         if world is not None:
             params["executionContextId"] = world

@@ -1,4 +1,4 @@
-"""Takes pictures of the own paint of elements: everything else is hidden, their children and their text too."""
+"""Screenshots of single elements: everything else is hidden, their children and their text too."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TIMEOUT_S = 20.0
 
 
 async def rasterise(session: Session, requests: Sequence[Request], corner: tuple[float, float]) -> dict[str, Raster]:
-    """Take the pictures that were asked for. `corner` is the slide's, in pixels of the document."""
+    """Take the requested pictures. `corner` is the slide's, in pixels of the document."""
     wanted = list(requests)[:_MOST]
     if not wanted:
         return {}
@@ -62,7 +62,7 @@ async def rasterise(session: Session, requests: Sequence[Request], corner: tuple
 
 
 def _groups(requests: list[Request]) -> list[list[Request]]:
-    """Put together what does not touch, to be taken in one picture."""
+    """Group elements that do not touch, to be taken in one picture."""
     groups: list[list[Request]] = []
     for request in sorted(requests, key=lambda one: -one.rect.width * one.rect.height):
         for group in groups:

@@ -1,4 +1,4 @@
-"""Scripts that read what a snapshot lacks. All run on one element (`this`) and give a string, which is checked here."""
+"""Scripts for values that a snapshot lacks. Each runs on one element (`this`) and returns a string, checked here."""
 
 MEASURE = r"""
 (fonts => {

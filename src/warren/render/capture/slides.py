@@ -1,4 +1,4 @@
-"""Finds the slides of a page and shows one at a time, however the deck hides the others."""
+"""Finds the slides of a page and shows one at a time, independent of how the deck hides the others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shown:
     width: float
     height: float
     node: int
-    """The browser's `backendNodeId` of its element; 0 when nobody asked."""
+    """The browser's `backendNodeId` of its element; 0 unless requested."""
 
 
 class Slides:
@@ -65,7 +65,7 @@ class Slides:
         """Bring one slide into the window, alone. Raises RenderFailed when it is gone, or too large."""
         self._page.check()
         box = await self._session.evaluate(f"slides.show({index})")
-        # What was hidden until now has its pictures still to come.
+        # Pictures of elements that were hidden until now are not loaded yet.
         await self._page.answered()
         self._page.check()
         if box is None:

@@ -71,7 +71,7 @@ def seated(value: TextBox) -> Box:
 
 
 def _trailing(paragraph: Paragraph) -> float:
-    """Return how far to the left a line belongs: CSS has letter-spacing behind the last letter too, LibreOffice not."""
+    """Return the offset of a line to the left: CSS adds letter-spacing after the last letter too, LibreOffice not."""
     share = {"center": 0.5, "right": 1.0}.get(paragraph.align, 0.0)
     return share * finite(paragraph.runs[-1].spacing) if paragraph.runs else 0.0
 
@@ -84,7 +84,7 @@ def _slack(value: TextBox) -> tuple[float, float]:
     if wraps_itself:
         amount = _TIGHT
     else:
-        # Another program's advances are a little wider now and then; nothing here may wrap.
+        # Advances of other programs can be slightly wider; nothing here may wrap.
         largest = max(seat.size_of(each) for each in value.paragraphs)
         amount = 4 + 0.04 * max(value.box.width, 0) + 0.25 * largest
     aligns = {each.align for each in value.paragraphs}

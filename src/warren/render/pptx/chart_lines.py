@@ -1,4 +1,4 @@
-"""Lines in charts of another kind: over columns, and along the top of areas, whose border would go all round."""
+"""Lines in other charts: over columns, and along the top of areas, whose border would surround the area."""
 
 from __future__ import annotations
 

@@ -60,9 +60,9 @@ _DRAWINGML = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 
 
 class _PlainWorkbook:
-    """Writes a workbook in which words of the page stay words.
+    """Writes a workbook in which text of the page stays text.
 
-    WHY: left to itself it takes `=...` for a formula, and runs what a page called a bar when its data are edited.
+    WHY: XlsxWriter takes `=...` for a formula by default, which would run when the chart's data are edited.
     """
 
     @contextlib.contextmanager
@@ -235,7 +235,7 @@ def _line(line: Any, colour: Colour | None) -> None:
 
 
 def place_plot(chart: Any, place: tuple[float, float, float, float]) -> None:
-    """Say where the values are drawn, without the words of the axes."""
+    """Set the plot area, without the labels of the axes."""
     area = chart.element.find(f".//{_CHARTML}plotArea")
     for old in area.findall(f"{_CHARTML}layout"):
         area.remove(old)
@@ -247,7 +247,7 @@ def place_plot(chart: Any, place: tuple[float, float, float, float]) -> None:
 
 
 def _fill(fill: Any, value: Colour) -> None:
-    """Fill with a colour that may be seen through, which python-pptx has no word for."""
+    """Fill with a translucent colour, which python-pptx cannot express."""
     fill.solid()
     fill.fore_color.rgb = _rgb(value)
     if value.alpha < 1:
@@ -290,7 +290,7 @@ def _trace(drawn: Any, series: Series, kind: str, page: Page) -> None:
 
 
 def _shade(drawn: Any, series: Series) -> None:
-    """Fill what a line goes round, where the page does."""
+    """Fill the area inside a line, where the page does."""
     if series.line is not None and series.fill is not None:
         _fill(drawn.format.fill, series.fill)
     else:

@@ -97,7 +97,7 @@ def _formula(value: Formula, page: Page) -> Any:
 
 
 def _write_chart(chart: Chart, page: Page) -> None:
-    # WHY here: writing workbooks is most of what there is to import, and most decks have no charts.
+    # WHY here: the workbook writer is the slowest import, and most decks have no charts.
     from warren.render.pptx.charts import add_chart
 
     before: list[Any] = list(page.slide.shapes.element)

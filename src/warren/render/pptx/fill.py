@@ -115,7 +115,7 @@ def _radial(gradient: Gradient, stops: list[Stop], box: Box, alpha: float) -> An
 
 def _uneven(stops: list[Stop]) -> list[Stop]:
     # LibreOffice paints circles of one opacity one on another, with a moiré where they meet, and a dark line round
-    # a see-through gradient; with a trace of difference, which nobody sees, it paints the gradient as a whole.
+    # a see-through gradient; with an invisible difference it paints the gradient as a whole.
     if len({stop.colour.alpha for stop in stops}) > 1:
         return stops
     last = stops[-1]

@@ -1,4 +1,4 @@
-"""Writes a PowerPoint file: what is compressed already is stored as it is, because packing it again only takes time."""
+"""Writes a PowerPoint file; parts that are compressed already are stored, since compressing again only takes time."""
 
 from __future__ import annotations
 

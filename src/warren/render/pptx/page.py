@@ -82,14 +82,14 @@ class Page:
 
 
 def _click(attributes: dict[str, str]) -> Any:
-    # Without this word PowerPoint paints a link in the theme's colour, whatever its run says.
+    # Without this extension PowerPoint paints a link in the theme's colour and ignores its run.
     colour = element("ahyp:hlinkClr", {"val": "tx"})
     extension = element("a:extLst", None, element("a:ext", {"uri": _KEEP_COLOUR}, colour))
     return element("a:hlinkClick", attributes, extension)
 
 
 def web_address(target: str) -> str | None:
-    """`target` as PowerPoint accepts it: http, https or mailto and well formed; one bad link damages a whole file."""
+    """`target` if PowerPoint accepts it: http, https or mailto and well formed; one bad link damages a whole file."""
     target = plain(target).strip()
     if not target or len(target) > _LONGEST_LINK:
         return None

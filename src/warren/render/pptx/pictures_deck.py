@@ -66,7 +66,7 @@ class PictureDeck:
         return len(self._presentation.slides)
 
     async def capture(self, _shown: Shown) -> None:
-        """Take in nothing more of a slide than its picture."""
+        """Capture nothing: the picture is enough."""
 
     def add(self, _raw: RawSlide | None, shot: Shot, slide: Slide) -> None:
         """Add one slide at the end."""
@@ -94,7 +94,7 @@ class PictureDeck:
         return write_package(self._presentation)
 
     def _add_title(self, slide: PptxSlide, title: str, size: Size) -> None:
-        """Name the slide for its outline and for screen readers; the picture covers the words."""
+        """Add a title for the outline and screen readers; the picture covers it."""
         shape = slide.shapes.title
         assert shape is not None
         shape.text = title

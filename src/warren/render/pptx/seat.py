@@ -1,4 +1,4 @@
-"""Where lines of text come to lie in a PowerPoint text box, so that they lie where the browser painted them.
+"""Positions of text lines in a PowerPoint text box that match where the browser painted them.
 
 A line is 1.2 times its largest size high, times the spacing `r` (`a:spcPct`), whatever the font. LibreOffice puts the
 baseline 0.2 em above the bottom of that line (below r = 1: a fifth of the line); PowerPoint puts it at the font's own

@@ -1,4 +1,4 @@
-"""SVG drawings from pages, without what could act or reach out when somebody opens the deck."""
+"""SVG drawings from pages, without scripts and external references that would act when the deck is opened."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def safe_svg(drawing: bytes) -> bytes | None:
 
 
 def _is_foreign(node: etree._Element) -> bool:
-    """Whether it is of another language, such as HTML, whose elements reach out in ways of their own."""
+    """Whether the element is of another namespace, such as HTML, whose elements load external content in other ways."""
     return etree.QName(node).namespace not in {None, _SVG}
 
 
@@ -59,7 +59,7 @@ def _disarm(node: etree._Element) -> None:
 
 
 def _reaches(style: str) -> bool:
-    """Whether a style reaches out, also where it is written in CSS escapes."""
+    """Whether a style loads external content, also in CSS escapes."""
     return bool(_REACHING.search(_ESCAPE.sub(lambda found: _letter(found[1]) if found[1] else found[2], style)))
 
 

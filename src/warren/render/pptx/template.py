@@ -1,4 +1,4 @@
-"""The empty presentation that decks are written into: one page size, two layouts, no leftovers of a 4:3 page."""
+"""The empty presentation of a deck: one page size, two layouts, no remains of a 4:3 page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is behind a slide, and what is behind a text: backgrounds of ancestors, and colours seen through others."""
+"""Backdrops of slides and of text: backgrounds of ancestors, and colours behind translucent ones."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _taken(canvas: Canvas, flat: Colour) -> Backdrop:
 
 
 def flatten_text(items: list[tuple[Item, int]], behind: Backdrop, root: Node) -> list[Item]:
-    """Give text that is seen through the colour that one sees: programs draw see-through letters badly.
+    """Give translucent text its blended, opaque colour: programs draw translucent letters badly.
 
     Each item has the number of the see-through group that it is part of, or -1.
     """
@@ -159,7 +159,7 @@ def _mixed(paragraph: Paragraph, seen: Colour) -> Paragraph:
 
 
 class View:
-    """What is painted so far, and what one sees of it at a place."""
+    """The items painted so far, and the visible colour at a place."""
 
     def __init__(self, behind: Backdrop, whole: Box) -> None:
         self._behind = behind

@@ -1,4 +1,4 @@
-"""Charts that a chart library can describe, as charts; what it says is a page's word, so all of it is checked."""
+"""Charts described by a chart library, as native charts. The description comes from the page, so it is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ancestors cut off: overflow, and outlines cut to a rectangle."""
+"""Clipping by ancestors: overflow, and outlines cut to a rectangle."""
 
 from __future__ import annotations
 

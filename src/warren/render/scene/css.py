@@ -106,7 +106,7 @@ def faded(value: Colour, by: float) -> Colour:
 
 
 def over(front: Colour, back: Colour) -> Colour:
-    """Return what is seen of `front` on `back`."""
+    """Return `front` blended over `back`."""
     alpha = front.alpha + back.alpha * (1 - front.alpha)
     if alpha <= 0:
         return Colour(0, 0, 0, 0.0)

@@ -1,4 +1,4 @@
-"""Icons that are letters of a font which only the page has: pictures, because elsewhere they are empty boxes."""
+"""Icons from fonts of the page: taken as pictures, because without the font they are empty boxes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SIDES = ("top", "right", "bottom", "left")
 _HIDDEN_STYLES = {"none", "hidden", ""}
-# Fainter than this nobody sees it, and programs draw it anyway.
+# Fainter paint is invisible, and programs would draw it anyway.
 _FAINT = 0.004
 
 
@@ -45,7 +45,7 @@ class Request:
 
 @dataclass(slots=True)
 class Canvas:
-    """What painting needs to know, and what it still lacks."""
+    """The inputs of painting, and the pictures that it still needs."""
 
     raw: RawSlide
     root: Node

@@ -217,7 +217,7 @@ def background(canvas: Canvas, node: Node) -> Picture | None:
 
 
 def emoji(canvas: Canvas, group: Group) -> Picture | None:
-    """Text that is nothing but emoji is an icon: a picture, for every program has others, and some have none."""
+    """Text of emoji only is an icon: a picture, because programs draw emoji differently or not at all."""
     words = "".join(piece.text for piece in group.pieces).strip()
     if not words or len(words) > _MOST_EMOJI or group.bullet is not None or not all(_is_emoji(c) for c in words):
         return None

@@ -1,4 +1,4 @@
-"""What is captured of one slide in the browser, as plain values: all that the scene is built from."""
+"""The capture of one slide, as plain values: the only input of the scene."""
 
 from __future__ import annotations
 

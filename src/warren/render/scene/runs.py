@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LINK_SCHEMES = {"http", "https", "mailto"}
 _LONGEST_LINK = 2000
-# No design spaces letters further than this; what would, is a measuring mistake.
+# No design spaces letters further than this; a larger value is a measuring error.
 _NARROWEST, _WIDEST = -0.2, 2.0
 # From this part of the size on, a gap between letters is read as a space between words.
 _WORD_GAP = 0.2
@@ -242,7 +242,7 @@ def _is_clear(node: Node) -> bool:
 
 
 def _inherited_lines(node: Node) -> list[str]:
-    """Return decoration is drawn through inline content from the block that asks for it."""
+    """Return the decorations that inline content inherits from its block."""
     found: list[str] = []
     inner = node
     while inner.css("display") == "inline" and inner.parent is not None:

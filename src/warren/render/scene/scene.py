@@ -1,6 +1,6 @@
-"""What a slide is, between the browser and PowerPoint: plain values in CSS pixels from the slide's top left corner.
+"""The model of a slide between browser and PowerPoint: plain values in CSS pixels from the slide's top left corner.
 
-Built by `scene_*.py` from a snapshot of the page, written by `pptx_*.py`; both are pure and need no browser.
+Built by `scene/` from a snapshot of the page, written by `pptx/`; both are pure and need no browser.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which kinds of writing a text has: what decides which fonts paint it and how it may be broken."""
+"""Scripts of a text: they decide its fonts and its line breaks."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ from warren.render.scene.styles import STYLES
 _PLACES = {name: place for place, name in enumerate(STYLES)}
 MOST_NODES = 60_000
 _FAR = 1e5
-# Deeper than any page that a person wrote, and less than what ends a recursive walk.
+# Deeper than any hand-written page, and below Python's recursion limit.
 _DEEPEST = 400
 
 
 class SnapshotError(ValueError):
-    """The snapshot is not one: the slide becomes a picture."""
+    """The snapshot is malformed: the slide becomes a picture."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,12 +41,12 @@ class Rect:
         return self.y + self.height
 
     def union(self, other: Rect) -> Rect:
-        """Return the smallest one around both."""
+        """Return the bounding rectangle of both."""
         x, y = min(self.x, other.x), min(self.y, other.y)
         return Rect(x, y, max(self.right, other.right) - x, max(self.bottom, other.bottom) - y)
 
     def meet(self, other: Rect) -> Rect | None:
-        """Return what both cover."""
+        """Return the intersection."""
         x, y = max(self.x, other.x), max(self.y, other.y)
         right, bottom = min(self.right, other.right), min(self.bottom, other.bottom)
         return Rect(x, y, right - x, bottom - y) if right > x and bottom > y else None
@@ -74,7 +74,7 @@ class Node:
     attributes: dict[str, str]
     strings: list[str] = field(repr=False)
     styles: list[int] = field(repr=False)
-    """Where the computed styles are in the strings: most of them nobody asks for."""
+    """Indices of the computed styles in the strings, read on demand: most are never used."""
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
     pseudo: str = ""

@@ -69,7 +69,7 @@ def grid_of(table: Node, end: float) -> Grid | None:
 def _edges(spans: list[tuple[float, float]]) -> list[float]:
     """Return the lines between cells: where one begins, or in the middle of the gap before it.
 
-    What is between two cells (`border-spacing`) goes to both: a column for it would be in the way of whoever edits.
+    The space between two cells (`border-spacing`) goes to both: a column of its own would hinder editing.
     """
     starts: list[float] = []
     for start in sorted(start for start, _ in spans):

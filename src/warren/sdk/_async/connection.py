@@ -1,4 +1,4 @@
-"""Requests on their way: sent, sent again where that is safe, and answered with a value or an error."""
+"""Requests over HTTP: sent, retried where that is safe, and answered with a value or an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 10.0
 _KEEP_S = 60.0
-"""Less than the 75 seconds for which a service keeps a quiet connection, so that none is closed as we use it."""
+"""Less than the 75 seconds for which a service keeps an idle connection, so that it is not closed in use."""
 _ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
@@ -32,11 +32,11 @@ _ALIVE = [
         if hasattr(socket, name)
     ),
 ]
-"""A run may be silent for hours: only this tells a quiet service from one that is gone."""
+"""A run may be silent for hours: only TCP keep-alive distinguishes a silent service from a dead one."""
 
 
 class AsyncConnection:
-    """Where a client's requests go."""
+    """Sends the requests of a client."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class AsyncConnection:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request says."""
+        """Headers of every request."""
         from warren import __version__
 
-        # A proxy that compresses would make parts of files, and their sizes, mean something else.
+        # A compressing proxy would change the meaning of ranges and sizes of files.
         named = {"User-Agent": f"warren-python/{__version__}", "Accept-Encoding": "identity"}
         return named if self.api_key is None else {**named, "Authorization": f"Bearer {self.api_key}"}
 
@@ -85,7 +85,7 @@ class AsyncConnection:
 
     @contextlib.asynccontextmanager
     async def open(self, request: Request) -> AsyncIterator[httpx.Response]:
-        """Give an answer whose body is read piece by piece. Raises Error, also when the body breaks off."""
+        """Open an answer whose body is streamed. Raises Error, also when the body breaks off."""
         answer = await self._send(request, None, is_whole=False)
         try:
             yield answer
@@ -111,7 +111,7 @@ class AsyncConnection:
             if answer.is_redirect:
                 raise explain_moved(answer.headers.get("location", ""), self.address)
             if tried > 1 and request.method == "DELETE" and answer.status_code == 404:
-                # An earlier try did it, and only its answer was lost.
+                # An earlier try succeeded, and only its answer was lost.
                 return answer
             status, has_key = answer.status_code, self.api_key is not None
             problem = build_error(status, answer.headers, answer.content, has_key=has_key)
@@ -121,7 +121,7 @@ class AsyncConnection:
             await sleep(wait)
 
     def check_socket(self) -> None:
-        """Raise ConnectError where there is not even a socket: libraries leave one of theirs open then."""
+        """Raise ConnectError where the socket file does not exist: libraries leak a socket of theirs then."""
         if self.address.socket is not None and not os.path.exists(self.address.socket):
             raise httpx.ConnectError("there is no such socket")
 
@@ -156,7 +156,7 @@ class AsyncConnection:
 
 
 def _build_transport(address: Address) -> HTTPTransport:
-    # WHY not verified where nothing is encrypted: reading the certificates takes longer than a warm call.
+    # WHY no verification without TLS: loading the certificates takes longer than a warm call.
     return HTTPTransport(
         verify=address.is_secure,
         uds=address.socket,

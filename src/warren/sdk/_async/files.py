@@ -53,7 +53,7 @@ class AsyncFiles:
 
     @contextlib.asynccontextmanager
     async def open(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Give the pieces of a file for a `with` block, as they come. Raises NotFound and other Errors."""
+        """Stream a file in pieces, in a `with` block. Raises NotFound and other Errors."""
         async with self._connection.open(self._file("GET", path)) as answer:
             yield answer.aiter_bytes(PIECE)
 
@@ -91,7 +91,7 @@ class AsyncFiles:
             params={"mode": mode, "parents": parents},
             headers={**headers, "Content-Type": "application/octet-stream"},
             content=await in_thread(Content.of, content),
-            # A condition that held the first time holds no more once it was done.
+            # A retry after a lost answer would fail its own condition.
             repeatable=overwrite and if_match is None,
         )
         return str((await self._connection.ask(request, progress=progress)).headers.get("etag", ""))
@@ -163,7 +163,7 @@ class AsyncFiles:
         return int((await self._connection.ask_json(request, progress=progress))["entries"])
 
     async def stat(self, path: str) -> FileInfo:
-        """Look at a file without reading it. Raises NotFound, Conflict for a folder, and other Errors."""
+        """Get a file's size, tag and time. Raises NotFound, Conflict for a folder, and other Errors."""
         headers = (await self._connection.ask(self._file("HEAD", path))).headers
         changed = headers.get("last-modified")
         return FileInfo(

@@ -22,7 +22,7 @@ _LOOK_S = 0.5
 async def build_image(
     connection: AsyncConnection, name: str, *, wait: bool, progress: Callable[[Build], object] | None
 ) -> Image:
-    """Have an image built. Raises Error."""
+    """Build an image. Raises Error."""
     image = build(Image, await connection.ask_json(api("POST", "images", encode(name), "build", repeatable=True)))
     while wait and image.state == "building":
         if progress is not None and image.build is not None:
@@ -36,5 +36,5 @@ async def build_image(
 
 
 async def get_image(connection: AsyncConnection, name: str) -> Image:
-    """Find an image. Raises Error."""
+    """Get an image. Raises Error."""
     return build(Image, await connection.ask_json(api("GET", "images", encode(name))))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AsyncKernels:
-    """What can be done with kernels; running code in one is `Sandbox.run(code, kernel=name)`."""
+    """Manages kernels; `Sandbox.run(code, kernel=name)` runs code in one."""
 
     def __init__(self, connection: AsyncConnection, sandbox_id: str) -> None:
         self._connection = connection
@@ -30,7 +30,7 @@ class AsyncKernels:
         return build(Kernel, await self._connection.ask_json(api("POST", *self._parts, json={"name": name})))
 
     async def restart(self, name: str = "main") -> Kernel:
-        """Start one afresh; its variables are gone. Raises Error."""
+        """Restart one; its variables are lost. Raises Error."""
         return build(Kernel, await self._connection.ask_json(api("POST", *self._parts, encode(name), "restart")))
 
     async def fork(self, name: str = "main", *, to: str) -> Kernel:

@@ -1,4 +1,4 @@
-"""Servers inside a sandbox, and links that others can follow."""
+"""Servers inside a sandbox."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from warren.sdk.io_async import WebSocket
 
 EVERY = tuple(range(300, 600))
-"""Whatever a server inside answers is an answer."""
+"""No status of a server inside is an error here."""
 MOST_BYTES = 4 << 20
 """Of one message of a server's, unless `max_size=` says otherwise; the service passes no larger one on."""
 
 
 class AsyncPorts:
-    """What listens on ports inside a sandbox. Your key is not passed on to it."""
+    """Servers on ports inside a sandbox. They never get your key."""
 
     def __init__(self, connection: AsyncConnection, sandbox_id: str) -> None:
         self._connection = connection
@@ -60,7 +60,7 @@ class AsyncPorts:
     async def stream(
         self, port: int, path: str = "/", *, method: str = "GET", headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx.Response]:
-        """Ask a server, and read its answer piece by piece in a `with` block. Raises Error."""
+        """Send a request to a server, and stream its answer in a `with` block. Raises Error."""
         request = Request(
             method=method,
             path=self._at(port, path),

@@ -1,4 +1,4 @@
-"""Presentations of pages: HTML with slides in, PowerPoint out."""
+"""Renders: HTML with slides in, PowerPoint out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AsyncRenders:
-    """Makes presentations, and knows those that are made in the background."""
+    """Renders presentations, and manages renders in the background."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
@@ -59,7 +59,7 @@ class AsyncRenders:
         editable: bool | None = None,
         name: str = "presentation",
     ) -> RenderInfo:
-        """Begin to make a presentation in the background. Raises Error."""
+        """Start a render in the background. Raises Error."""
         files = await in_thread(assets_of, assets)
         body = {"html": html, "assets": files, "editable": editable, "name": name, "background": True}
         return build(RenderInfo, await self._connection.ask_json(api("POST", "renders", json=body)))
@@ -74,9 +74,9 @@ class AsyncRenders:
         return tuple(build(RenderInfo, each) for each in found["items"])
 
     async def wait(self, render_id: str, *, progress: Callable[[RenderStep], object] | None = None) -> RenderInfo:
-        """Wait until one is done, or has failed, and tell how far it is. Raises NotFound and other Errors.
+        """Wait until one is done or has failed, and call `progress` meanwhile. Raises NotFound and other Errors.
 
-        A broken connection is resumed; what `progress` was told it may be told again then.
+        A broken connection is resumed; `progress` may then get the same step again.
         """
         retries, failures = self._connection.retries, 0
         while True:
@@ -115,6 +115,6 @@ class AsyncRenders:
 def _failure(info: RenderInfo) -> RenderFailed:
     failure = RenderFailed(info.error or "rendering failed", reason=info.reason or "failed")
     for warning in info.warnings:
-        # Often the reason: a page whose script is not there draws no slides.
+        # Often the cause: a page whose script is missing draws no slides.
         failure.add_note(warning)
     return failure

@@ -1,4 +1,4 @@
-"""One sandbox: run things in it, and look after it."""
+"""One sandbox: run code in it, and manage it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from warren.sdk.values_packages import InstalledPackages
 
 _PATIENCE_S = 120.0
-"""What ends or starts processes may take longer than other requests."""
+"""Requests that end or start processes may take longer than others."""
 
 
 class AsyncSandbox:
@@ -45,28 +45,28 @@ class AsyncSandbox:
         self._parts = ("sandboxes", sandbox_id)
         self._info = info
         self.id = sandbox_id
-        """Its id, which `client.sandboxes.get` finds it by."""
+        """Its id, for `client.sandboxes.get`."""
         self.files = AsyncFiles(connection, sandbox_id)
         """The files of its workspace."""
         self.kernels = AsyncKernels(connection, sandbox_id)
-        """Its kernels: to copy, undo and restart them."""
+        """Its kernels: copy, undo, restart."""
         self.ports = AsyncPorts(connection, sandbox_id)
         """Servers that run in it."""
         self.egress = AsyncWayOut(connection, sandbox_id)
-        """Its way out: grants for a while, and secrets."""
+        """Its egress: temporary grants, and secrets."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
 
     @property
     def info(self) -> SandboxInfo:
-        """What was known of it when it was last asked about; `refresh` asks again. Raises LookupError before that."""
+        """Its state at the last request about it; `refresh` gets it again. Raises LookupError before the first."""
         if self._info is None:
             raise LookupError("nothing is known of this sandbox yet: call refresh() first")
         return self._info
 
     async def refresh(self) -> SandboxInfo:
-        """Ask how it is. Raises Error."""
+        """Get its current state. Raises Error."""
         return await self._keep(api("GET", *self._parts))
 
     async def run(self, code: str, **options: Unpack[ExecOptions]) -> Result:
@@ -84,7 +84,7 @@ class AsyncSandbox:
         self, code: str | None = None, *, command: str | Sequence[str] | None = None, **options: Unpack[ExecOptions]
     ) -> AsyncStream:
         """Run something and follow its events while it runs; leaving early ends it."""
-        # WHY in the background: what is not ends when a connection breaks, and could not be resumed.
+        # WHY in the background: any other execution ends when its connection breaks, and could not be resumed.
         body = build_body(options, ExecOptions, **what_to_run(code, command), background=True, stream=True, exact=True)
         begin = api(
             "POST",
@@ -106,11 +106,11 @@ class AsyncSandbox:
         return AsyncExecution(self._connection, self.id, found["execution_id"])
 
     def execution(self, execution_id: str) -> AsyncExecution:
-        """Return an execution by its id; nothing is asked yet."""
+        """Return an execution by its id, without a request."""
         return AsyncExecution(self._connection, self.id, execution_id)
 
     async def executions(self, *, offset: int = 0, limit: int = 20) -> Page[Result]:
-        """List what ran in it, newest first; long output is cut. Raises Error."""
+        """List its executions, newest first; long output is cut. Raises Error."""
         request = api("GET", *self._parts, "executions", params={"offset": offset, "limit": limit})
         return build_page(await self._connection.ask_json(request), build_result)
 
@@ -123,15 +123,15 @@ class AsyncSandbox:
         return await self._keep(api("POST", *self._parts, "stop", repeatable=True, read_timeout_s=_PATIENCE_S))
 
     async def resume(self) -> SandboxInfo:
-        """Start it after a stop, which running something in it does by itself. Raises Error."""
+        """Start it after a stop; running something in it does so too. Raises Error."""
         return await self._keep(api("POST", *self._parts, "resume", repeatable=True, read_timeout_s=_PATIENCE_S))
 
     async def delete(self) -> None:
-        """Remove it, workspace and all. Raises Error."""
+        """Delete it and its workspace. Raises Error."""
         await self._connection.ask(api("DELETE", *self._parts, read_timeout_s=_PATIENCE_S))
 
     async def usage(self) -> Usage:
-        """Measure what it uses now. Raises Error."""
+        """Get its current resource use. Raises Error."""
         return build(Usage, await self._connection.ask_json(api("GET", *self._parts, "usage")))
 
     async def install(
@@ -142,9 +142,10 @@ class AsyncSandbox:
         timeout_seconds: float | None = None,
         on_output: Callable[[str], object] | None = None,
     ) -> InstalledPackages:
-        """Install packages of Python or npm, by name and version; `on_output` hears the installer. Raises Error.
+        """Install packages of Python or npm, by name and version. Raises Error.
 
-        What cannot be installed is in the result. The sandbox's egress must allow `packages`.
+        `on_output` is called with the installer's output. A package that cannot be installed is not an error: see the
+        result. The sandbox's egress must allow `packages`.
         """
         body: dict[str, Any] = {"packages": list(packages), "ecosystem": ecosystem, "upgrade": upgrade}
         if timeout_seconds is not None:
@@ -179,7 +180,7 @@ class AsyncSandbox:
         await self._connection.ask(api("DELETE", *self._parts, "terminals", encode(name)))
 
     async def link_port(self, port: int, *, expires_in_seconds: float = 3600) -> SharedLink:
-        """Make a link to a server inside, for whoever has it: a browser for instance. Raises Error."""
+        """Make a link to a server inside, which needs no key: for a browser, for example. Raises Error."""
         return await self._link(kind="port", port=port, expires_in_seconds=expires_in_seconds)
 
     async def link_file(

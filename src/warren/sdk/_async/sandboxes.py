@@ -1,4 +1,4 @@
-"""All sandboxes: make one, find one, list them."""
+"""The sandboxes of a service: create, get, list."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AsyncSandboxes:
         self._connection = connection
 
     async def create(self, **options: Unpack[SandboxOptions]) -> AsyncSandbox:
-        """Make a sandbox, or find the one of the `session_key`. Raises Error."""
+        """Create a sandbox, or get the one of the `session_key`. Raises Error."""
         request = api(
             "POST",
             "sandboxes",
@@ -41,11 +41,11 @@ class AsyncSandboxes:
         return self._build(await self._connection.ask_json(request))
 
     async def get(self, sandbox_id: str) -> AsyncSandbox:
-        """Find a sandbox. Raises NotFound and other Errors."""
+        """Get a sandbox. Raises NotFound and other Errors."""
         return self._build(await self._connection.ask_json(api("GET", "sandboxes", encode(sandbox_id))))
 
     def at(self, sandbox_id: str) -> AsyncSandbox:
-        """Return a sandbox by its id without asking whether it is there."""
+        """Return a sandbox by its id, without a request."""
         return AsyncSandbox(self._connection, encode(sandbox_id))
 
     async def list(self, *, offset: int = 0, limit: int = 50, **which: Unpack[ListOptions]) -> Page[AsyncSandbox]:

@@ -68,7 +68,7 @@ class AsyncSkills:
         return build_page(found, lambda raw: build(SkillInfo, raw))
 
     async def get(self, skill_id: str) -> SkillInfo:
-        """Find one, with what it says. Raises NotFound and other Errors."""
+        """Get one, with its text. Raises NotFound and other Errors."""
         return build(SkillInfo, await self._connection.ask_json(api("GET", "skills", encode(skill_id))))
 
     async def update(self, skill_id: str, **changes: Unpack[SkillOptions]) -> SkillInfo:

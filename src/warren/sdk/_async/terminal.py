@@ -1,4 +1,4 @@
-"""A terminal in a sandbox: what is typed goes in, what is shown comes out, and the program outlives the connection."""
+"""Terminals: a connection to a program on a terminal, which outlives it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class AsyncTerminal:
     def __init__(self, websocket: WebSocket, ready: Mapping[str, Any]) -> None:
         self._websocket = websocket
         self.name = str(ready.get("name", ""))
-        """Which terminal of the sandbox it is."""
+        """The name of the terminal."""
         self.is_new = bool(ready.get("created"))
-        """Whether its program was started now, and was not there before."""
+        """Whether this connection started its program."""
         self.scrollback = int(ready.get("scrollback") or 0)
-        """How many bytes of what comes first were shown before."""
+        """How many of the first bytes were shown before, to other connections."""
         self.exit_code: int | None = None
         """Of its program, once that has ended."""
 
@@ -44,7 +44,7 @@ class AsyncTerminal:
             yield data
 
     async def receive(self) -> bytes:
-        """Return what is shown next; nothing at the end of the program. Raises Error."""
+        """Return the next output; empty at the end of the program. Raises Error."""
         while True:
             message = await read_message(self._websocket)
             if isinstance(message, bytes):
@@ -61,7 +61,7 @@ class AsyncTerminal:
             await self._send(keys[start : start + _MOST_BYTES])
 
     async def resize(self, cols: int, rows: int) -> None:
-        """Say how large the window is now. Raises Error."""
+        """Set the size of the window. Raises Error."""
         await self._send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
 
     async def hang_up(self) -> None:

@@ -1,5 +1,5 @@
 # Made from src/warren/sdk/_async/client.py by `make sdk`: change that instead.
-"""The client: everything that a service offers begins here."""
+"""The client of one service."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 class Client:
     """A client of one service.
 
-    `url` and `api_key` are those of WARREN_URL and WARREN_API_KEY unless given; `unix:/path` is a URL too. `timeout` is
-    for how long a request may be without an answer, which runs of code are not bound by. Close it, or use it in `with`.
+    `url` and `api_key` default to WARREN_URL and WARREN_API_KEY; `unix:/path` is a URL too. `timeout` limits the wait
+    for an answer, in seconds, except for runs of code. Close it, or use it in `with`.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Client:
         how_often = retries if isinstance(retries, Retries) else Retries(most=retries)
         self._connection = Connection(url, api_key, timeout=timeout, retries=how_often, transport=transport)
         self.sandboxes = Sandboxes(self._connection)
-        """All sandboxes: to make, find and list them."""
+        """Creates, finds and lists sandboxes."""
         self.renders = Renders(self._connection)
-        """Presentations of pages."""
+        """Renders pages to presentations."""
         self.skills = Skills(self._connection)
-        """The skills that the service keeps for you."""
+        """Your skills, and shared ones."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._connection.address)!r})"
@@ -79,17 +79,17 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the service is."""
+        """The address of the service."""
         return str(self._connection.address)
 
     @contextlib.contextmanager
     def sandbox(self, **options: Unpack[SandboxOptions]) -> Iterator[Sandbox]:
-        """Make a sandbox for a `with` block, and remove it at its end. Raises Error."""
+        """Create a sandbox for a `with` block, and delete it at its end. Raises Error."""
         made = self.sandboxes.create(**options)
         try:
             yield made
         except BaseException:
-            # What went wrong in the block is what its caller must hear of.
+            # An exception of the block must reach the caller, not one of the cleanup.
             with shielded():
                 with contextlib.suppress(Error):
                     made.delete()
@@ -105,7 +105,7 @@ class Client:
         files: Mapping[str, Uploadable] | None = None,
         **options: Unpack[OneShotOptions],
     ) -> OneShotResult:
-        """Run something in a sandbox of its own, which is gone afterwards; files go in and come back. Raises Error."""
+        """Run something in a sandbox of its own, deleted afterwards; files go in and come back. Raises Error."""
         body = build_body(options, OneShotOptions, **what_to_run(code, command), files=input_files(files) or None)
         limit = read_timeout(body, self._connection.timeout)
         return build_one_shot(self._connection.ask_json(api("POST", "run", json=body, read_timeout_s=limit)))
@@ -116,11 +116,11 @@ class Client:
         return tuple(build(Image, each) for each in found["items"])
 
     def image(self, name: str) -> Image:
-        """Find an image, and how far its build is. Raises NotFound and other Errors."""
+        """Get an image, and the progress of its build. Raises NotFound and other Errors."""
         return get_image(self._connection, name)
 
     def build_image(self, name: str, *, wait: bool = True, progress: Callable[[Build], object] | None = None) -> Image:
-        """Build an image, as admin; it goes on also when nobody waits. Raises BuildFailed and other Errors."""
+        """Build an image, as admin; the build goes on when the client leaves. Raises BuildFailed and other Errors."""
         return build_image(self._connection, name, wait=wait, progress=progress)
 
     def remove_image(self, name: str, *, stale_only: bool = False) -> int:
@@ -129,31 +129,31 @@ class Client:
         return int((self._connection.ask_json(request))["freed_bytes"])
 
     def audit(self, *, offset: int = 0, limit: int = 100, **query: Unpack[AuditOptions]) -> Page[AuditRow]:
-        """Read the audit record, newest first: all of it as admin, else what you did yourself. Raises Error."""
+        """List the audit record, newest first: all of it as admin, else your own rows. Raises Error."""
         params = build_body(query, AuditOptions, offset=offset, limit=limit)
         found = self._connection.ask_json(api("GET", "audit", params=params))
         return build_page(found, lambda row: build(AuditRow, row))
 
     def health(self) -> Health:
-        """Ask how the service is; bad news is an answer, too. Raises Error where there is none."""
+        """Get the health of the service; `degraded` is an answer, not an error. Raises Error where none answers."""
         answer = self._connection.ask(Request(method="GET", path="/healthz", accepts=(503,)))
         return build(Health, answer.json())
 
     def health_details(self) -> dict[str, Any]:
-        """Ask how everything in the service is, as admin. Raises Error."""
+        """Get the state of every part of the service, as admin. Raises Error."""
         request = Request(method="GET", path="/healthz/details", accepts=(503,))
         found: dict[str, Any] = self._connection.ask_json(request)
         return found
 
     def is_ready(self) -> bool:
-        """Whether the service takes work. Raises Error where there is none."""
+        """Whether the service takes work. Raises Error where none answers."""
         answer = self._connection.ask(Request(method="GET", path="/readyz", accepts=(503,)))
         return answer.status_code == 200
 
     def ping(self) -> None:
-        """See whether a service is there. Raises Error."""
+        """Check that a service answers. Raises Error."""
         self._connection.ask(Request(method="GET", path="/livez"))
 
     def metrics(self) -> str:
-        """Read the service's numbers, as Prometheus does. Raises Error."""
+        """Get the metrics of the service, in Prometheus' text format. Raises Error."""
         return (self._connection.ask(Request(method="GET", path="/metrics"))).text

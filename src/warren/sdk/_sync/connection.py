@@ -1,5 +1,5 @@
 # Made from src/warren/sdk/_async/connection.py by `make sdk`: change that instead.
-"""Requests on their way: sent, sent again where that is safe, and answered with a value or an error."""
+"""Requests over HTTP: sent, retried where that is safe, and answered with a value or an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 10.0
 _KEEP_S = 60.0
-"""Less than the 75 seconds for which a service keeps a quiet connection, so that none is closed as we use it."""
+"""Less than the 75 seconds for which a service keeps an idle connection, so that it is not closed in use."""
 _ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
@@ -33,11 +33,11 @@ _ALIVE = [
         if hasattr(socket, name)
     ),
 ]
-"""A run may be silent for hours: only this tells a quiet service from one that is gone."""
+"""A run may be silent for hours: only TCP keep-alive distinguishes a silent service from a dead one."""
 
 
 class Connection:
-    """Where a client's requests go."""
+    """Sends the requests of a client."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Connection:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request says."""
+        """Headers of every request."""
         from warren import __version__
 
-        # A proxy that compresses would make parts of files, and their sizes, mean something else.
+        # A compressing proxy would change the meaning of ranges and sizes of files.
         named = {"User-Agent": f"warren-python/{__version__}", "Accept-Encoding": "identity"}
         return named if self.api_key is None else {**named, "Authorization": f"Bearer {self.api_key}"}
 
@@ -86,7 +86,7 @@ class Connection:
 
     @contextlib.contextmanager
     def open(self, request: Request) -> Iterator[httpx.Response]:
-        """Give an answer whose body is read piece by piece. Raises Error, also when the body breaks off."""
+        """Open an answer whose body is streamed. Raises Error, also when the body breaks off."""
         answer = self._send(request, None, is_whole=False)
         try:
             yield answer
@@ -112,7 +112,7 @@ class Connection:
             if answer.is_redirect:
                 raise explain_moved(answer.headers.get("location", ""), self.address)
             if tried > 1 and request.method == "DELETE" and answer.status_code == 404:
-                # An earlier try did it, and only its answer was lost.
+                # An earlier try succeeded, and only its answer was lost.
                 return answer
             status, has_key = answer.status_code, self.api_key is not None
             problem = build_error(status, answer.headers, answer.content, has_key=has_key)
@@ -122,7 +122,7 @@ class Connection:
             sleep(wait)
 
     def check_socket(self) -> None:
-        """Raise ConnectError where there is not even a socket: libraries leave one of theirs open then."""
+        """Raise ConnectError where the socket file does not exist: libraries leak a socket of theirs then."""
         if self.address.socket is not None and not os.path.exists(self.address.socket):
             raise httpx.ConnectError("there is no such socket")
 
@@ -157,7 +157,7 @@ class Connection:
 
 
 def _build_transport(address: Address) -> HTTPTransport:
-    # WHY not verified where nothing is encrypted: reading the certificates takes longer than a warm call.
+    # WHY no verification without TLS: loading the certificates takes longer than a warm call.
     return HTTPTransport(
         verify=address.is_secure,
         uds=address.socket,

@@ -1,5 +1,5 @@
 # Made from src/warren/sdk/_async/download.py by `make sdk`: change that instead.
-"""A file on its way to this machine, taken up again where a connection broke."""
+"""Downloads that resume where a connection broke."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AGAIN_S = 0.2
 
 
 class Download:
-    """One download. What has no tag, as an archive that is made while it is sent, cannot be taken up again."""
+    """One download. Without a tag, as for an archive that is made while it is sent, it cannot resume."""
 
     def __init__(self, connection: Connection, request: Request, file: IO[bytes], progress: Progress | None) -> None:
         self._connection = connection
@@ -35,7 +35,7 @@ class Download:
         self._tag: str | None = None
 
     def run(self) -> int:
-        """Write all of it, and return how much that was. Raises Error, OSError."""
+        """Write all of it; return its size. Raises Error, OSError."""
         failures = 0
         while True:
             before = self._done

@@ -1,5 +1,5 @@
 # Made from src/warren/sdk/_async/egress.py by `make sdk`: change that instead.
-"""The way out of a sandbox: what it is granted for a while, and the secrets that it uses and never has."""
+"""Egress of a sandbox: temporary grants, and secrets that it uses and never has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WayOut:
-    """What can be done about the way out; what a sandbox may reach otherwise is `Sandbox.update(egress=…)`."""
+    """Grants and secrets of a sandbox; `Sandbox.update(egress=…)` sets what it may reach permanently."""
 
     def __init__(self, connection: Connection, sandbox_id: str) -> None:
         self._connection = connection
@@ -32,7 +32,7 @@ class WayOut:
         methods: Sequence[str] = (),
         expires_in_seconds: float = 3600,
     ) -> Grant:
-        """Let it reach something for a while: a name, a glob, an address or a network. Raises Error."""
+        """Allow a host for a while: a name, a glob, an address or a network. Raises Error."""
         body = {
             "host": host,
             "ports": list(ports),
@@ -42,12 +42,12 @@ class WayOut:
         return build(Grant, self._connection.ask_json(api("POST", *self._grants, json=body)))
 
     def grants(self) -> tuple[Grant, ...]:
-        """List what it was granted and still has. Raises Error."""
+        """List its current grants. Raises Error."""
         found = self._connection.ask_json(api("GET", *self._grants))
         return tuple(build(Grant, each) for each in found["items"])
 
     def revoke(self, grant_id: str) -> None:
-        """Take back a grant. Raises NotFound and other Errors."""
+        """Revoke a grant. Raises NotFound and other Errors."""
         self._connection.ask(api("DELETE", *self._grants, encode(grant_id)))
 
     def add_secret(self, name: str, value: str, *, hosts: Sequence[str]) -> Secret:
@@ -57,10 +57,10 @@ class WayOut:
         return build(Secret, self._connection.ask_json(request))
 
     def secrets(self) -> tuple[Secret, ...]:
-        """List its secrets; nobody is shown their values. Raises Error."""
+        """List its secrets, without their values. Raises Error."""
         found = self._connection.ask_json(api("GET", *self._secrets))
         return tuple(build(Secret, each) for each in found["items"])
 
     def remove_secret(self, name: str) -> None:
-        """Take back a secret. Raises NotFound and other Errors."""
+        """Revoke a secret. Raises NotFound and other Errors."""
         self._connection.ask(api("DELETE", *self._secrets, encode(name)))

@@ -1,5 +1,5 @@
 # Made from src/warren/sdk/_async/executions.py by `make sdk`: change that instead.
-"""Executions that run on while the client does something else, and the streams of their events."""
+"""Executions in the background, and streams of their events."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _KILL_S = 10.0
 class Stream:
     """The events of one execution: iterate over it, once. A broken connection is resumed where it broke.
 
-    Whoever leaves the loop early ends the execution, unless it is one that was started in the background. Use it in
-    `with` to have that done when the block ends, and not some time later.
+    Leaving the loop early ends the execution, unless it was started in the background. Use it in `with`, so that this
+    happens at the end of the block, and not some time later.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Follow it no longer."""
+        """Stop following it."""
         if self._events is not None:
             self._events.close()
 
@@ -80,10 +80,10 @@ class Stream:
 
 
 class Follower:
-    """Reads events over as many connections as it takes.
+    """Reads events over as many connections as needed.
 
-    WHY not in the stream itself: that holds the generator, which then would hold itself, and whatever it left open
-    would be closed by the garbage collector, in any order.
+    WHY not in the stream itself: the stream holds the generator, which would then hold itself, and the garbage
+    collector would close what it left open, in any order.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Follower:
                         for event in events:
                             yield event
                 except (ServiceUnreachable, Overloaded):
-                    # Also a service that stops says that it is overloaded: another takes over what runs.
+                    # A service that stops answers "overloaded" too: its successor takes over what runs.
                     failures = 1 if reader.seen > before else failures + 1
                     if reader.execution_id is None or failures > self._connection.retries.most:
                         raise
@@ -126,7 +126,7 @@ class Follower:
                         self._connection.ask(self._kill())
 
     def _kill(self) -> Request:
-        """Build the last request, for which nobody wants to wait long."""
+        """Build the last request, with a short timeout."""
         parts = ("sandboxes", self._sandbox_id, "executions", must_name(self.reader.execution_id), "kill")
         return api("POST", *parts, repeatable=False, read_timeout_s=_KILL_S)
 
@@ -145,23 +145,23 @@ class Follower:
 
 
 class Execution:
-    """Something that was started, and runs whether or not anybody looks."""
+    """An execution in the background: it runs whether or not a client follows it."""
 
     def __init__(self, connection: Connection, sandbox_id: str, execution_id: str) -> None:
         self._connection = connection
         self.sandbox_id = sandbox_id
-        """Where it runs."""
+        """The sandbox it runs in."""
         self.id = execution_id
-        """Its id, which `Sandbox.execution` finds it by."""
+        """Its id, for `Sandbox.execution`."""
         self._parts = ("sandboxes", sandbox_id, "executions", execution_id)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r} in {self.sandbox_id!r})"
 
     def events(self, *, after: int = 0, follow: bool = True) -> Stream:
-        """Replay its events after that number, then follow it. To stop following does not end it.
+        """Replay its events after number `after`, then follow it. To stop following does not end it.
 
-        With `follow=False` the stream ends with what has happened by now.
+        With `follow=False` the stream ends after the events so far.
         """
         begin = ask_for_events(self.sandbox_id, self.id, after, follow=follow)
         return Stream(self._connection, self.sandbox_id, begin, ends_with_us=False, follow=follow)
@@ -171,7 +171,7 @@ class Execution:
         return self.events().wait()
 
     def get(self, *, exact: bool = False) -> Result:
-        """Look at it: how it is, or how it ended. Raises Error."""
+        """Get its state, or how it ended. Raises Error."""
         params = {"encoding": "base64" if exact else None}
         return build_result(self._connection.ask_json(api("GET", *self._parts, params=params)))
 

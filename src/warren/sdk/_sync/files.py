@@ -54,7 +54,7 @@ class Files:
 
     @contextlib.contextmanager
     def open(self, path: str) -> Iterator[Iterator[bytes]]:
-        """Give the pieces of a file for a `with` block, as they come. Raises NotFound and other Errors."""
+        """Stream a file in pieces, in a `with` block. Raises NotFound and other Errors."""
         with self._connection.open(self._file("GET", path)) as answer:
             yield answer.iter_bytes(PIECE)
 
@@ -90,7 +90,7 @@ class Files:
             params={"mode": mode, "parents": parents},
             headers={**headers, "Content-Type": "application/octet-stream"},
             content=in_thread(Content.of, content),
-            # A condition that held the first time holds no more once it was done.
+            # A retry after a lost answer would fail its own condition.
             repeatable=overwrite and if_match is None,
         )
         return str((self._connection.ask(request, progress=progress)).headers.get("etag", ""))
@@ -160,7 +160,7 @@ class Files:
         return int((self._connection.ask_json(request, progress=progress))["entries"])
 
     def stat(self, path: str) -> FileInfo:
-        """Look at a file without reading it. Raises NotFound, Conflict for a folder, and other Errors."""
+        """Get a file's size, tag and time. Raises NotFound, Conflict for a folder, and other Errors."""
         headers = (self._connection.ask(self._file("HEAD", path))).headers
         changed = headers.get("last-modified")
         return FileInfo(

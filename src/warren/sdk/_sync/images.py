@@ -21,7 +21,7 @@ _LOOK_S = 0.5
 
 
 def build_image(connection: Connection, name: str, *, wait: bool, progress: Callable[[Build], object] | None) -> Image:
-    """Have an image built. Raises Error."""
+    """Build an image. Raises Error."""
     image = build(Image, connection.ask_json(api("POST", "images", encode(name), "build", repeatable=True)))
     while wait and image.state == "building":
         if progress is not None and image.build is not None:
@@ -35,5 +35,5 @@ def build_image(connection: Connection, name: str, *, wait: bool, progress: Call
 
 
 def get_image(connection: Connection, name: str) -> Image:
-    """Find an image. Raises Error."""
+    """Get an image. Raises Error."""
     return build(Image, connection.ask_json(api("GET", "images", encode(name))))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Kernels:
-    """What can be done with kernels; running code in one is `Sandbox.run(code, kernel=name)`."""
+    """Manages kernels; `Sandbox.run(code, kernel=name)` runs code in one."""
 
     def __init__(self, connection: Connection, sandbox_id: str) -> None:
         self._connection = connection
@@ -31,7 +31,7 @@ class Kernels:
         return build(Kernel, self._connection.ask_json(api("POST", *self._parts, json={"name": name})))
 
     def restart(self, name: str = "main") -> Kernel:
-        """Start one afresh; its variables are gone. Raises Error."""
+        """Restart one; its variables are lost. Raises Error."""
         return build(Kernel, self._connection.ask_json(api("POST", *self._parts, encode(name), "restart")))
 
     def fork(self, name: str = "main", *, to: str) -> Kernel:

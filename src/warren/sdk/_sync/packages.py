@@ -1,5 +1,5 @@
 # Made from src/warren/sdk/_async/packages.py by `make sdk`: change that instead.
-"""Installing packages, with what the installer says meanwhile."""
+"""Installation of packages, with the installer's output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def install(
     connection: Connection, sandbox_id: str, body: dict[str, Any], on_output: Callable[[str], object] | None
 ) -> InstalledPackages:
-    """Install packages, and tell `on_output` what the installer says. Raises Error."""
+    """Install packages, and call `on_output` with the installer's output. Raises Error."""
     parts = ("sandboxes", sandbox_id, "packages")
     if on_output is None:
         request = api("POST", *parts, json=body, read_timeout_s=None)

@@ -1,5 +1,5 @@
 # Made from src/warren/sdk/_async/sandbox.py by `make sdk`: change that instead.
-"""One sandbox: run things in it, and look after it."""
+"""One sandbox: run code in it, and manage it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from warren.sdk.values_packages import InstalledPackages
 
 _PATIENCE_S = 120.0
-"""What ends or starts processes may take longer than other requests."""
+"""Requests that end or start processes may take longer than others."""
 
 
 class Sandbox:
@@ -46,28 +46,28 @@ class Sandbox:
         self._parts = ("sandboxes", sandbox_id)
         self._info = info
         self.id = sandbox_id
-        """Its id, which `client.sandboxes.get` finds it by."""
+        """Its id, for `client.sandboxes.get`."""
         self.files = Files(connection, sandbox_id)
         """The files of its workspace."""
         self.kernels = Kernels(connection, sandbox_id)
-        """Its kernels: to copy, undo and restart them."""
+        """Its kernels: copy, undo, restart."""
         self.ports = Ports(connection, sandbox_id)
         """Servers that run in it."""
         self.egress = WayOut(connection, sandbox_id)
-        """Its way out: grants for a while, and secrets."""
+        """Its egress: temporary grants, and secrets."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
 
     @property
     def info(self) -> SandboxInfo:
-        """What was known of it when it was last asked about; `refresh` asks again. Raises LookupError before that."""
+        """Its state at the last request about it; `refresh` gets it again. Raises LookupError before the first."""
         if self._info is None:
             raise LookupError("nothing is known of this sandbox yet: call refresh() first")
         return self._info
 
     def refresh(self) -> SandboxInfo:
-        """Ask how it is. Raises Error."""
+        """Get its current state. Raises Error."""
         return self._keep(api("GET", *self._parts))
 
     def run(self, code: str, **options: Unpack[ExecOptions]) -> Result:
@@ -85,7 +85,7 @@ class Sandbox:
         self, code: str | None = None, *, command: str | Sequence[str] | None = None, **options: Unpack[ExecOptions]
     ) -> Stream:
         """Run something and follow its events while it runs; leaving early ends it."""
-        # WHY in the background: what is not ends when a connection breaks, and could not be resumed.
+        # WHY in the background: any other execution ends when its connection breaks, and could not be resumed.
         body = build_body(options, ExecOptions, **what_to_run(code, command), background=True, stream=True, exact=True)
         begin = api(
             "POST",
@@ -107,11 +107,11 @@ class Sandbox:
         return Execution(self._connection, self.id, found["execution_id"])
 
     def execution(self, execution_id: str) -> Execution:
-        """Return an execution by its id; nothing is asked yet."""
+        """Return an execution by its id, without a request."""
         return Execution(self._connection, self.id, execution_id)
 
     def executions(self, *, offset: int = 0, limit: int = 20) -> Page[Result]:
-        """List what ran in it, newest first; long output is cut. Raises Error."""
+        """List its executions, newest first; long output is cut. Raises Error."""
         request = api("GET", *self._parts, "executions", params={"offset": offset, "limit": limit})
         return build_page(self._connection.ask_json(request), build_result)
 
@@ -124,15 +124,15 @@ class Sandbox:
         return self._keep(api("POST", *self._parts, "stop", repeatable=True, read_timeout_s=_PATIENCE_S))
 
     def resume(self) -> SandboxInfo:
-        """Start it after a stop, which running something in it does by itself. Raises Error."""
+        """Start it after a stop; running something in it does so too. Raises Error."""
         return self._keep(api("POST", *self._parts, "resume", repeatable=True, read_timeout_s=_PATIENCE_S))
 
     def delete(self) -> None:
-        """Remove it, workspace and all. Raises Error."""
+        """Delete it and its workspace. Raises Error."""
         self._connection.ask(api("DELETE", *self._parts, read_timeout_s=_PATIENCE_S))
 
     def usage(self) -> Usage:
-        """Measure what it uses now. Raises Error."""
+        """Get its current resource use. Raises Error."""
         return build(Usage, self._connection.ask_json(api("GET", *self._parts, "usage")))
 
     def install(
@@ -143,9 +143,10 @@ class Sandbox:
         timeout_seconds: float | None = None,
         on_output: Callable[[str], object] | None = None,
     ) -> InstalledPackages:
-        """Install packages of Python or npm, by name and version; `on_output` hears the installer. Raises Error.
+        """Install packages of Python or npm, by name and version. Raises Error.
 
-        What cannot be installed is in the result. The sandbox's egress must allow `packages`.
+        `on_output` is called with the installer's output. A package that cannot be installed is not an error: see the
+        result. The sandbox's egress must allow `packages`.
         """
         body: dict[str, Any] = {"packages": list(packages), "ecosystem": ecosystem, "upgrade": upgrade}
         if timeout_seconds is not None:
@@ -180,7 +181,7 @@ class Sandbox:
         self._connection.ask(api("DELETE", *self._parts, "terminals", encode(name)))
 
     def link_port(self, port: int, *, expires_in_seconds: float = 3600) -> SharedLink:
-        """Make a link to a server inside, for whoever has it: a browser for instance. Raises Error."""
+        """Make a link to a server inside, which needs no key: for a browser, for example. Raises Error."""
         return self._link(kind="port", port=port, expires_in_seconds=expires_in_seconds)
 
     def link_file(

@@ -1,5 +1,5 @@
 # Made from src/warren/sdk/_async/sandboxes.py by `make sdk`: change that instead.
-"""All sandboxes: make one, find one, list them."""
+"""The sandboxes of a service: create, get, list."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sandboxes:
         self._connection = connection
 
     def create(self, **options: Unpack[SandboxOptions]) -> Sandbox:
-        """Make a sandbox, or find the one of the `session_key`. Raises Error."""
+        """Create a sandbox, or get the one of the `session_key`. Raises Error."""
         request = api(
             "POST",
             "sandboxes",
@@ -42,11 +42,11 @@ class Sandboxes:
         return self._build(self._connection.ask_json(request))
 
     def get(self, sandbox_id: str) -> Sandbox:
-        """Find a sandbox. Raises NotFound and other Errors."""
+        """Get a sandbox. Raises NotFound and other Errors."""
         return self._build(self._connection.ask_json(api("GET", "sandboxes", encode(sandbox_id))))
 
     def at(self, sandbox_id: str) -> Sandbox:
-        """Return a sandbox by its id without asking whether it is there."""
+        """Return a sandbox by its id, without a request."""
         return Sandbox(self._connection, encode(sandbox_id))
 
     def list(self, *, offset: int = 0, limit: int = 50, **which: Unpack[ListOptions]) -> Page[Sandbox]:

@@ -1,4 +1,4 @@
-"""The store of one machine: a SQLite file, one writer thread, and an audit chain whose secret is not in the file."""
+"""Store in a SQLite file of one machine: one writer thread, and an audit chain whose secret is outside the file."""
 
 from warren.stores.sqlite.store import SqliteStore
 

@@ -1,11 +1,11 @@
-"""The audit chain in its table: appended to, read, and checked row by row.
+"""Table of the audit chain: appended to, read, and verified row by row.
 
-Rule 1. A row's hash covers everything in it, its number, and the hash before; it is keyed by a secret outside the file.
-Rule 2. The head has the number and hash of the last row under a seal, so rows that are cut off at the end are missed.
-Rule 3. Who appends checks the seal first: a head that was set back must not be sealed again.
-Rule 4. Head and rows are read and written in one transaction that no other process can come between.
-Rule 5. Old rows may be cut off at the beginning. The start then has the number and hash of the last of them under a
-        seal of its own, so that whoever cuts without the secret is found out; the rest is a chain as before.
+Rule 1. The hash of a row covers its content, its number and the hash before; its key is a secret outside the file.
+Rule 2. The head has number and hash of the last row under a seal, so that rows cut off at the end are missed.
+Rule 3. An append verifies the seal first: a head that was set back must not be sealed again.
+Rule 4. Head and rows are read and written in one transaction that excludes all other processes.
+Rule 5. Old rows may be cut off at the beginning. The start then has number and hash of the last of them under its own
+        seal, so that a cut without the secret is detected; the rest is a chain as before.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FAR_ROWS = 1000
 _MOVE_HEAD = "UPDATE audit_head SET seq = ?, hash = ?, seal = ? WHERE seq = ? AND hash = ? AND seal = ?"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _SEALED, _CUT = b"head", b"start"
-"""No entry is one of these, as each is a JSON object."""
+"""Not valid entries: those are JSON objects."""
 
 
 def begin(connection: sqlite3.Connection, secret: bytes) -> bool:
-    """Seal the head of a chain without rows; say whether it has none."""
+    """Seal the head of an empty chain; return whether it is empty."""
     if connection.execute("SELECT 1 FROM audit UNION ALL SELECT 1 FROM audit_head WHERE seq <> 0").fetchone():
         return False
     connection.execute(
@@ -49,26 +49,26 @@ def begin(connection: sqlite3.Connection, secret: bytes) -> bool:
 
 
 def is_sealed(connection: sqlite3.Connection, secret: bytes) -> bool:
-    """Whether the head is as a store with this secret left it."""
+    """Whether a store with this secret sealed the head."""
     head = _head(connection)
     return head is not None and _is_seal(secret, head)
 
 
 class Appender:
-    """Adds rows for the one thread that writes: collected while a transaction goes on, written at its end."""
+    """Appends rows for the writer thread: collected during a transaction, written at its end."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._waiting: list[AuditEntry] = []
         self._head: tuple[int, str, str] | None = None
-        """As it was left last, unless another process has written since."""
+        """The last head written, unless another process has written since."""
 
     def add(self, _connection: sqlite3.Connection, entries: Sequence[AuditEntry]) -> None:
-        """Take entries along with the transaction that is under way."""
+        """Collect entries for the current transaction."""
         self._waiting.extend(entries)
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write what was taken along. Raises StoreError when the head is not as a store of ours left it."""
+        """Write the collected entries. Raises StoreError when the head was tampered with."""
         if not self._waiting:
             return
         head = self._head
@@ -77,7 +77,7 @@ class Appender:
         self._waiting.clear()
 
     def undo(self) -> None:
-        """Forget what was taken along: its transaction was undone."""
+        """Drop the collected entries: their transaction was rolled back."""
         self._waiting.clear()
         self._head = None
 
@@ -105,7 +105,7 @@ class Appender:
 
 
 def normal(entry: AuditEntry) -> AuditEntry:
-    """Make an entry what will be read back, where 1 is 1.0 and every key of an object is text: that is hashed."""
+    """Return an entry as it will be read back, with 1.0 for 1 and string keys: this form is hashed."""
     return replace(entry, at=float(entry.at), details=json.loads(_encode(dict(entry.details))))
 
 
@@ -133,7 +133,7 @@ def _is_seal(secret: bytes, head: tuple[Any, Any, Any], what: bytes = _SEALED) -
 
 
 def start(connection: sqlite3.Connection, secret: bytes) -> tuple[int, str]:
-    """Return the number and hash of the last row that was cut off. Raises Conflict when the start is not ours."""
+    """Return number and hash of the last row that was cut off. Raises Conflict when the start was tampered with."""
     cut: tuple[int, str, Any] | None = connection.execute("SELECT seq, hash, seal FROM audit_start").fetchone()
     if cut is None or not (cut[:2] == (0, FIRST_HASH) or _is_seal(secret, cut, _CUT)):
         raise Conflict("the start of the audit record was edited, so rows may have been cut off at its beginning")
@@ -141,7 +141,7 @@ def start(connection: sqlite3.Connection, secret: bytes) -> tuple[int, str]:
 
 
 def prune(connection: sqlite3.Connection, secret: bytes, before: float, most: int) -> tuple[int, int, str] | None:
-    """Cut off the oldest rows, as long as they are from before a time; never the last row."""
+    """Cut off the oldest rows that are from before a time; never the last row."""
     cut, _ = start(connection, secret)
     rows = connection.execute("SELECT seq, hash, at FROM audit ORDER BY seq LIMIT ?", (most + 1,)).fetchall()
     old = list(itertools.takewhile(lambda row: row[2] < before, rows[:-1]))
@@ -167,7 +167,7 @@ def page(connection: sqlite3.Connection, query: AuditQuery) -> Page[AuditRow]:
         filters.add("at >= ?", query.since)
     if query.until is not None:
         filters.add("at < ?", query.until)
-    # WHY: only the oldest are ever deleted, so the last number says how many; counting a million would take a while.
+    # WHY: only the oldest rows are ever deleted, so the last number gives the count; counting a million rows is slow.
     count = "count(*)" if filters else "coalesce(max(seq) - (SELECT seq FROM audit_start), 0)"
     return filters.page(
         connection,
@@ -184,7 +184,7 @@ def page(connection: sqlite3.Connection, query: AuditQuery) -> Page[AuditRow]:
 def rows_after(
     connection: sqlite3.Connection, after: int, most: int, until: int | None = None
 ) -> list[tuple[Any, ...]]:
-    """Return the next rows as they are stored, oldest first."""
+    """Return the next rows as stored, oldest first."""
     return connection.execute(
         f"SELECT {_COLUMNS} FROM audit WHERE seq > ? AND (? IS NULL OR seq <= ?) ORDER BY seq LIMIT ?",  # noqa: S608 - our own names
         (after, until, until, most),
@@ -192,7 +192,7 @@ def rows_after(
 
 
 def load_row(stored: Sequence[Any]) -> AuditRow:
-    """Build a row from its columns. Raises ValueError where they hold what this store never writes."""
+    """Build a row from its columns. Raises ValueError for values that this store never writes."""
     seq, at, *texts, details, previous, hashed = stored
     if not isinstance(at, float):
         raise ValueError("a time that is no number")  # noqa: TRY004 - one error for all that is wrong
@@ -203,7 +203,7 @@ def load_row(stored: Sequence[Any]) -> AuditRow:
 
 
 class Verification:
-    """Checks a chain from its start to where its head was when it began. Conflict names the first bad row."""
+    """Verifies a chain from its start to its head of the beginning. Conflict names the first bad row."""
 
     def __init__(self, connection: sqlite3.Connection, secret: bytes) -> None:
         self._secret = secret
@@ -213,11 +213,11 @@ class Verification:
             self.seq, self.hash = start(connection, secret)
 
     def step(self, connection: sqlite3.Connection, most: int) -> bool:
-        """Check the next rows; say whether there may be more."""
+        """Verify the next rows; return whether there may be more."""
         with snapshot(connection):
             cut = start(connection, self._secret)
             if cut[0] > self.seq:
-                # The service goes on, and has cut off more since.
+                # The service runs on, and has cut off more rows since.
                 self.seq, self.hash = cut
             stored = rows_after(connection, self.seq, most, self._last_seq)
         for row in stored:
@@ -246,7 +246,7 @@ class Verification:
         return previous.isascii() and hashed == chain_hash(self._secret, seq, previous, entry)
 
     def _origin(self, connection: sqlite3.Connection, row: AuditRow, entry: bytes) -> int | None:
-        """Find the number that a row had: after the row that it names, or a little later where that one is gone."""
+        """Return the original number of a row: after the row that it names, or a little later where that is gone."""
         before = connection.execute("SELECT seq + 1 FROM audit WHERE hash = ?", (dump_text(row.previous),)).fetchall()
         places = (1, *(seq for (seq,) in before), *range(row.seq + 1, row.seq + FAR_ROWS))
         return next((seq for seq in places if self._is_hash(row.hash, seq, row.previous, entry)), None)
@@ -263,7 +263,7 @@ class Verification:
                 f"row {self.seq + 1} of the audit record is missing: it was cut off at its end, {seq} rows long"
             )
         if self.seq > seq:
-            raise Conflict(f"row {seq + 1} of the audit record was added by somebody else")
+            raise Conflict(f"row {seq + 1} of the audit record was added without the secret of this store")
         if self.hash != hashed:
             raise Conflict(f"row {seq} of the audit record was replaced")
         return self.seq, self.hash

@@ -1,4 +1,4 @@
-"""What programs of sandboxes may call, in its table."""
+"""Table of tool callbacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLUMNS = "sandbox_id, url, token, tools, timeout_s, port, peer"
 
 
 def keep(connection: sqlite3.Connection, callbacks: Callbacks) -> None:
-    """Insert or replace a row, where there is such a sandbox."""
+    """Insert or replace a row, if the sandbox exists."""
     texts = map(dump_text, (callbacks.url, callbacks.token))
     sandbox_id = dump_text(callbacks.sandbox_id)
     connection.execute(

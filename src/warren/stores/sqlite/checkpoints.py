@@ -1,6 +1,6 @@
-"""Brings the log into the file, beside the writer, about once a second while there is something in it.
+"""WAL checkpoints, in a thread beside the writer, about once a second while the log has content.
 
-A write then never waits for the disk; and what a failing power supply can take is about the last second.
+So a write never waits for the disk, and a power failure loses about the last second.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ EVERY_S = 1.0
 
 
 class Checkpoints:
-    """A thread with a connection of its own."""
+    """A thread with its own connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -23,7 +23,7 @@ class Checkpoints:
         self._thread.start()
 
     def want(self) -> None:
-        """Say that something was written."""
+        """Announce that something was written."""
         if not self._wanted.is_set():
             self._wanted.set()
 
@@ -39,7 +39,8 @@ class Checkpoints:
             if self._closing.wait(EVERY_S):
                 break
             self._wanted.clear()
-            # WHY: a disk that is full or gone shows where somebody waits for an answer; the log keeps what was written.
+            # WHY: a full or missing disk is reported where a caller waits for a response; the log keeps what was
+            # written.
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         with contextlib.suppress(sqlite3.Error):

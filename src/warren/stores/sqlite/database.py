@@ -1,9 +1,9 @@
-"""The file, its connections and the secret beside it.
+"""SQLite file, its connections, and the secret beside it.
 
 <data_dir>/warren.db     everything; readable by its owner alone (beside it SQLite's own warren.db-wal and -shm)
-<data_dir>/audit.key     the secret of the audit chain, so that who can write to the file alone cannot forge a row
+<data_dir>/audit.key     the secret of the audit chain: write access to the database alone cannot forge a row
 
-Order on a first start: schema, head of the chain, secret. So a secret without them means that the file was changed.
+Order on a first start: schema, head of the chain, secret. A secret without the others proves a changed file.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 DATABASE, SECRET = "warren.db", "audit.key"
 SECRET_BYTES = 32
 CHECKED_BYTES = 32 * MIB
-"""A file up to this size is checked whole when it is opened, in about 0.1 s; a larger one as it is read."""
+"""A file up to this size is checked as a whole when it is opened, in about 0.1 s; a larger one as it is read."""
 LOG_PAGES = 4000
 READER_WAIT_S = 0.5
-"""Readers never wait for writers: only for another process that is just opening a file whose log it must replay."""
+"""Readers wait only for another process that is just opening the file and replays its log."""
 
 
 class Database:
-    """Where the file is, and how it is opened."""
+    """The file, and how it is opened."""
 
     def __init__(self, data_dir: str, lock_wait_s: float, *, must_exist: bool = False) -> None:
         self.lock_wait_s = lock_wait_s
@@ -44,7 +44,7 @@ class Database:
         self._secret_path = os.path.join(data_dir, SECRET)
 
     def prepare(self, kept_executions: int | None, own_bytes: int | None) -> bytes:
-        """Make or migrate the file, and return the secret of the audit chain. Raises StoreError."""
+        """Create or migrate the file, and return the secret of the audit chain. Raises StoreError."""
         if self._must_exist and not os.path.exists(self.path) and not os.path.exists(self._secret_path):
             raise StoreError(
                 f"there is no {DATABASE} in {os.path.dirname(self.path)}: start the service, or name the folder of one "
@@ -52,13 +52,14 @@ class Database:
             )
         with explaining(self.path):
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            # WHY: not opened where it is there: closing it would drop the locks of a store that this process has open.
+            # WHY: an existing file is not opened here: closing it would drop the locks of an open store of this
+            # process.
             if not os.path.exists(self.path):
                 _make_file(self.path, b"")
             with contextlib.closing(self._connect(self.lock_wait_s)) as connection:
                 self._check(connection)
                 connection.execute("PRAGMA journal_mode = WAL")
-                # WHY: once, at the start, it may cost a flush to know that all else is there before the secret is.
+                # WHY: a flush once, at the start, so that everything else is on disk before the secret is.
                 connection.execute("PRAGMA synchronous = FULL")
                 schema.migrate(connection, self.path)
                 executions.bound(connection, kept_executions, own_bytes)
@@ -67,21 +68,21 @@ class Database:
         return secret
 
     def writer(self) -> sqlite3.Connection:
-        """Open the connection that writes."""
+        """Open the connection of the writer."""
         with explaining(self.path):
             connection = self._connect(self.lock_wait_s)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
-            # WHY: variables of a sandbox may be secrets, and should not stay in the file after it.
+            # WHY: environment variables of a sandbox may be secrets, and must not stay in the file after it.
             connection.execute("PRAGMA secure_delete = FAST")
-            # WHY: `Checkpoints` does this beside, so that a write does not wait for it; here only what it never catches
-            # up with, because somebody always writes.
+            # WHY: `Checkpoints` does this in another thread, so that writes do not wait; this bound is for a log that
+            # continuous writes keep it from emptying.
             connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {16 * MIB}")
             return connection
 
     def check_in_place(self) -> None:
-        """Raise StoreError when the file is not the one that was opened: what is written would go nowhere."""
+        """Raise StoreError when the file was replaced since it was opened: writes would be lost."""
         if self._identity != self._identify():
             raise StoreError(f"{self.path} was moved, removed or replaced while it was in use: restart the service")
 
@@ -92,7 +93,7 @@ class Database:
         return None
 
     def reader(self) -> sqlite3.Connection:
-        """Open a connection that only reads."""
+        """Open a read-only connection."""
         with explaining(self.path):
             connection = self._connect(READER_WAIT_S)
             connection.execute("PRAGMA query_only = ON")
@@ -100,7 +101,7 @@ class Database:
             return connection
 
     def _connect(self, wait_s: float) -> sqlite3.Connection:
-        # WHY: mode=rw never makes a file; one that was removed underneath must be an error, not an empty answer.
+        # WHY: mode=rw never creates a file; one that was removed meanwhile must be an error, not an empty result.
         return sqlite3.connect(
             f"file:{urllib.parse.quote(os.path.abspath(self.path))}?mode=rw",
             uri=True,
@@ -111,7 +112,7 @@ class Database:
         )
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        # Before the rest, and that in one view of the file: another process may be about to make it.
+        # Before the rest, which is one snapshot of the file: another process may be creating it.
         was_in_use = os.path.exists(self._secret_path)
         with _transaction(connection, "DEFERRED"):
             version = schema.read_version(connection)
@@ -139,7 +140,7 @@ class Database:
         return secret
 
     def _make_secret(self, connection: sqlite3.Connection) -> None:
-        """Seal the head of an empty chain, and then, unless another process has done so since, keep the secret."""
+        """Seal the head of an empty chain, and then store the secret, unless another process has done so."""
         secret = secrets.token_bytes(SECRET_BYTES)
         with _transaction(connection, "IMMEDIATE"):
             if os.path.exists(self._secret_path):
@@ -156,7 +157,7 @@ class Database:
 
 @contextlib.contextmanager
 def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
-    """See one state of the file in a DEFERRED one; keep every other process from writing in an IMMEDIATE one."""
+    """Open a transaction: DEFERRED for a snapshot, IMMEDIATE to exclude all other writers."""
     connection.execute(f"BEGIN {kind}")
     try:
         yield
@@ -167,14 +168,14 @@ def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
 
 
 def _make_file(path: str, content: bytes) -> None:
-    """Make a private file that is there whole or not at all, unless somebody else has made it."""
+    """Create a private file atomically, unless another process has created it."""
     draft = f"{path}.{secrets.token_hex(8)}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with _closing(descriptor):
             os.write(descriptor, content)
             os.fsync(descriptor)
-        # WHY: a link, unlike a rename, fails where another process was first, and then both use that one's file.
+        # WHY: unlike a rename, a link fails where another process was first; both then use its file.
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
     finally:

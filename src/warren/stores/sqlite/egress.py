@@ -1,4 +1,4 @@
-"""What sandboxes were granted for a while, and their secrets, in their tables."""
+"""Tables of egress grants and brokered secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def keep_grant(connection: sqlite3.Connection, grant: Grant) -> None:
-    """Insert or replace a grant, where there is such a sandbox."""
+    """Insert or replace a grant, if its sandbox exists."""
     connection.execute(
         "INSERT OR REPLACE INTO grants (id, sandbox_id, rule, created_at) SELECT ?, id, ?, ? FROM sandboxes "
         "WHERE id = ?",
@@ -40,7 +40,7 @@ def get_grants(connection: sqlite3.Connection) -> tuple[Grant, ...]:
 
 
 def keep_secret(connection: sqlite3.Connection, secret: Brokered) -> None:
-    """Insert or replace a secret, where there is such a sandbox."""
+    """Insert or replace a secret, if its sandbox exists."""
     connection.execute(
         "INSERT OR REPLACE INTO secrets (sandbox_id, name, placeholder, hosts, value, created_at) "
         "SELECT id, ?, ?, ?, ?, ? FROM sandboxes WHERE id = ?",

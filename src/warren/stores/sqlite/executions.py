@@ -1,4 +1,4 @@
-"""Executions in their table: recorded when they start and when they end, and only the newest of a sandbox kept."""
+"""Table of executions: recorded when they start and when they end; only the newest of a sandbox are kept."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _RECORD = (
     "WHERE result IS NULL AND excluded.result IS NOT NULL"
 )
 OVERHEAD = 512
-"""What a record takes besides its texts: about that much, and it is what the schema reckons with."""
+"""Approximate bytes of a record besides its texts; the schema uses the same number."""
 
 
 def dump(execution: Execution) -> tuple[Any, ...]:
-    """Build the columns of an execution, and how much they are."""
+    """Build the columns of an execution, and their size."""
     result = execution.result
     row: tuple[Any, ...] = (
         dump_text(execution.id),
@@ -48,7 +48,7 @@ def dump(execution: Execution) -> tuple[Any, ...]:
         None if result is None else result.stdout,
         None if result is None else result.stderr,
     )
-    # Those that run are few, and counted when they end: a start must cost nothing that it need not.
+    # Running executions are few, and counted when they end: a start must be cheap.
     return (*row, 0 if result is None else OVERHEAD + sum(map(_measure, (row[6], *row[-3:]))))
 
 
@@ -57,7 +57,7 @@ def _measure(value: str | bytes) -> int:
 
 
 def record(connection: sqlite3.Connection, row: tuple[Any, ...]) -> None:
-    """Insert an execution, or add its result if it has none. One statement: the schema counts, and forgets the rest."""
+    """Insert an execution, or add its result if it has none. One statement: triggers count, and remove the oldest."""
     connection.execute(_RECORD, (*row, row[1]))
 
 
@@ -69,7 +69,7 @@ def bound(connection: sqlite3.Connection, kept: int | None, own_bytes: int | Non
 
 
 def measure(connection: sqlite3.Connection, owner: Owner | None) -> int:
-    """Add up what the records of an owner's executions take, or of everybody's."""
+    """Sum the bytes of an owner's executions, or of all."""
     condition, values = (
         ("", ()) if owner is None else (" WHERE tenant = ? AND subject = ?", tuple(map(dump_text, owner)))
     )
@@ -84,7 +84,7 @@ def get(connection: sqlite3.Connection, execution_id: str) -> Execution | None:
 
 
 def page(connection: sqlite3.Connection, sandbox_id: str, offset: int, limit: int) -> Page[Execution]:
-    """Read a page of a sandbox's, newest first."""
+    """Read a page of a sandbox's executions, newest first."""
     filters = Filters()
     filters.add("sandbox_id = ?", dump_text(sandbox_id))
     return filters.page(
@@ -99,7 +99,7 @@ def page(connection: sqlite3.Connection, sandbox_id: str, offset: int, limit: in
 
 
 def running(connection: sqlite3.Connection, sandbox_id: str | None) -> tuple[Execution, ...]:
-    """Read those that have no result, oldest first."""
+    """Read the executions without a result, oldest first."""
     condition, values = ("", ()) if sandbox_id is None else (" AND sandbox_id = ?", (dump_text(sandbox_id),))
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM executions WHERE result IS NULL{condition} ORDER BY started_at, seq",  # noqa: S608 - our own names
@@ -109,7 +109,7 @@ def running(connection: sqlite3.Connection, sandbox_id: str | None) -> tuple[Exe
 
 
 def load(row: Sequence[Any]) -> Execution:
-    """Build an execution from its columns. Raises ValueError, TypeError or KeyError where they make no sense."""
+    """Build an execution from its columns. Raises ValueError, TypeError or KeyError for invalid ones."""
     (id_, sandbox_id, tenant, subject, kind, kernel, code, background, request_id, started_at, finished_at) = row[:11]
     result, stdout, stderr = row[11:]
     return Execution(

@@ -1,4 +1,4 @@
-"""What SQLite says, as a sentence for the operator."""
+"""SQLite errors as sentences for the operator."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MEANINGS = {
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make sure that it is a file in a folder this user may write to",
     sqlite3.SQLITE_NOMEM: "there is no memory left to work on {path}",
 }
-# WHY: a file system that is full answers so when the index of the log, which is mapped memory, has to grow.
+# WHY: a full file system answers so when the index of the log, which is mapped memory, has to grow.
 _NO_ROOM = frozenset({sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN})
 
 
 def explain(error: sqlite3.Error, path: str) -> StoreError:
-    """Build the StoreError for what SQLite said of a file."""
+    """Build the StoreError for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return StoreError(f"{path}: {error}")
@@ -43,19 +43,19 @@ def explain(error: sqlite3.Error, path: str) -> StoreError:
 
 
 def is_locked(error: Exception) -> bool:
-    """Whether another process has held the file for longer than one is ready to wait."""
+    """Whether another process has held the file for longer than the timeout."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def damaged(path: str, what: str) -> StoreError:
-    """Build the StoreError for content that nothing of ours has written."""
+    """Build the StoreError for content that Warren never writes."""
     return StoreError(f"{path} is damaged ({what}): restore a backup of it, or move it away to start empty")
 
 
 @contextlib.contextmanager
 def explaining(path: str) -> Iterator[None]:
-    """Turn what SQLite and the file system raise within into StoreError."""
+    """Translate errors of SQLite and of the file system into StoreError."""
     try:
         yield
     except sqlite3.Error as exc:

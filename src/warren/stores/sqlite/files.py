@@ -1,4 +1,4 @@
-"""Stored files in their table; their contents are elsewhere."""
+"""Table of stored files; their contents are blobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def get(connection: sqlite3.Connection, file_id: str) -> StoredFile | None:
 
 
 def get_all(connection: sqlite3.Connection, owner: Owner | None) -> tuple[StoredFile, ...]:
-    """Read the files of an owner, or everybody's, oldest first."""
+    """Read the files of an owner, or of all, oldest first."""
     which, values = ("", ()) if owner is None else ("WHERE tenant = ? AND subject = ?", tuple(map(dump_text, owner)))
     statement = f"SELECT {_COLUMNS} FROM files {which} ORDER BY created_at, seq"  # noqa: S608 - our own words
     return tuple(map(_load, connection.execute(statement, values).fetchall()))
@@ -49,7 +49,7 @@ def remove(connection: sqlite3.Connection, file_id: str) -> bool:
 
 
 def remove_expired(connection: sqlite3.Connection, at: float, limit: int) -> tuple[StoredFile, ...]:
-    """Delete files whose time is over, and return them."""
+    """Delete expired files, and return them."""
     statement = f"SELECT {_COLUMNS} FROM files WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?"  # noqa: S608 - our own names
     found = tuple(map(_load, connection.execute(statement, (at, limit)).fetchall()))
     for file in found:
@@ -58,7 +58,7 @@ def remove_expired(connection: sqlite3.Connection, at: float, limit: int) -> tup
 
 
 def measure(connection: sqlite3.Connection, owner: Owner | None) -> int:
-    """Add up what files weigh."""
+    """Sum the bytes of files."""
     if owner is None:
         found = connection.execute("SELECT sum(bytes) FROM files_weigh").fetchone()
     else:

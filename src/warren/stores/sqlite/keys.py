@@ -1,4 +1,4 @@
-"""API keys and idempotency keys in their tables."""
+"""Tables of API keys and idempotency keys."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def revoke(connection: sqlite3.Connection, key_id: str, at: float) -> bool:
 
 
 def load(row: Sequence[Any]) -> ApiKey:
-    """Build a key from its columns. Raises ValueError where they make no sense."""
+    """Build a key from its columns. Raises ValueError for invalid ones."""
     *texts, scope, created_at, expires_at, revoked_at = row
     id_, name, hashed, tenant, subject = map(load_text, texts)
     return ApiKey(
@@ -73,7 +73,7 @@ def load(row: Sequence[Any]) -> ApiKey:
 def remember(
     connection: sqlite3.Connection, owner: Owner, key: str, *, fingerprint: str, target: str, ttl_s: float
 ) -> str:
-    """Tie a key to a target unless it is tied already. Raises Conflict for another fingerprint."""
+    """Bind a key to a target unless it is bound already. Raises Conflict for another fingerprint."""
     now = time.time()
     connection.execute("DELETE FROM idempotency WHERE expires_at <= ?", (now,))
     named = (*map(dump_text, owner), dump_text(key))
@@ -90,7 +90,7 @@ def remember(
 
 
 def forget(connection: sqlite3.Connection, owner: Owner, key: str, target: str) -> None:
-    """Untie a key from a target."""
+    """Unbind a key from a target."""
     connection.execute(
         "DELETE FROM idempotency WHERE tenant = ? AND subject = ? AND key = ? AND target = ?",
         tuple(map(dump_text, (*owner, key, target))),

@@ -1,4 +1,4 @@
-"""A page of a table and its total, read in one step."""
+"""A page of a table and its total, from one snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = (1 << 63) - 1
 
 @contextlib.contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let all that is read within be of the same moment."""
+    """Read everything within from one snapshot."""
     connection.execute("BEGIN")
     try:
         yield
@@ -27,7 +27,7 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 class Filters:
-    """Conditions that all must hold. They are our own words; values are only ever bound."""
+    """Conditions joined by AND. They are constants of the code; values are only ever bound."""
 
     def __init__(self) -> None:
         self._conditions: list[str] = []
@@ -37,7 +37,7 @@ class Filters:
         return bool(self._conditions)
 
     def add(self, condition: str, *values: Any) -> None:
-        """Demand one thing more."""
+        """Add a condition."""
         self._conditions.append(condition)
         self._values.extend(values)
 
@@ -53,7 +53,7 @@ class Filters:
         offset: int,
         limit: int,
     ) -> Page[T]:
-        """Read the page that begins at an offset."""
+        """Read the page at an offset."""
         where = f" WHERE {' AND '.join(self._conditions)}" if self else ""
         with snapshot(connection):
             (total,) = connection.execute(f"SELECT {count} FROM {table}{where}", self._values).fetchone()  # noqa: S608 - our own words

@@ -1,4 +1,4 @@
-"""Reading: a row by its key on the caller's own thread, whatever may take longer on another."""
+"""Reads: a row by its key on the caller's thread, longer reads on another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCANS_AT_ONCE = 4
 
 
 class Reader:
-    """Connections that only read. In WAL mode they see what was committed last, and wait for nobody."""
+    """Read-only connections. In WAL mode they see the last commit and never wait for a writer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -33,7 +33,7 @@ class Reader:
         self._is_open = True
 
     def look_up(self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Read on this thread what takes no longer than handing it to another would."""
+        """Read on this thread what takes no longer than a switch of threads."""
         self._check_open()
         return self._read(self._own, read, *args, **kwargs)
 
@@ -57,7 +57,7 @@ class Reader:
         return await to_thread.run_sync(work, limiter=self._scans)
 
     async def close(self) -> None:
-        """Close every connection; one that is reading closes when it is done."""
+        """Close every connection; one in use closes when it is done."""
         if not self._is_open:
             return
         self._is_open = False

@@ -1,4 +1,4 @@
-"""Renders in their table."""
+"""Table of renders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add(connection: sqlite3.Connection, render: Render) -> None:
 
 
 def keep(connection: sqlite3.Connection, render: Render) -> bool:
-    """Replace a render that is there."""
+    """Replace an existing render."""
     columns = ", ".join(f"{name} = ?" for name in _COLUMNS.split(", "))
     statement = f"UPDATE renders SET {columns} WHERE id = ?"  # noqa: S608 - our own names
     return connection.execute(statement, (*_dump(render), dump_text(render.id))).rowcount > 0
@@ -47,7 +47,7 @@ def get_all(connection: sqlite3.Connection, owner: Owner) -> tuple[Render, ...]:
 
 
 def get_unfinished(connection: sqlite3.Connection) -> tuple[Render, ...]:
-    """Read those that have no end."""
+    """Read the unfinished renders."""
     statement = f"SELECT {_COLUMNS} FROM renders WHERE finished_at IS NULL ORDER BY seq"  # noqa: S608 - our own names
     return tuple(map(_load, connection.execute(statement).fetchall()))
 
@@ -58,7 +58,7 @@ def remove(connection: sqlite3.Connection, render_id: str) -> bool:
 
 
 def remove_expired(connection: sqlite3.Connection, at: float) -> int:
-    """Delete those that are done and whose time is over."""
+    """Delete finished renders that are expired."""
     statement = "DELETE FROM renders WHERE expires_at <= ? AND finished_at IS NOT NULL"
     return connection.execute(statement, (at,)).rowcount
 

@@ -1,4 +1,4 @@
-"""Sandboxes in their table: rows to values and back, compare-and-set, and what their owners hold."""
+"""Table of sandboxes: rows to values and back, compare-and-set, and quotas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HOLDING = (
 
 
 def add(connection: sqlite3.Connection, sandbox: Sandbox, ceilings: Ceilings = (None, None, None)) -> None:
-    """Insert a sandbox. Raises Conflict and HoldingExceeded."""
+    """Insert a sandbox. Raises Conflict and ResourceUseExceeded."""
     _write(connection, _INSERT, _dump(sandbox), sandbox)
     _check_quota(connection, sandbox.owner, ceilings)
 
@@ -48,7 +48,7 @@ def add(connection: sqlite3.Connection, sandbox: Sandbox, ceilings: Ceilings = (
 def swap(
     connection: sqlite3.Connection, sandbox: Sandbox, was: Status, ceilings: Ceilings = (None, None, None)
 ) -> bool:
-    """Replace a sandbox if its status is `was`. Raises Conflict for another's session key, and HoldingExceeded."""
+    """Replace a sandbox if its status is `was`. Raises Conflict for a taken session key, and ResourceUseExceeded."""
     if not _write(connection, _UPDATE, (*_dump(sandbox), dump_text(sandbox.id), was), sandbox):
         return False
     _check_quota(connection, sandbox.owner, ceilings)
@@ -67,7 +67,7 @@ def _write(connection: sqlite3.Connection, statement: str, values: Sequence[Any]
 
 
 def _check_quota(connection: sqlite3.Connection, owner: Owner, ceilings: Ceilings) -> None:
-    """Look at the sums with the change already made: where they are too much, the change is undone."""
+    """Check the sums after the change: above a quota, the change is rolled back."""
     check_use(owner, ceilings, partial(holding, connection))
 
 
@@ -87,7 +87,7 @@ def find(connection: sqlite3.Connection, owner: Owner, session_key: str) -> Sand
 
 
 def touch(connection: sqlite3.Connection, sandbox_id: str, active_at: float) -> None:
-    """Note that a sandbox was used."""
+    """Note the use of a sandbox."""
     connection.execute(
         "UPDATE sandboxes SET active_at = max(active_at, ?) WHERE id = ?", (active_at, dump_text(sandbox_id))
     )
@@ -99,7 +99,7 @@ def remove(connection: sqlite3.Connection, sandbox_id: str) -> None:
 
 
 def holding(connection: sqlite3.Connection, owner: Owner | None, tenant: str | None = None) -> ResourceUse:
-    """Add up what an owner holds, or all of a tenant, or everybody."""
+    """Sum the resources of an owner, of a tenant, or of all."""
     where: str = ""
     values: tuple[str | bytes, ...] = ()
     if owner is not None:
@@ -162,7 +162,7 @@ def _dump(sandbox: Sandbox) -> tuple[Any, ...]:
 
 
 def load(row: Sequence[Any]) -> Sandbox:
-    """Build a sandbox from its columns. Raises ValueError or TypeError where they make no sense."""
+    """Build a sandbox from its columns. Raises ValueError or TypeError for invalid ones."""
     fields = dict(zip(_COLUMNS, row, strict=True))
     for name in ("id", "engine", "image", "image_digest"):
         fields[name] = load_text(fields[name])

@@ -1,4 +1,4 @@
-"""The tables, made by the numbered files in `migrations`. One that was released never changes: another is added.
+"""Schema, made by the numbered files in `migrations`. A released migration never changes: another is added.
 
 Text columns hold text, or bytes where the text is not Unicode (`encoding.dump_text`), so the tables are not STRICT.
 """
@@ -15,12 +15,12 @@ _FOLDER = os.path.join(os.path.dirname(__file__), "migrations")
 
 
 def list_migrations() -> list[str]:
-    """Return the files of all migrations: the first is number 1."""
+    """Return the files of all migrations; the first is number 1."""
     return [os.path.join(_FOLDER, name) for name in sorted(os.listdir(_FOLDER)) if name.endswith(".sql")]
 
 
 def read_version(connection: sqlite3.Connection) -> int:
-    """Return the number of the last migration that was made; 0 for an empty database."""
+    """Return the number of the last applied migration; 0 for an empty database."""
     known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'").fetchone()
     if known is None:
         return 0
@@ -29,7 +29,7 @@ def read_version(connection: sqlite3.Connection) -> int:
 
 
 def migrate(connection: sqlite3.Connection, path: str) -> None:
-    """Make the missing migrations, each in a transaction of its own. Raises StoreError for a later version's file."""
+    """Apply the missing migrations, each in its own transaction. Raises StoreError for the file of a later version."""
     version, known = read_version(connection), list_migrations()
     if version > len(known):
         raise StoreError(
@@ -43,7 +43,7 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
 def _make(connection: sqlite3.Connection, number: int, file: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # WHY: another process may have made it while this one waited for the lock.
+        # WHY: another process may have applied it while this one waited for the lock.
         if read_version(connection) < number:
             connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, made_at REAL)")
             for statement in read_statements(file):
@@ -57,7 +57,7 @@ def _make(connection: sqlite3.Connection, number: int, file: str) -> None:
 
 
 def read_statements(file: str) -> list[str]:
-    """Return what is done in a migration. `executescript` would commit the transaction it is in."""
+    """Return the statements of a migration. `executescript` would commit the surrounding transaction."""
     found: list[str] = []
     pending = ""
     with open(file, encoding="utf-8") as script:

@@ -1,4 +1,4 @@
-"""Skills in their table; their packages are elsewhere."""
+"""Table of skills; their packages are blobs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def page(connection: sqlite3.Connection, query: SkillQuery) -> Page[Skill]:
 
 
 def _check_bytes(connection: sqlite3.Connection, skill: Skill, was: int, most: int) -> None:
-    """Raise QuotaExceeded when the packages of an owner would weigh more than they may, and more than before."""
+    """Raise QuotaExceeded when the packages of an owner would exceed the limit, and grow."""
     owner = tuple(map(dump_text, skill.owner))
     statement = "SELECT coalesce(sum(size), 0) FROM skills WHERE tenant = ? AND subject = ?"
     (have,) = connection.execute(statement, owner).fetchone()
@@ -71,7 +71,7 @@ def _check_bytes(connection: sqlite3.Connection, skill: Skill, was: int, most: i
 
 
 def swap(connection: sqlite3.Connection, skill: Skill, was: Skill, *, most_bytes: int) -> bool:
-    """Update a skill if nobody has changed it since. Raises Conflict and QuotaExceeded."""
+    """Update a skill if it is unchanged since `was`. Raises Conflict and QuotaExceeded."""
     _check_bytes(connection, skill, was.size, most_bytes)
     changes = ", ".join(f"{name} = ?" for name in _CHANGING.split(", "))
     statement = f"UPDATE skills SET {changes} WHERE id = ? AND blob = ? AND changed_at = ?"  # noqa: S608 - our own names
@@ -85,7 +85,7 @@ def remove(connection: sqlite3.Connection, skill_id: str) -> bool:
 
 
 def list_blobs(connection: sqlite3.Connection) -> frozenset[str]:
-    """Read the name of every package."""
+    """Read the names of all packages."""
     return frozenset(load_text(name) for (name,) in connection.execute("SELECT blob FROM skills").fetchall())
 
 

@@ -1,4 +1,4 @@
-"""SqliteStore: the store seam over one file. What each method promises is written in `stores.base`."""
+"""SqliteStore: the store protocol over one file. `stores.base` has the contract of each method."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHUNK_ROWS = 500
-"""Read of the chain at once: some milliseconds of work."""
+"""Rows of the chain that are read at once: some milliseconds of work."""
 PRUNED_ROWS = 2000
-"""Cut off at once; writers wait meanwhile."""
+"""Rows that are cut off at once; writers wait meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class _Parts:
 
 
 class SqliteStore:
-    """Keeps everything in `<data_dir>/warren.db`. Several processes may have it open."""
+    """Keeps everything in `<data_dir>/warren.db`. Several processes may open it."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class SqliteStore:
         lock_wait_s: float = 10.0,
         must_exist: bool = False,
     ) -> None:
-        """Set what is kept, for every process: without it, it stays as it is.
+        """Set the bounds of what is kept, for every process; None keeps the bounds of the file.
 
-        That is how many executions of each sandbox, 1000 in a new file, and how many bytes of those of each owner,
-        where 0, as in a new file, is no bound: those that ended first go. `lock_wait_s` is how long another process may
-        write. One that must exist is not made: who only looks would take an empty one for the truth.
+        They are the executions of each sandbox, 1000 in a new file, and the bytes of each owner's, where 0, as in a new
+        file, is no bound; the oldest go first. `lock_wait_s` is how long another process may write. A file that must
+        exist is not created: a reader would take an empty one for the truth.
         """
         self._database = Database(os.path.abspath(data_dir), lock_wait_s, must_exist=must_exist)
         self._bounds = (kept_executions, own_bytes)
@@ -87,7 +87,7 @@ class SqliteStore:
         self._opened: _Parts | None = None
 
     async def open(self) -> None:
-        """Make or migrate the file and start the writer."""
+        """Create or migrate the file and start the writer."""
         if self._opened is None:
             self._opened = await to_thread.run_sync(self._open)
 
@@ -104,15 +104,15 @@ class SqliteStore:
         return _Parts(secret, Reader(self._database), writer, appender)
 
     async def close(self) -> None:
-        """Write what was asked for, and close the file."""
+        """Finish pending writes, and close the file."""
         if self._opened is not None:
             parts, self._opened = self._opened, None
-            # WHY: the last connection to close brings the log into the file, so it must be one that may write.
+            # WHY: the last connection to close checkpoints the log, so it must be able to write.
             await parts.reader.close()
             await parts.writer.close()
 
     async def ping(self) -> None:
-        """Write. The one write that is not waited for when its caller is cancelled: it asks how long one would take."""
+        """Write. The only write that does not outlive a cancelled caller: it measures how long a write takes."""
         self._database.check_in_place()
         await self._parts.writer.ask(_ping, in_steps=False)
 
@@ -124,7 +124,7 @@ class SqliteStore:
         tenant: ResourceUse | None = None,
         everybody: ResourceUse | None = None,
     ) -> None:
-        """Keep a new sandbox."""
+        """Add a sandbox."""
         await self._write(partial(sandboxes.add, sandbox=sandbox, ceilings=(own, tenant, everybody)))
 
     async def get(self, sandbox_id: str) -> Sandbox | None:
@@ -149,11 +149,11 @@ class SqliteStore:
         return await self._write(partial(sandboxes.swap, sandbox=sandbox, was=was, ceilings=ceilings))
 
     async def touch(self, sandbox_id: str, active_at: float) -> None:
-        """Note that a sandbox was used."""
+        """Note the use of a sandbox."""
         await self._write(partial(sandboxes.touch, sandbox_id=sandbox_id, active_at=active_at), in_steps=False)
 
     async def remove(self, sandbox_id: str) -> None:
-        """Forget a sandbox and its executions."""
+        """Remove a sandbox and its executions."""
         await self._write(partial(sandboxes.remove, sandbox_id=sandbox_id), in_steps=False)
 
     async def list(self, query: SandboxQuery) -> Page[Sandbox]:
@@ -161,16 +161,16 @@ class SqliteStore:
         return await self._reader.scan(sandboxes.page, query)
 
     async def holding(self, owner: Owner | None = None, *, tenant: str | None = None) -> ResourceUse:
-        """Add up what an owner, or all of a tenant, or everybody, holds."""
+        """Sum the resources of an owner, of a tenant, or of all."""
         return await self._reader.scan(sandboxes.holding, owner, tenant)
 
     async def record(self, execution: Execution) -> None:
-        """Keep an execution, or its result."""
+        """Add an execution, or its result."""
         await self._write(partial(executions.record, row=executions.dump(execution)), in_steps=False)
 
     async def execution(self, execution_id: str) -> Execution | None:
         """Return an execution."""
-        # WHY: not by its caller's thread, though it is one row: pictures and tables make some megabytes.
+        # WHY: not on the caller's thread, though it is one row: pictures and tables make some megabytes.
         return await self._reader.scan(executions.get, execution_id)
 
     async def executions(self, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
@@ -178,15 +178,15 @@ class SqliteStore:
         return await self._reader.scan(executions.page, sandbox_id, offset, limit)
 
     async def running(self, sandbox_id: str | None = None) -> tuple[Execution, ...]:
-        """Return the executions that have no result."""
+        """Return the executions without a result."""
         return await self._reader.scan(executions.running, sandbox_id)
 
     async def recorded(self, owner: Owner | None) -> int:
-        """Return how many bytes the executions of an owner take, or everybody's."""
+        """Return the bytes of the executions of an owner, or of all."""
         return await self._reader.scan(executions.measure, owner)
 
     async def append(self, *entries: AuditEntry) -> None:
-        """Add to the audit chain."""
+        """Append to the audit chain."""
         if entries:
             taken = tuple(map(audit.normal, entries))
             await self._write(partial(self._parts.appender.add, entries=taken), in_steps=False)
@@ -203,7 +203,7 @@ class SqliteStore:
             after = rows[-1].seq
 
     async def verify(self) -> tuple[int, str]:
-        """Check the whole chain."""
+        """Verify the whole chain."""
         reader, secret = self._reader, self._parts.secret
         verification = await reader.scan(audit.Verification, secret)
         while await reader.scan(verification.step, CHUNK_ROWS):
@@ -211,7 +211,7 @@ class SqliteStore:
         return verification.finish()
 
     async def audit_start(self) -> tuple[int, str]:
-        """Return the number and hash of the last audit row that was cut off."""
+        """Return number and hash of the last audit row that was cut off."""
         return await self._reader.scan(audit.start, self._parts.secret)
 
     async def prune_audit(self, before: float) -> tuple[int, int, str] | None:
@@ -220,19 +220,19 @@ class SqliteStore:
         return await self._write(prune, flushed=True)
 
     async def keep_callbacks(self, callbacks: Callbacks) -> None:
-        """Keep what a sandbox's programs may call."""
+        """Set the tool callbacks of a sandbox."""
         await self._write(partial(callback_rows.keep, callbacks=callbacks))
 
     async def callbacks(self) -> tuple[Callbacks, ...]:
-        """Return what the programs of all sandboxes may call."""
+        """Return the tool callbacks of all sandboxes."""
         return await self._reader.scan(callback_rows.get_all)
 
     async def keep_grant(self, grant: Grant) -> None:
-        """Keep what a sandbox may reach for a while."""
+        """Set a grant."""
         await self._write(partial(egress_rows.keep_grant, grant=grant))
 
     async def remove_grant(self, grant_id: str) -> bool:
-        """Forget a grant."""
+        """Remove a grant."""
         return await self._write(partial(egress_rows.remove_grant, grant_id=grant_id))
 
     async def grants(self) -> tuple[Grant, ...]:
@@ -240,11 +240,11 @@ class SqliteStore:
         return await self._reader.scan(egress_rows.get_grants)
 
     async def keep_secret(self, secret: Brokered) -> None:
-        """Keep a secret for a sandbox."""
+        """Set a secret of a sandbox."""
         await self._write(partial(egress_rows.keep_secret, secret=secret), flushed=True)
 
     async def remove_secret(self, sandbox_id: str, name: str) -> bool:
-        """Forget a secret of a sandbox."""
+        """Remove a secret of a sandbox."""
         return await self._write(partial(egress_rows.remove_secret, sandbox_id=sandbox_id, name=name), flushed=True)
 
     async def secrets(self) -> tuple[Brokered, ...]:
@@ -252,7 +252,7 @@ class SqliteStore:
         return await self._reader.scan(egress_rows.get_secrets)
 
     async def add_key(self, key: ApiKey) -> None:
-        """Keep a key."""
+        """Add a key."""
         await self._write(partial(keys.add, key=key), flushed=True)
 
     async def key(self, hash: str) -> ApiKey | None:  # noqa: A002 - the field's name
@@ -268,17 +268,17 @@ class SqliteStore:
         return await self._write(partial(keys.revoke, key_id=key_id, at=at), flushed=True)
 
     async def remember(self, owner: Owner, key: str, fingerprint: str, target: str, *, ttl_s: float) -> str:
-        """Tie an idempotency key to what it will make."""
+        """Bind an idempotency key to an id."""
         return await self._write(
             partial(keys.remember, owner=owner, key=key, fingerprint=fingerprint, target=target, ttl_s=ttl_s)
         )
 
     async def forget(self, owner: Owner, key: str, target: str) -> None:
-        """Untie an idempotency key."""
+        """Unbind an idempotency key."""
         await self._write(partial(keys.forget, owner=owner, key=key, target=target), in_steps=False)
 
     async def add_file(self, file: StoredFile, *, own_bytes: int = 0, all_bytes: int = 0) -> None:
-        """Keep a stored file."""
+        """Add a stored file."""
         await self._write(partial(files.add, file=file, own_bytes=own_bytes, all_bytes=all_bytes))
 
     async def file(self, file_id: str) -> StoredFile | None:
@@ -286,23 +286,23 @@ class SqliteStore:
         return self._reader.look_up(files.get, file_id)
 
     async def files(self, owner: Owner | None) -> tuple[StoredFile, ...]:
-        """Return the stored files of an owner, or everybody's."""
+        """Return the stored files of an owner, or of all."""
         return await self._reader.scan(files.get_all, owner)
 
     async def remove_file(self, file_id: str) -> bool:
-        """Forget a stored file."""
+        """Remove a stored file."""
         return await self._write(partial(files.remove, file_id=file_id), in_steps=False)
 
     async def remove_files(self, *, expired_at: float, limit: int) -> tuple[StoredFile, ...]:
-        """Forget stored files whose time is over."""
+        """Remove expired stored files."""
         return await self._write(partial(files.remove_expired, at=expired_at, limit=limit))
 
     async def file_bytes(self, owner: Owner | None) -> int:
-        """Return what the stored files of an owner weigh, or everybody's."""
+        """Return the bytes of the stored files of an owner, or of all."""
         return self._reader.look_up(files.measure, owner)
 
     async def add_skill(self, skill: Skill, *, most: int = 0, most_bytes: int = 0) -> None:
-        """Keep a skill."""
+        """Add a skill."""
         await self._write(partial(skill_rows.add, skill=skill, most=most, most_bytes=most_bytes), flushed=True)
 
     async def skill(self, skill_id: str) -> Skill | None:
@@ -322,19 +322,19 @@ class SqliteStore:
         return await self._write(partial(skill_rows.swap, skill=skill, was=was, most_bytes=most_bytes), flushed=True)
 
     async def remove_skill(self, skill_id: str) -> bool:
-        """Forget a skill."""
+        """Remove a skill."""
         return await self._write(partial(skill_rows.remove, skill_id=skill_id), flushed=True)
 
     async def skill_blobs(self) -> frozenset[str]:
-        """Return the name of every package."""
+        """Return the names of all packages."""
         return await self._reader.scan(skill_rows.list_blobs)
 
     async def add_render(self, render: Render) -> None:
-        """Keep a render that begins."""
+        """Add a render."""
         await self._write(partial(render_rows.add, render=render))
 
     async def keep_render(self, render: Render) -> bool:
-        """Replace a render that is still there."""
+        """Replace an existing render."""
         return await self._write(partial(render_rows.keep, render=render))
 
     async def render(self, render_id: str) -> Render | None:
@@ -346,19 +346,19 @@ class SqliteStore:
         return await self._reader.scan(render_rows.get_all, owner)
 
     async def unfinished_renders(self) -> tuple[Render, ...]:
-        """Return those that have no end."""
+        """Return all unfinished renders."""
         return await self._reader.scan(render_rows.get_unfinished)
 
     async def remove_render(self, render_id: str) -> bool:
-        """Forget a render."""
+        """Remove a render."""
         return await self._write(partial(render_rows.remove, render_id=render_id))
 
     async def remove_renders(self, *, expired_at: float) -> int:
-        """Forget renders whose time is over."""
+        """Remove expired renders."""
         return await self._write(partial(render_rows.remove_expired, at=expired_at))
 
     async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> RateDecision:
-        """Take from a bucket."""
+        """Take tokens from a bucket."""
         return self._buckets.take(bucket, capacity=capacity, per_s=per_s, amount=amount)
 
     async def _write(

@@ -1,9 +1,8 @@
-"""The one who writes: what waits is committed together, and one that fails does not harm the others.
+"""Writer of the store: queued operations are committed together, and one that fails does not affect the others.
 
-A commit goes to the log in memory, in about a tenth of a millisecond; waking a thread for it and being woken by it
-costs several times that. So it is done where it is asked for, at the end of the event loop's turn. What could take
-long, because it is much, waits for the disk or for another process, is left to a thread; while that has something, all
-goes to it.
+A commit goes to the log in memory, in about 0.1 ms; a switch to a thread and back costs several times that. So it is
+done in the thread of the event loop, at the end of its turn. Large batches, and those that wait for the disk or for
+another process, go to a thread; while that has work, all operations go to it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ T = TypeVar("T")
 
 MOST_AT_ONCE = 256
 MOST_HERE = 16
-"""So many are committed in the event loop's own thread: it should not be away for longer than a few milliseconds."""
+"""Operations that are committed in the thread of the event loop: it must not block for more than a few milliseconds."""
 
 
 @dataclass(slots=True)
@@ -49,7 +48,7 @@ class _Job:
 
 
 class Writer:
-    """Performs operations on its connection in the order they come."""
+    """Performs operations on its connection in their order."""
 
     def __init__(
         self,
@@ -67,24 +66,24 @@ class Writer:
         self._lock_wait_ms = round(lock_wait_s * 1000)
         self._set_wait(0)
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The event loop that asked first. Others, in other threads, are served by ours."""
+        """The first event loop that wrote. Loops of other threads are served by the writer thread."""
         self._asked: list[_Job] = []
         self._handed_over = 0
         self._turn = threading.Lock()
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._is_open = True
-        # WHY: a daemon, so that a program that fails before it closes the store still ends; what was
-        # acknowledged is in the file by then.
+        # WHY: a daemon, so that a process that fails before it closes the store still ends; acknowledged writes are in
+        # the file by then.
         self._thread = threading.Thread(target=self._run, name="warren-store", daemon=True)
         self._thread.start()
 
     async def do(
         self, operation: Callable[[sqlite3.Connection], T], *, in_steps: bool = True, flushed: bool = False
     ) -> T:
-        """Perform an operation wholly or not at all, `in_steps` unless it is a single statement.
+        """Perform an operation atomically, `in_steps` unless it is a single statement.
 
-        With `flushed` it, and all before it, survives a power failure too. Once it is asked for, it is waited for:
-        nobody is left in doubt about a write by a cancellation.
+        With `flushed`, it and all before it survive a power failure too. A cancellation does not interrupt the wait:
+        the caller always learns whether a write was done.
         """
         future = self.ask(operation, in_steps=in_steps, flushed=flushed)
         with anyio.CancelScope(shield=True):
@@ -94,7 +93,7 @@ class Writer:
     def ask(
         self, operation: Callable[[sqlite3.Connection], T], *, in_steps: bool, flushed: bool = False
     ) -> asyncio.Future[T]:
-        """Put an operation behind those that wait, as `do` does, and return at once."""
+        """Queue an operation as `do` does, and return at once."""
         if not self._is_open:
             raise StoreError("the store is closed")
         loop = asyncio.get_running_loop()
@@ -111,7 +110,7 @@ class Writer:
         return future
 
     async def close(self) -> None:
-        """Perform what was asked for, and close the connection."""
+        """Perform the queued operations, and close the connection."""
         if self._is_open:
             self._is_open = False
             self._write_asked()
@@ -132,7 +131,7 @@ class Writer:
             self._queue.put(job)
 
     def _write_here(self, batch: Sequence[_Job]) -> bool:
-        """Commit in the thread of the event loop; False when that would have to wait, and nothing is done then."""
+        """Commit in the thread of the event loop; False, with nothing done, when that would have to wait."""
         if not self._turn.acquire(blocking=False):
             return False
         try:
@@ -180,13 +179,13 @@ class Writer:
         """Commit together, or one by one where that fails; False when another process has the file."""
         try:
             self._commit(batch)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, somebody waits for the answer, and the thread goes on
+        except Exception as exc:  # noqa: BLE001 - the caller gets it, and the thread continues
             if is_locked(exc):
                 return False
             if len(batch) == 1:
                 batch[0].fail(self._explain(exc))
                 return True
-            # WHY: a full disk undoes the whole transaction, also what would have fitted.
+            # WHY: a full disk rolls back the whole transaction, including what would have fitted.
             for at, job in enumerate(batch):
                 if not self._perform([job]):
                     for late in batch[at:]:
@@ -216,8 +215,8 @@ class Writer:
                 self._connection.execute("PRAGMA synchronous = NORMAL")
 
     def _attempt(self, job: _Job) -> None:
-        # WHY: each statement lets the event loop have the interpreter, and waits to get it back; and a single one that
-        # fails leaves nothing behind anyhow.
+        # WHY: each statement releases the interpreter to the event loop and waits to get it back; a single statement
+        # that fails leaves nothing behind anyway.
         if job.in_steps:
             self._connection.execute("SAVEPOINT job")
         try:
@@ -243,7 +242,7 @@ class Writer:
         for job in batch:
             loops.setdefault(job.loop, []).append(job)
         for loop, jobs in loops.items():
-            # WHY: a loop that was closed has nobody waiting any more.
+            # WHY: a closed loop has no waiters any more.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._take_back if loop is self._loop else _settle, jobs)
 

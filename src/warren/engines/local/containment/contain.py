@@ -1,8 +1,8 @@
-"""Performs a plan, step by step. Reads as a table of contents; each mechanism has a file of its own.
+"""Performs a containment plan, step by step. Reads as a table of contents; each mechanism has its own file.
 
-Rules for whoever changes this file:
+Rules for changes to this file:
 1. A step that fails raises; nothing here warns and goes on. The caller ends the process, and with it the sandbox.
-2. Nothing after `seccomp` but `check_sealed`, which reads back what the kernel says is in force.
+2. Nothing follows `seccomp` but `check_sealed`, which reads back what is in force.
 3. Arguments come from plan.py only, never from a client or from inside a sandbox.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ContainmentError(Exception):
-    """A step of the plan could not be performed: `step` names it, the message says why."""
+    """A step of the plan failed: `step` names it, the message tells why."""
 
     def __init__(self, step: str, error: BaseException) -> None:
         super().__init__(f"{step}: {error}")
@@ -30,10 +30,10 @@ class ContainmentError(Exception):
 
 @dataclass
 class Context:
-    """What the steps work on besides their arguments."""
+    """The state that steps use besides their arguments."""
 
     staging: str = ""
-    """Where the new root is being put together; empty once we live in it."""
+    """Where the new root is built; empty once this process lives in it."""
     mount_fd: int = -1
     """The workspace, as a detached mount made by the keeper."""
     device_fds: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ class Context:
     """The prebuilt system-call filter."""
 
     def at(self, path: str) -> str:
-        """Return where `path` of the new root is now."""
+        """Return the current path of `path` in the new root."""
         return self.staging + path
 
 
@@ -146,7 +146,7 @@ def _mask(_context: Context, paths: Sequence[str]) -> None:
 def _make_read_only(_context: Context, paths: Sequence[str]) -> None:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            # Each gets a mount of its own: none of them is the top of one.
+            # Each gets its own mount: none of them is the top of one.
             mounts.bind(path, path)
 
 
@@ -164,8 +164,8 @@ def _attach(context: Context, target: str) -> None:
 
 
 def _add_devices(context: Context, names: Sequence[str], paths: Sequence[str]) -> None:
-    """Make a /dev of the sandbox's own, with the standard devices and those that were handed over."""
-    # WHY: the /dev that all sandboxes of a zygote share is read-only and holds no name of a device that others have.
+    """Make the sandbox's own /dev, with the standard devices and those that were passed."""
+    # WHY: the /dev that all sandboxes of a zygote share is read-only and has no names of other devices.
     there = [f"/dev/{name}" for name in names if os.path.exists(f"/dev/{name}")]
     standard = [syscalls.open_tree(syscalls.AT_FDCWD, path, syscalls.OPEN_TREE_CLONE) for path in there]
     mounts.tmpfs("/dev", size_bytes=1 << 16, inodes=256)
@@ -216,7 +216,7 @@ def _seccomp(context: Context) -> None:
 
 
 def _check_sealed(_context: Context, uid: int) -> None:
-    """Ask the kernel what is in force; a wrong answer is a failed step."""
+    """Read back what is in force; a wrong value is a failed step."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
     wrong = [name for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb") if int(status[name], 16)]

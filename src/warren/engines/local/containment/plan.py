@@ -1,8 +1,8 @@
-"""What will be done to contain a sandbox, as a list that can be printed, reviewed and tested without root.
+"""Containment plan: the steps that contain a sandbox, as a list that can be printed, reviewed and tested without root.
 
-Two plans. The *root plan* is performed once an image, by a child of the keeper, and makes the read-only root in
-which the zygote lives. The *sandbox plan* is performed once a sandbox, by the process that becomes its agent, and
-takes away everything that the zygote's root still allows. `contain.py` performs both, step by step, in this order.
+Two plans. A child of the keeper performs the *root plan* once for each image: it makes the read-only root in which the
+zygote lives. The process that becomes an agent performs the *sandbox plan* once for each sandbox: it removes everything
+that the zygote's root still allows. `contain.py` performs both, step by step, in this order.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ HOST_FILES = (
     "/etc/texmf",
     "/var/lib/texmf",
 )
-"""What programs of the host's /usr read outside it, if it is there: nothing but what packages put there."""
+"""Files outside /usr that the host's programs read, if they exist: all of them come from packages."""
 ROOT_FOLDERS = ("/bin", "/lib", "/lib64", "/sbin")
-"""Links into /usr, except on hosts that have not merged them: there they are folders of their own."""
+"""Links into /usr; folders of their own on hosts that have not merged them."""
 USERS = "sandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
 GROUPS = "sandbox:x:1000:\nnogroup:x:65534:\n"
 HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost\n"
@@ -81,13 +81,13 @@ class Step:
 
 
 def step(act: str, **args: Any) -> Step:
-    """Write a step the way it reads."""
+    """Build a step."""
     return Step(act, args)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootRequest:
-    """What the root plan depends on."""
+    """The input of the root plan."""
 
     root: str
     """`host`, or a folder with a root filesystem."""
@@ -103,7 +103,7 @@ class RootRequest:
 
 
 def build_root_plan(request: RootRequest, *, exists: Iterable[str]) -> tuple[Step, ...]:
-    """Plan the root in which a zygote lives; `exists` lists those of HOST_FILES and other host paths that are there."""
+    """Plan the root in which a zygote lives; `exists` lists the HOST_FILES and other host paths that exist."""
     there = frozenset(exists)
     steps = [step("make_root")]
     if request.root == "host":
@@ -149,7 +149,7 @@ def _host_root_steps(there: frozenset[str]) -> list[Step]:
 
 
 def _driver_steps(driver: Mapping[str, Any], *, from_host: bool) -> list[Step]:
-    """Show the driver's files under one folder, whatever root there is; what the host's /usr shows is only linked."""
+    """Show the driver's files under one folder, for any root; files in the host's /usr are only linked."""
     files = [(library["path"], f"{DRIVER}/lib/{library['name']}") for library in driver["libraries"]]
     files += [(path, f"{DRIVER}/bin/{os.path.basename(path)}") for path in driver["programs"]]
     steps = [step("make_folder", path=f"{DRIVER}/{name}") for name in ("lib", "bin")]
@@ -168,19 +168,19 @@ def _driver_steps(driver: Mapping[str, Any], *, from_host: bool) -> list[Step]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxRequest:
-    """What the sandbox plan depends on."""
+    """The input of the sandbox plan."""
 
     memory_bytes: int
     open_files: int
     pids: int
     workspace: str
-    """`attach` a mount that the keeper made, `tmpfs`, or the name of a folder below SHARED."""
+    """`attach` for a mount of the keeper, `tmpfs`, or the name of a folder below SHARED."""
     disk_bytes: int
     disk_inodes: int
     layers: frozenset[str]
-    """The layers in force; a step of a layer that is not named here is left out."""
+    """The layers in force; steps of other layers are left out."""
     nodes: tuple[str, ...] = ()
-    """Device nodes that the keeper hands over, by the paths they get."""
+    """Device nodes that the keeper passes, by their paths inside."""
 
 
 def build_sandbox_plan(request: SandboxRequest) -> tuple[Step, ...]:
@@ -189,7 +189,7 @@ def build_sandbox_plan(request: SandboxRequest) -> tuple[Step, ...]:
     The order is the security argument: mounts need privilege, so they come first; capabilities go
     before the system-call filter, which is last because the steps before it need what it forbids.
     """
-    # Half of the memory at most can be eaten by files in memory, so that filling them up never kills the agent.
+    # Files in memory take at most half of the memory, so that filling them up never kills the agent.
     tmpfs_bytes = request.memory_bytes // 4
     steps = [
         step("become", uid=SANDBOX_ID, gid=SANDBOX_ID),
@@ -209,7 +209,7 @@ def build_sandbox_plan(request: SandboxRequest) -> tuple[Step, ...]:
         step("limit", resource="MEMLOCK", value=8 << 20),
     ]
     if "uid" not in request.layers:
-        # All sandboxes share one host uid then, and only a limit set inside the namespace counts by sandbox.
+        # All sandboxes share one host uid then, and only a limit set inside the namespace counts for each sandbox.
         steps += [step("limit", resource="NPROC", value=request.pids)]
     steps += [step("enter", path=WORKSPACE)]
     if "landlock" in request.layers:
@@ -227,9 +227,9 @@ def _workspace_step(request: SandboxRequest) -> Step:
 
 
 def build_environment(image: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Build the whole environment of user code: nothing of the host's, then the image's, then the sandbox's own."""
+    """Build the complete environment of user code: the image's variables, then the sandbox's; none of the host's."""
     return {
-        # Commands of packages that the sandbox installed come first, as their modules do.
+        # Commands of installed packages come first, as their modules do.
         "PATH": f"{WORKSPACE}/.packages/bin:/opt/image/bin:{WORKSPACE}/.packages/npm/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": "/home/sandbox",
         "USER": "sandbox",
@@ -245,11 +245,11 @@ def build_environment(image: Mapping[str, str], own: Mapping[str, str]) -> dict[
 
 
 def add_driver(environment: Mapping[str, str], driver: Mapping[str, Any] | None) -> dict[str, str]:
-    """Put what a driver needs into an environment: its own variables, where its libraries are, where its programs."""
+    """Add the variables, libraries and programs of a driver to an environment."""
     if driver is None:
         return dict(environment)
     libraries = ":".join(filter(None, (f"{DRIVER}/lib", environment.get("LD_LIBRARY_PATH", ""))))
     path = f"{environment.get('PATH', '/usr/bin:/bin')}:{DRIVER}/bin"
-    # Compiled kernels would else be files of the workspace.
+    # Otherwise compiled kernels would be files of the workspace.
     caches = {"CUDA_CACHE_PATH": "/tmp/.nv"}
     return {**caches, **driver["env"], **environment, "LD_LIBRARY_PATH": libraries, "PATH": path}

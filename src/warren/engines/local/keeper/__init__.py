@@ -1,1 +1,1 @@
-"""The keeper: the only privileged process."""
+"""The keeper: the only privileged process, and the sandboxes of one data folder."""

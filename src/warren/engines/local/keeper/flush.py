@@ -1,6 +1,6 @@
-"""Having what a sandbox wrote on the host's disk when it is stopped, and hearing of it when that fails.
+"""Flush: writes a workspace to the host's disk when its sandbox is stopped, and reports a failure.
 
-The kernel does that by itself when the last process is gone, and tells nobody how it went.
+The kernel also does so when the last process is gone, but reports no errors.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _UNKNOWN = 255
 
 
 class Flush:
-    """A workspace that is held while the processes that use it end."""
+    """A workspace that is held open while its processes end."""
 
     def __init__(self, pid: int, workspace: str, host_folder: str) -> None:
-        """Take hold of the workspace of a process that runs; one that has ended has none any more."""
+        """Open the workspace of a running process; one that has ended has none."""
         self._host_folder = host_folder
         self._fd = -1
         with contextlib.suppress(OSError):
@@ -30,7 +30,7 @@ class Flush:
             self._fd = os.open(f"/proc/{pid}/root{workspace}", flags)
 
     async def finish(self) -> str | None:
-        """Write everything to disk and let go. Returns what is wrong with the workspace, or None."""
+        """Write everything to disk and close it. Returns a caveat about the workspace, or None."""
         if self._fd < 0:
             return None
         try:
@@ -48,7 +48,7 @@ class Flush:
 
 async def _sync_apart(fd: int) -> int | None:
     """Flush a file system in a child, since it may take long. Returns the error, 0, or None if it took too long."""
-    # WHY: not in a thread: the keeper forks zygotes, and whatever a thread holds then is held in them for ever.
+    # WHY not in a thread: the keeper forks zygotes, and a lock that a thread holds stays locked in them for ever.
     pid = os.fork()
     if pid == 0:
         try:

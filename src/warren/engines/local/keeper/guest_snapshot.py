@@ -1,4 +1,4 @@
-"""The guest's code, copied aside under its own digest: what a sandbox sees never changes under its feet."""
+"""Guest snapshot: a copy of the guest's code under its digest, so that it never changes under a running sandbox."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import tempfile
 import warren
 
 PARTS = ("__init__.py", "guest", "render", "engines/__init__.py", "engines/local")
-"""What a zygote and the sandboxes it makes need; the rest of Warren is not shown to them."""
+"""The code that zygotes and sandboxes need; they do not see the rest of Warren."""
 
 
 def compute_digest() -> str:
-    """Digest the code that runs in keeper, zygotes and sandboxes; it is the version they must agree on."""
+    """Digest the code of keeper, zygotes and sandboxes: the version on which they must agree."""
     digest = hashlib.sha256()
     for path in _files():
         digest.update(path.encode() + b"\0")
@@ -24,7 +24,7 @@ def compute_digest() -> str:
 
 
 def take_snapshot(folder: str) -> str:
-    """Copy the code below `folder`, unless it is there already; returns the folder to put on a module path."""
+    """Copy the code below `folder`, if it is missing; returns the folder for a module path."""
     target = os.path.join(folder, compute_digest())
     if os.path.isdir(target):
         return target
@@ -58,7 +58,7 @@ def _files() -> list[str]:
 
 
 def _make_readable(folder: str) -> None:
-    # WHY: sandboxes have another uid, and the service may run with a umask that shuts everybody out.
+    # WHY: sandboxes have other uids, and the umask of the service may forbid them to read.
     for place, _folders, files in os.walk(folder):
         os.chmod(place, 0o755)
         for name in files:

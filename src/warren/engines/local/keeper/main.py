@@ -1,7 +1,8 @@
-"""The keeper: the only privileged process. Makes roots, control groups, id maps and workspaces; runs nobody's code.
+"""The keeper: the only privileged process. Makes roots, control groups, id maps and workspaces; runs no foreign code.
 
-Started by the engine as `python -I -m warren.engines.local.keeper.main DATA_DIR`, outlives it, and is found again by
-the next one. It speaks the wire's frames on a socket that only its own user can reach, and imports nothing of an image.
+The engine starts it as `python -I -m warren.engines.local.keeper.main DATA_DIR`. It outlives the engine, and the next
+engine connects to it. It speaks frames of the wire on a socket that only its own user can reach, and imports nothing of
+an image.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from warren.guest.wire.frames import Header
 
 IDLE_S = 600.0
-"""A keeper without sandboxes and without a connection ends itself after so long, zygotes and all."""
-_LOOK_AGAIN_S = 0.01
+"""A keeper without sandboxes and connections ends after this time, with its zygotes."""
+_RETRY_S = 0.01
 
 
 class Keeper:
-    """Serves engines over a unix socket; the work is in sandboxes.py."""
+    """Serves engines over a unix socket; sandboxes.py has the operations."""
 
     def __init__(self, sandboxes: Sandboxes, idle_s: float = IDLE_S) -> None:
         self._sandboxes = sandboxes
@@ -54,8 +55,8 @@ class Keeper:
         }
 
     async def serve(self, path: str) -> None:
-        """Serve until retired, terminated or idle for long; return at once where another keeper serves."""
-        if not await _is_the_only_one(path):
+        """Serve until retired, terminated or idle; return at once where another keeper serves."""
+        if not await _lock_socket(path):
             _tell_starter(None)
             return
         await self._sandboxes.open()
@@ -66,9 +67,9 @@ class Keeper:
         idle = asyncio.create_task(self._watch_idle())
         await self._ended.wait()
         idle.cancel()
-        # Not `async with`: since Python 3.12 that waits for whoever is connected, and they wait for our end.
+        # Not `async with`: since Python 3.12 that waits for connected engines, and they wait for our end.
         server.close()
-        # From here on whoever looks for a keeper starts another, which waits until we have ended.
+        # From here on engines start another keeper, which waits until this one has ended.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         if self._tasks:
@@ -88,7 +89,7 @@ class Keeper:
         try:
             while data := await reader.read(CHUNK):
                 if self._ended.is_set():
-                    # WHY: what is made now would be nobody's. Whoever asks is disconnected, and asks the next keeper.
+                    # WHY: no keeper would own a sandbox made now. The engine is disconnected, and calls the next one.
                     continue
                 for header, payload in decoder.feed(data):
                     task = asyncio.create_task(self._answer(writer, header, payload))
@@ -107,18 +108,18 @@ class Keeper:
             answer |= await operation(json.loads(payload) if payload else {})
         except Error as error:
             answer |= {"t": "err", "code": error.code, "message": str(error)}
-        except Exception as error:  # noqa: BLE001  (whoever asked must hear of it, or waits for ever)
+        except Exception as error:  # noqa: BLE001  (without an answer the engine waits for ever)
             answer |= {"t": "err", "code": "start_failed", "message": f"{type(error).__name__}: {error}"}
         if not writer.is_closing():
             _send(writer, answer)
 
     async def _retire(self, _params: Header) -> Header:
-        """End the keeper and its zygotes, not the sandboxes: a keeper of another version takes over."""
+        """End the keeper and its zygotes, not the sandboxes: another keeper adopts them."""
         asyncio.get_running_loop().call_soon(self._ended.set)
         return {}
 
     def _terminate(self) -> None:
-        """End, with all sandboxes: the machine goes down, or the scope that they are in is stopped."""
+        """End, with all sandboxes: the machine shuts down, or their scope is stopped."""
         self._is_terminated = True
         self._ended.set()
 
@@ -133,32 +134,32 @@ class Keeper:
         self._ended.set()
 
 
-async def _is_the_only_one(path: str) -> bool:
-    """Wait for the end of a keeper that is ending: what it removes as it goes would be ours, groups and all.
+async def _lock_socket(path: str) -> bool:
+    """Wait until an ending keeper has ended: what it still removes would be ours, groups and all.
 
-    False when another serves: one that was about to when its starter was cancelled or killed, and we were started.
+    False when another serves, whose starter was cancelled or killed before this one was started.
     """
-    # Never closed: it is gone when we are.
+    # Never closed: it ends with this process.
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     while True:
         try:
-            # WHY not flock: this lock is ours alone, also while a child that we forked has the descriptor.
+            # WHY not flock: this lock belongs to this process alone, also while a forked child has the descriptor.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             with contextlib.suppress(OSError):
                 unix_sockets.connect_socket(path).close()
                 return False
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
         else:
             return True
 
 
 async def _refuse(_params: Header) -> Header:
-    raise InvalidRequest("the keeper knows no such operation")
+    raise InvalidRequest("the keeper has no such operation")
 
 
 def _send(writer: asyncio.StreamWriter, header: Header) -> None:
-    # What does not fit in a header goes as payload: only `list` grows with the number of sandboxes.
+    # A large body goes as payload, not in the header: only `list` grows with the number of sandboxes.
     body = header.pop("body", None)
     payload = b"" if body is None else json.dumps(body).encode()
     with contextlib.suppress(OSError):
@@ -166,7 +167,7 @@ def _send(writer: asyncio.StreamWriter, header: Header) -> None:
 
 
 def _tell_starter(error: Header | None) -> None:
-    """Say on standard output how the start went; end of file follows, for whoever waits for it."""
+    """Report the result of the start on standard output, and close it."""
     print(json.dumps({"error": error}), flush=True)
     os.dup2(2, 1)
 
@@ -175,10 +176,10 @@ def main(argv: list[str]) -> int:
     """Run the keeper of the data folder in `argv`; the configuration comes as JSON on standard input."""
     config: dict[str, Any] = json.loads(sys.stdin.read())
     if os.fork():
-        # WHY: the keeper is nobody's child, so nobody has to wait for it when it ends.
+        # WHY: init adopts and reaps the keeper, so no engine has to wait for its end.
         os._exit(0)
     os.umask(0o077)
-    # One descriptor a running sandbox is kept, so the number of sandboxes is bounded by this.
+    # Each running sandbox holds one descriptor, so this bounds the number of sandboxes.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):

@@ -1,4 +1,4 @@
-"""What the keeper knows of each sandbox, on disk, so that a keeper that was killed can be followed by another."""
+"""Records: the state of each sandbox on disk, so that another keeper can follow one that was killed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 MAKING, RUNNING, STOPPED, BROKEN = "making", "running", "stopped", "broken"
 NEXT = "next"
-"""Of a process that is ready to be a sandbox and is none yet."""
+"""Of a process that is forked ahead and not assigned to a sandbox yet."""
 _LATER = ("gpus", "device_group")
-"""Fields that not all versions of records have; they are written only where they say something."""
+"""Fields that earlier versions do not have; they are written only when set."""
 
 
 @dataclass(kw_only=True)
@@ -31,18 +31,18 @@ class Record:
     image: str = ""
     """Digest of the image it is made from."""
     uid_index: int = 0
-    """Which id of the keeper's block is its own."""
+    """Its id in the keeper's block of host ids."""
     group: str = ""
     """Name of its control group."""
     pid: int = 0
     start_time: int = 0
-    """With the pid, what makes the process unmistakable."""
+    """Identifies the process together with the pid."""
     limits: dict[str, float] = field(default_factory=dict)
     layers: list[str] = field(default_factory=list)
     gpus: list[str] = field(default_factory=list)
     """Full names of the devices it has."""
     device_group: str = ""
-    """Folder of a control group made for its devices alone."""
+    """Folder of a control group that was made only for its devices."""
 
     @property
     def socket(self) -> str:
@@ -56,43 +56,43 @@ class Record:
 
     @property
     def directory(self) -> str:
-        """Its workspace, as a folder: rootless, and only if the operator gave up the disk layer."""
+        """Its workspace, as a folder: rootless, and only where the operator gave up the disk layer."""
         return os.path.join(self.folder, "workspace")
 
     def save(self, **differing: Any) -> None:
-        """Write it to its folder, with these values differing from what we hold."""
+        """Write it to its folder, with these values in place of the current ones."""
         value = vars(self) | differing
         del value["folder"]
         for name in _LATER:
-            # WHY: an earlier version, to which an operator may go back, takes a record with them for a broken one.
+            # WHY: an earlier version, to which an operator may go back, rejects a record with unknown fields.
             if not value[name]:
                 del value[name]
         state_files.save(os.path.join(self.folder, "record.json"), value)
 
     def move(self, folder: str) -> None:
-        """Have its folder, with all that is in it, be another one, which must not be there."""
+        """Rename its folder; the target must not exist."""
         os.rename(self.folder, folder)
         self.folder = folder
 
     def open_process(self) -> int:
-        """Return a descriptor of its process 1, which the caller closes; -1 when that does not run any more."""
+        """Return a pidfd of its process 1, which the caller closes; -1 when it has ended."""
         try:
             pidfd = os.pidfd_open(self.pid) if self.pid > 0 else -1
         except ProcessLookupError:
             return -1
-        # In this order: what the descriptor stands for is what is looked at, or has ended since it was opened.
+        # In this order: the process that is checked is that of the pidfd, or has ended since it was opened.
         if pidfd >= 0 and not procfs.is_alive(self.pid, self.start_time):
             os.close(pidfd)
             return -1
         return pidfd
 
     def disown(self) -> None:
-        """Forget process and groups without a word to them: they are those of the sandbox that this is a copy of."""
+        """Forget process and groups without touching them: they belong to the original of this copied folder."""
         self.pid = self.start_time = 0
         self.group = self.device_group = ""
 
     def drop_runtime(self) -> None:
-        """Forget process and socket; what stays can be started again."""
+        """Forget process and socket; the sandbox can be started again."""
         self.pid = self.start_time = 0
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.socket)
@@ -104,7 +104,7 @@ class Record:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def erase(self) -> None:
-        """Remove every file; the name goes first, so that a half-erased sandbox is never found again."""
+        """Remove every file; the folder is renamed first, so that a half-erased sandbox is never loaded."""
         grave = os.path.join(os.path.dirname(self.folder), f".erased-{self.id}")
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.folder, grave)
@@ -112,7 +112,7 @@ class Record:
 
 
 def load_records(folder: str) -> Iterator[Record]:
-    """Read all records below `folder`; finishes erasing what an earlier keeper had begun to erase."""
+    """Load all records below `folder`; finishes the erasures of an earlier keeper."""
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
         if name.startswith(".erased-"):
@@ -123,10 +123,10 @@ def load_records(folder: str) -> Iterator[Record]:
 
 def _load(path: str, name: str) -> Record:
     known = {each.name for each in fields(Record)}
-    # What a later version wrote besides: a record that is not understood whole is still one, with a workspace.
-    noted = {key: value for key, value in state_files.load(os.path.join(path, "record.json")).items() if key in known}
+    # Fields of a later version are ignored: the record still names a workspace.
+    saved = {key: value for key, value in state_files.load(os.path.join(path, "record.json")).items() if key in known}
     try:
-        return Record(**{**noted, "folder": path})
+        return Record(**{**saved, "folder": path})
     except TypeError:
-        # Killed between making the folder and writing the first record: there is nothing in it yet.
+        # The keeper was killed between making the folder and writing the first record: the folder is empty.
         return Record(id=name, folder=path, state=BROKEN)

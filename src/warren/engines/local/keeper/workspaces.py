@@ -1,4 +1,4 @@
-"""Where a workspace's bytes are: a disk image of its own as root; rootless in memory, or a plain folder if allowed."""
+"""Workspaces: a disk image for each as root; rootless in memory, or a plain folder where allowed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DETACH_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Spare:
-    """An image that is attached already, for a sandbox that does not exist yet."""
+    """An attached image for the next sandbox."""
 
     path: str
     mount_fd: int
@@ -41,12 +41,12 @@ class Workspaces:
         self._devices_before = loop_devices.numbers()
         self._spare: _Spare | None = None
         os.makedirs(templates, mode=0o700, exist_ok=True)
-        # What an earlier keeper had ready when it was killed.
+        # Spares of an earlier keeper that was killed.
         for path in glob.glob(os.path.join(glob.escape(templates), "spare-*.ext4")):
             os.unlink(path)
 
     def close(self) -> None:
-        """Remove what is ready, and the loop devices that came because of us and that nobody uses any more."""
+        """Remove the spare image, and unused loop devices that this keeper added."""
         if self._spare is not None:
             os.close(self._spare.mount_fd)
             os.unlink(self._spare.path)
@@ -55,11 +55,11 @@ class Workspaces:
             loop_devices.remove_unused(self._devices_before)
 
     def get_ready(self, limits: Limits) -> None:
-        """Make and attach an image for the next ephemeral sandbox with these limits, while nobody waits for it."""
+        """Make and attach an image for the next ephemeral sandbox with these limits, while no client waits."""
         if not self.as_images or self._spare is not None:
             return
         image = disk_image.DiskImage(os.path.join(self._templates, f"spare-{secrets.token_hex(6)}.ext4"))
-        # A full disk is told to whoever needs the space, not here.
+        # The create that needs the space reports a full disk.
         with contextlib.suppress(OSError):
             image.create(self._template(limits, journal=False))
             try:
@@ -80,7 +80,7 @@ class Workspaces:
         return spare.mount_fd
 
     async def attach(self, record: Record, limits: Limits, owner: int) -> tuple[str, int]:
-        """Make it if it is not there; returns what plan.py calls it, and the detached mount or -1."""
+        """Make it if it is missing; returns its kind for plan.py, and the detached mount or -1."""
         if self.as_images:
             return "attach", await self._attach_image(record, limits, owner)
         if record.storage == Storage.EPHEMERAL:
@@ -117,7 +117,7 @@ class Workspaces:
 
 
 async def _wait_until_detached(path: str) -> None:
-    """Wait until the kernel has let go of a disk image. Two mounts of one image would destroy it."""
+    """Wait until the kernel has released a disk image. Two mounts of one image would destroy it."""
     wanted = os.path.realpath(path)
     async with asyncio.timeout(_DETACH_TIMEOUT_S):
         while any(_backing(file) == wanted for file in glob.glob("/sys/block/loop*/loop/backing_file")):

@@ -1,8 +1,8 @@
-"""How a child of the keeper becomes a zygote: make the root, give up the host, run the image's interpreter.
+"""Turns a child of the keeper into a zygote: makes the root, drops the host's rights, runs the image's interpreter.
 
 As root it first makes the root, with the host's rights, then enters a user namespace in which it has none of them.
-Rootless it must enter a user namespace first to be allowed to mount at all, and then enters a second one, so that in
-both cases the mounts are locked: whatever runs as the zygote cannot undo them.
+Rootless it must enter a user namespace first to be allowed to mount at all, and then enters a second one. In both cases
+the mounts are locked: the zygote cannot undo them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 
 from warren.engines.local.containment import contain, plan
 from warren.engines.local.linux import control_files, namespaces, syscalls
-from warren.guest.system.forking import close_all_but
 
 ID_COUNT = 65_536
 LISTENER_FD = 3
@@ -35,7 +34,7 @@ class Launch:
     image: dict[str, Any]
     """`domain.Image` as plain JSON."""
     env: dict[str, str]
-    """What all sandboxes that come from it have in their environment, beside the image's."""
+    """Variables that all its sandboxes have, beside the image's."""
     guest_path: str
     version: str
     base_uid: int | None
@@ -47,7 +46,7 @@ class Launch:
 
 
 def become_zygote(launch: Launch, listener_fd: int, log_fd: int, staging: str) -> NoReturn:
-    """Turn this forked child of the keeper into a zygote. Never returns; what goes wrong is in its log."""
+    """Turn this forked child of the keeper into a zygote. Never returns; errors are in its log."""
     try:
         os.setsid()
         _keep_descriptors(listener_fd, log_fd)
@@ -72,11 +71,11 @@ def become_zygote(launch: Launch, listener_fd: int, log_fd: int, staging: str) -
 
 def _keep_descriptors(listener_fd: int, log_fd: int) -> None:
     null = os.open("/dev/null", os.O_RDONLY)
-    # WHY: duplicated high first, so that no duplicate overwrites one that is still needed.
+    # WHY: duplicated first, so that no target overwrites a descriptor that is still needed.
     high = [os.dup(fd) for fd in (null, log_fd, log_fd, listener_fd)]
     for target, fd in enumerate(high):
         os.dup2(fd, target, inheritable=True)
-    close_all_but((0, 1, 2, LISTENER_FD))
+    syscalls.close_from(LISTENER_FD + 1)
 
 
 def _root_request(launch: Launch) -> plan.RootRequest:
@@ -106,7 +105,7 @@ def _enter_first_namespace() -> None:
 
 
 def _enter_user_namespace(base_uid: int | None) -> None:
-    """Leave the host's rights behind. The ids are mapped by a child that still has them."""
+    """Give up the host's rights. A child that still has them maps the ids."""
     ids = "0 0 1" if base_uid is None else f"0 {base_uid} {ID_COUNT}"
     me = os.getpid()
     entered, tell = os.pipe()
@@ -129,7 +128,7 @@ def _map_ids(pid: int, entered: int, tell: int, ids: str, *, deny_groups: bool) 
     status = 1
     try:
         os.close(tell)
-        os.read(entered, 1)  # End of file: it is in its new namespace.
+        os.read(entered, 1)  # End of file: the parent is in its new namespace.
         if deny_groups:
             control_files.write(f"/proc/{pid}/setgroups", "deny")
         control_files.write(f"/proc/{pid}/uid_map", ids)
@@ -149,13 +148,13 @@ def _run_interpreter(launch: Launch) -> NoReturn:
         "HOME": "/tmp",
         "LANG": "C.UTF-8",
         "MPLCONFIGDIR": "/tmp/matplotlib",
-        # WHY: a thread alive at the moment of the copy leaves its locks held for ever in the copy.
+        # WHY: a thread alive at the time of a fork leaves its locks held for ever in the child.
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         **launch.image["env"],
     }
-    # WHY here: a kernel is a copy of this very process, and the loader looks at LD_LIBRARY_PATH once, at its start.
+    # WHY here: a kernel is a fork of this process, and the loader reads LD_LIBRARY_PATH once, at the start.
     env = plan.add_driver(env, launch.driver)
     os.chdir("/")
     python = launch.image["python"]

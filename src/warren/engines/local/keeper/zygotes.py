@@ -1,4 +1,4 @@
-"""The keeper's side of a zygote: start it in its own root, or find it again, and ask it for sandboxes."""
+"""The keeper's side of a zygote: start it in its own root, or adopt it, and request processes from it."""
 
 from __future__ import annotations
 
@@ -15,32 +15,33 @@ from warren.engines import procfs, state_files, unix_sockets
 from warren.engines.local.containment import plan
 from warren.engines.local.keeper.zygote_launch import Launch, become_zygote
 from warren.engines.local.linux import fd_passing
-from warren.engines.local.linux.cgroups import GroupLimits
+from warren.engines.local.linux.cgroup import GroupLimits
 from warren.guest.wire.frames import ProtocolError
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from warren.engines.local.linux.cgroups import Cgroups, Group
+    from warren.engines.local.linux.cgroup import Group
+    from warren.engines.local.linux.cgroups import Cgroups
     from warren.guest.wire.frames import Header
 
 START_TIMEOUT_S = 120.0
 """Importing a data stack for the first time, from a cold disk, may take long."""
 _WAITING_LIMITS = GroupLimits(memory_bytes=4 << 30, cpus=64, pids=4096)
-"""Of a group in which only the zygote waits; the sandbox's own are set when it is claimed."""
+"""Of a group in which only the zygote waits; the sandbox's own limits are set when it is claimed."""
 
 
 @dataclass(frozen=True)
-class Newborn:
-    """A process that waits to be told how to contain itself."""
+class Spawned:
+    """A process that waits for its containment plan."""
 
     pid: int
     pidfd: int
 
 
 class ZygoteGone(StartFailed):
-    """The zygote ended before it answered; the next sandbox of its image gets another."""
+    """The zygote ended before it answered; the next request for its image starts another."""
 
 
 class Zygote:
@@ -48,23 +49,23 @@ class Zygote:
 
     def __init__(self, folder: str, cgroups: Cgroups) -> None:
         self._folder = folder
-        self._note = os.path.join(folder, "zygote.json")
+        self._state_file = os.path.join(folder, "zygote.json")
         self._log = os.path.join(folder, "zygote.log")
         self._cgroups = cgroups
         self._receiver: fd_passing.Receiver | None = None
         self._socket: socket.socket | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._waiting: dict[str, asyncio.Future[Newborn]] = {}
+        self._waiting: dict[str, asyncio.Future[Spawned]] = {}
         self._next: Group | None = None
         self._has_parked = asyncio.Event()
         self._is_over = False
         self._pid = 0
         self.on_end: Callable[[], None] | None = None
-        """Called once it is known to be dead."""
+        """Called once it is found dead."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can be asked for a sandbox."""
+        """Whether it takes requests."""
         return self._reader is not None and not self._is_over
 
     @property
@@ -73,20 +74,20 @@ class Zygote:
         return self._next.name if self._next is not None else ""
 
     async def adopt(self, version: str) -> bool:
-        """Connect to the one that an earlier keeper left, if it is of our version; otherwise end it."""
-        self._pid = int(state_files.load(self._note).get("pid", 0))
+        """Connect to the zygote of an earlier keeper, if it is of our version; otherwise end it."""
+        self._pid = int(state_files.load(self._state_file).get("pid", 0))
         try:
             await self._connect(version)
         except StartFailed:
             await self.close(kill=True)
             return False
         self._serve()
-        # WHY: until it has left the group in which the earlier keeper had it wait, that group must not be removed.
+        # WHY: the group in which it waits for the earlier keeper must not be removed before it has left it.
         await self._has_parked.wait()
         return True
 
     async def start(self, launch: Launch) -> None:
-        """Start one. Raises StartFailed with what it said last."""
+        """Start one. Raises StartFailed with the last line of its log."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._start(launch)
         try:
@@ -96,10 +97,10 @@ class Zygote:
             raise
         self._serve()
 
-    def spawn(self, sandbox_id: str, outside_id: int, boot: socket.socket) -> tuple[Group, asyncio.Future[Newborn]]:
-        """Ask for one more sandbox; returns its control group at once, and the process when it is there.
+    def spawn(self, sandbox_id: str, outside_id: int, boot: socket.socket) -> tuple[Group, asyncio.Future[Spawned]]:
+        """Request one process; returns its control group at once, and a future of the process.
 
-        The group has no limits yet. The process does nothing before it is told how to contain itself.
+        The group has no limits yet. The process does nothing before it gets its containment plan.
         """
         if self._socket is None:
             raise StartFailed("the zygote of this image is not running")
@@ -108,7 +109,7 @@ class Zygote:
         message = {"t": "spawn", "sandbox": sandbox_id, "inside": plan.SANDBOX_ID, "outside": outside_id}
         message["cgroup"] = directory is not None
         passed = [boot.fileno(), *(() if directory is None else (directory,))]
-        newborn: asyncio.Future[Newborn] = asyncio.get_running_loop().create_future()
+        spawned: asyncio.Future[Spawned] = asyncio.get_running_loop().create_future()
         try:
             self._send(message, passed)
         except ZygoteGone:
@@ -117,23 +118,23 @@ class Zygote:
         finally:
             if directory is not None:
                 os.close(directory)
-        self._waiting[sandbox_id] = newborn
-        return group, newborn
+        self._waiting[sandbox_id] = spawned
+        return group, spawned
 
     def get_ready(self) -> None:
-        """Prepare for the next sandbox: what can be done now need not be done while somebody waits."""
+        """Park the zygote for the next request, while no client waits."""
         if self._next is None and self.is_ready:
             with contextlib.suppress(ZygoteGone):
                 self._next = self._park()
 
     async def close(self, *, kill: bool) -> None:
-        """Let go of it; with `kill` also end it. The sandboxes it made run on."""
+        """Disconnect from it; with `kill` also end it. The sandboxes it made run on."""
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.wait([self._reader])
         if self._receiver is not None:
             self._receiver.close()
-        if kill and procfs.is_alive(self._pid, int(state_files.load(self._note).get("start_time", 0))):
+        if kill and procfs.is_alive(self._pid, int(state_files.load(self._state_file).get("start_time", 0))):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
         if kill and self._next is not None:
@@ -141,7 +142,7 @@ class Zygote:
             self._next.remove()
 
     def _park(self) -> Group:
-        """Have it wait inside the control group of the next sandbox; see zygote.py for why."""
+        """Make it wait inside the control group of the next sandbox; see zygote.py for why."""
         group = self._cgroups.make(f"g{secrets.token_hex(6)}", _WAITING_LIMITS)
         procs = group.procs_fds()
         try:
@@ -200,12 +201,14 @@ class Zygote:
         except (EOFError, OSError, ProtocolError):
             self.give_up()
 
-    def _deliver(self, pidfd: int, waiting: asyncio.Future[Newborn] | None) -> None:
-        """Hand a process to whoever waits for it. Raises ProtocolError when it is not the zygote's to give away."""
-        # WHY: the zygote runs image code, and what it names we will one day kill, with the rights of the host's root.
+    def _deliver(self, pidfd: int, waiting: asyncio.Future[Spawned] | None) -> None:
+        """Resolve the request of a process. Raises ProtocolError when it is no child of the zygote.
+
+        WHY: the zygote runs image code, and the keeper will kill what it names, with the rights of the host's root.
+        """
         process = procfs.read(procfs.pid_of(pidfd))
         if process is not None and process.parent == self._pid and waiting is not None and not waiting.done():
-            waiting.set_result(Newborn(process.pid, pidfd))
+            waiting.set_result(Spawned(process.pid, pidfd))
             return
         os.close(pidfd)
         if waiting is not None and not waiting.done():
@@ -214,7 +217,7 @@ class Zygote:
             raise ProtocolError("the zygote named a process that is not its child")
 
     def give_up(self) -> None:
-        """Take it for dead: everybody who waits is told that nothing will come."""
+        """Take it for dead: fail all pending requests."""
         self._is_over = True
         self._has_parked.set()
         for future in self._waiting.values():
@@ -236,4 +239,4 @@ class Zygote:
         listener.close()
         os.close(log)
         self._pid = pid
-        state_files.save(self._note, {"pid": pid, "start_time": procfs.start_time(pid)})
+        state_files.save(self._state_file, {"pid": pid, "start_time": procfs.start_time(pid)})

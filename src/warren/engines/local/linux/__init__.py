@@ -1,1 +1,1 @@
-"""One module for each kernel mechanism."""
+"""Mechanisms of the Linux kernel, one module for each."""

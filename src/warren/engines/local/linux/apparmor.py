@@ -1,9 +1,8 @@
-"""AppArmor: the profile under which a keeper of an ordinary user may make user namespaces, and the way into it.
+"""AppArmor: the profile in which a keeper of an ordinary user may make user namespaces, and how the keeper enters it.
 
-Ubuntu from 23.10 lets ordinary users make user namespaces and takes every capability from whatever is in one, unless
-the program runs under a profile with `userns`. A profile finds its programs by their path, and a virtual environment's
-Python is a link to the system's: a profile for that path would be one for every Python program. So ours is entered by
-its name, by the keeper alone.
+Ubuntu from 23.10 lets ordinary users make user namespaces, but removes every capability inside, unless the program runs
+under a profile with `userns`. AppArmor attaches profiles by program path, and a virtual environment's Python is a link
+to the system's: a profile for that path would cover every Python program. So only the keeper enters this one, by name.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ profile warren /opt/warren/.venv/bin/python{,3,3.[0-9]*} flags=(unconfined) {
 """
 _ENTER = f"exec {PROFILE}".encode()
 _ATTRIBUTES = ("/proc/self/attr/apparmor/exec", "/proc/self/attr/exec")
-"""Since Linux 5.8 AppArmor has a folder of its own; before, the file is whichever module's is first."""
+"""Since Linux 5.8 AppArmor has its own folder; before, the file belongs to the first security module."""
 
 
 def is_needed() -> bool:
-    """Whether this process could not make user namespaces that are of use to it without the profile."""
+    """Whether this process needs the profile to make usable user namespaces."""
     if os.geteuid() == 0:
         return False
     host = describe()
@@ -44,10 +43,10 @@ def is_needed() -> bool:
 
 
 def enter_on_exec() -> None:
-    """Ask that the next exec of this thread enters the profile; where that is refused, nothing changes.
+    """Enter the profile at the next exec of this thread; where that is refused, nothing changes.
 
-    Between fork and exec, so only system calls. Nothing is hidden by a refusal: without the profile the layer `user`
-    is tried, found missing, and comes with its remedy.
+    Runs between fork and exec, so only system calls. A refusal is not hidden: without the profile the layer `user` is
+    tried, found missing, and reported with its remedy.
     """
     for path in _ATTRIBUTES:
         with contextlib.suppress(OSError):

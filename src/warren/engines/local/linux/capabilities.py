@@ -1,4 +1,4 @@
-"""Capabilities: give all of them up, in every set the kernel has, for good."""
+"""Capabilities: drop all of them, in every set of the kernel, for good."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def drop_all() -> None:
     """Empty the bounding, ambient, effective, permitted and inheritable sets. Raises OSError when one cannot be."""
-    # All of them, if there is the first: asking for each takes as long as dropping it.
+    # All of them, if the first is there: reading each takes as long as dropping it.
     bounding = range(count()) if syscalls.prctl(syscalls.PR_CAPBSET_READ, 0) else _bounding()
-    # WHY: both need CAP_SETPCAP, so they come before the sets that hold it are emptied. A process that has an empty
-    # bounding set already has been through here.
+    # WHY: both need CAP_SETPCAP, so they come before the sets that hold it are emptied. An empty bounding set means
+    # that this has run before.
     if bounding:
         syscalls.prctl(syscalls.PR_SET_SECUREBITS, _SECUREBITS_LOCKED)
         for number in bounding:

@@ -1,16 +1,16 @@
-"""Finds, for each controller, where control groups of ours can be made: on cgroup v1 or v2.
+"""Finds the folder in which control groups can be made, for each controller: on cgroup v1 or v2.
 
-Which version holds is a question for each controller, never for the host: a host may have both.
+The version depends on the controller, not on the host: a host may have both.
 
 On v1, groups are made below the group of this process. On v2 a group either holds processes or shares out controllers,
 so the keeper needs a group of its own with room beside it:
 
     warren.slice/               limits for Warren as a whole
-      <home>/                   one a data folder: a scope that systemd delegated, or a group that we made
+      <home>/                   one for each data folder: a scope delegated by systemd, or a group of ours
         keeper/                 the keeper, and zygotes at their start
-        sandboxes/              one group a sandbox
+        sandboxes/              one group for each sandbox
 
-Only the process that asks and the one that started it are ever moved.
+Only this process and the one that started it are ever moved.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warren.engines.local.linux import control_files
+from warren.engines.local.linux import cgroup_mounts, control_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
 LIMIT_FILES = {
     "memory": ("memory.limit_in_bytes", "memory.max"),
     "cpu": ("cpu.cfs_quota_us", "cpu.max"),
     "pids": ("pids.max", "pids.max"),
 }
-"""By controller, on v1 and on v2: without this file it does not limit."""
+"""By controller, on v1 and v2: without this file it does not limit."""
 SLICE = "warren.slice"
 _KEEPER = "keeper"
 _SANDBOXES = "sandboxes"
 _CONTAINER = re.compile("[0-9a-f]{64}")
-"""The id of a container, which Docker, Podman, containerd and Kubernetes put into the name of its group."""
+"""The id of a container: Docker, Podman, containerd and Kubernetes put it into the name of its group."""
 _ATTEMPTS = 100
 _STARTER = "starter"
-"""Where the process that started the keeper waits, if it was in the group that had to be divided."""
+"""The group of the process that started the keeper, if it was in the group that is divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerFolder:
-    """A folder of one hierarchy in which groups of ours are made."""
+    """A folder of one hierarchy in which groups are made."""
 
     folder: str
     unified: bool
@@ -54,35 +54,25 @@ class ControllerFolder:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What the search for places depends on, beside the kernel."""
+    """The input of the search, beside the kernel's state."""
 
     name: str
-    """Of the groups that hold those of one data folder."""
+    """The name of the group of one data folder."""
     starter: int = 0
-    """The process that started this one; it may be moved too."""
+    """The process that started this one; it may be moved."""
     scope: str = ""
-    """The scope that systemd made for this process: where it manages the hierarchy, nothing else is divided."""
+    """The scope that systemd made for this process: where systemd manages the hierarchy, only that is divided."""
     refusal: str = ""
     """Why it made none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """Where a hierarchy is mounted."""
-
-    fstype: str
-    root: str
-    folder: str
-    options: frozenset[str]
-
-
 def find(search: Search) -> tuple[dict[str, ControllerFolder], dict[str, str]]:
-    """Make the folders; returns places by controller, and why the others have none.
+    """Make the folders; returns them by controller, and the reason for each controller without one.
 
     The controllers are memory, cpu, pids, and cpuacct where v1 counts processor time apart.
     """
-    mounts = load_mounts()
-    own = load_groups()
+    mounts = cgroup_mounts.load_mounts()
+    own = cgroup_mounts.load_groups()
     places: dict[str, ControllerFolder] = {}
     missing: dict[str, str] = {}
     for controller in ("memory", "cpu", "pids", "cpuacct"):
@@ -97,25 +87,25 @@ def find(search: Search) -> tuple[dict[str, ControllerFolder], dict[str, str]]:
         found, refused = _make_v2(mounts, own.get(""), search, wanted)
         places |= found
         missing |= refused
-    # Only counts: its absence is no missing limit.
+    # It only counts: without it no limit is missing.
     missing.pop("cpuacct", None)
     return places, missing
 
 
 def uses_v2() -> bool:
-    """Whether one of our controllers is to be had from cgroup v2 only."""
-    return any(controller not in load_groups() for controller in LIMIT_FILES)
+    """Whether one of our controllers is on cgroup v2 only."""
+    return any(controller not in cgroup_mounts.load_groups() for controller in LIMIT_FILES)
 
 
 def is_named(place: ControllerFolder, name: str) -> bool:
-    """Whether a place was made by a search for that name."""
+    """Whether a folder was made by a search for that name."""
     home = os.path.basename(os.path.dirname(place.folder) if place.unified else place.folder)
     # Earlier versions left out the last part of the name.
     return home in {name, name.rpartition("-")[0]} or (home.startswith(f"{name}-") and home.endswith(".scope"))
 
 
 def enter(place: ControllerFolder) -> None:
-    """Move this process beside the groups of a v2 place that an earlier process made. Raises OSError."""
+    """Move this process beside the groups of a v2 folder that an earlier process made. Raises OSError."""
     if place.unified:
         folder = f"{os.path.dirname(place.folder)}/{_KEEPER}"
         _make_folder(folder)
@@ -123,7 +113,7 @@ def enter(place: ControllerFolder) -> None:
 
 
 def leave(place: ControllerFolder) -> None:
-    """Remove the empty groups around a v2 place, moving out of them where that is allowed."""
+    """Remove the empty groups around a v2 folder, and move this process out of them where that is allowed."""
     if not place.unified:
         return
     home = os.path.dirname(place.folder)
@@ -131,8 +121,8 @@ def leave(place: ControllerFolder) -> None:
         # Systemd removes it with the last process.
         return
     parent = os.path.dirname(home)
-    # WHY: a group with a process in it cannot be removed. Above is room in the root of the hierarchy alone; elsewhere
-    # an empty group stays behind, until the container ends.
+    # WHY: a group with a process in it cannot be removed. Of the parents only the root of the hierarchy takes
+    # processes; elsewhere an empty group stays behind, until the container ends.
     with contextlib.suppress(OSError):
         if os.path.basename(parent) == SLICE and not os.path.exists(f"{os.path.dirname(parent)}/cgroup.type"):
             _move(os.getpid(), os.path.dirname(parent))
@@ -141,50 +131,11 @@ def leave(place: ControllerFolder) -> None:
             os.rmdir(folder)
 
 
-def load_mounts() -> list[Mount]:
-    """List the hierarchies that this process can see."""
-    mounts = []
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            before, _, after = line.rstrip("\n").partition(" - ")
-            fields, filesystem = before.split(" "), after.split(" ")
-            if filesystem[0] in {"cgroup", "cgroup2"}:
-                options = frozenset(filesystem[2].split(","))
-                mounts.append(Mount(filesystem[0], _unescape(fields[3]), _unescape(fields[4]), options))
-    return mounts
-
-
-def load_groups(pid: int | str = "self") -> dict[str, str]:
-    """Return the groups of a process by v1 controller; "" is the v2 one."""
-    groups = {}
-    with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            for controller in controllers.split(","):
-                groups[controller] = path
-    return groups
-
-
-def _unescape(text: str) -> str:
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, character)
-    return text
-
-
-def locate(mounts: Iterable[Mount], path: str) -> tuple[str, str]:
-    """Return where the top of the hierarchy and the group `path` are seen."""
-    for mount in mounts:
-        root = mount.root.rstrip("/")
-        if path == mount.root or path.startswith(root + "/"):
-            return mount.folder, (mount.folder + path[len(root) :]).rstrip("/")
-    raise OSError(errno.ENOENT, f"the control group {path} of this process is not mounted where it can be seen")
-
-
-def _make_v1(mounts: list[Mount], controller: str, path: str, name: str) -> ControllerFolder:
+def _make_v1(mounts: list[cgroup_mounts.Mount], controller: str, path: str, name: str) -> ControllerFolder:
     usable = [mount for mount in mounts if mount.fstype == "cgroup" and controller in mount.options]
     if not usable:
         raise OSError(errno.ENOENT, f"the {controller} controller is in use by cgroup v1, which is not mounted here")
-    folder = f"{locate(usable, path)[1]}/{name}"
+    folder = f"{cgroup_mounts.locate(usable, path)[1]}/{name}"
     _make_folder(folder)
     if controller in LIMIT_FILES:
         _check_writable(f"{folder}/{LIMIT_FILES[controller][0]}")
@@ -193,7 +144,7 @@ def _make_v1(mounts: list[Mount], controller: str, path: str, name: str) -> Cont
 
 
 def _make_v2(
-    mounts: list[Mount], path: str | None, search: Search, wanted: list[str]
+    mounts: list[cgroup_mounts.Mount], path: str | None, search: Search, wanted: list[str]
 ) -> tuple[dict[str, ControllerFolder], dict[str, str]]:
     usable = [mount for mount in mounts if mount.fstype == "cgroup2"]
     if path is None or not usable:
@@ -201,7 +152,7 @@ def _make_v2(
             controller: f"no cgroup hierarchy with the {controller} controller is mounted" for controller in wanted
         }
     try:
-        top, own = locate(usable, path)
+        top, own = cgroup_mounts.locate(usable, path)
         return make_unified(top, own, search, wanted)
     except OSError as exc:
         return {}, dict.fromkeys(wanted, str(exc.strerror))
@@ -210,9 +161,9 @@ def _make_v2(
 def make_unified(
     top: str, own: str, search: Search, wanted: Collection[str]
 ) -> tuple[dict[str, ControllerFolder], dict[str, str]]:
-    """Make a home in the v2 hierarchy at `top`, for a process in the group `own`, with the controllers to be had there.
+    """Make a home in the v2 hierarchy at `top`, for a process in the group `own`, with the available controllers.
 
-    The highest group that can have all of them is taken, else the one that can have most.
+    The highest group that offers all of them is divided, else the one that offers most.
     """
     if search.refusal:
         return {}, dict.fromkeys(wanted, search.refusal)
@@ -242,27 +193,27 @@ def make_unified(
 
 
 def _candidates(top: str, own: str, search: Search) -> Iterator[str]:
-    """List the groups to try, the highest first: ours and those above it, up to the container's or systemd's."""
+    """List the groups to try, the highest first: our own and its parents, up to the container's or systemd's."""
     if search.scope:
         yield own
         return
-    # What is below our slice is what an earlier start of ours made.
+    # Groups below our slice come from an earlier start.
     parts = [part for part in own.partition(f"/{SLICE}")[0][len(top) :].split("/") if part]
-    # WHY: a container may see the host's hierarchy. Above its own group its limits would not hold.
+    # WHY: a container may see the host's hierarchy. The limits of the container do not hold above its own group.
     first = max((number for number, part in enumerate(parts, 1) if _CONTAINER.search(part)), default=0)
     for count in range(first, len(parts) + 1):
         yield "/".join((top, *parts[:count]))
 
 
 def _check_divisible(group: str, search: Search) -> frozenset[str]:
-    """Return the controllers that groups below this one can have. Raises OSError when it cannot be divided by us."""
+    """Return the controllers for groups below this one. Raises OSError when it cannot be divided."""
     _check_writable(f"{group}/cgroup.procs")
     _check_writable(f"{group}/cgroup.subtree_control")
     if search.scope and os.path.basename(group) != search.scope:
         raise OSError(errno.EPERM, f"systemd made {search.scope}, but this process is in {group}")
     if not _is_root(group):
-        # WHY: beside processes, cpu and pids could be shared out too: they are threaded controllers. But that makes
-        # the group a threaded domain, in which memory cannot be limited.
+        # WHY: cpu and pids, which are threaded controllers, could be shared out of a group with processes. But that
+        # makes it a threaded domain, in which memory cannot be limited.
         kind = control_files.read(f"{group}/cgroup.type").strip()
         if kind != "domain":
             raise OSError(errno.EOPNOTSUPP, f"{group} is a {kind} group, in which memory cannot be limited")
@@ -274,7 +225,7 @@ def _check_divisible(group: str, search: Search) -> frozenset[str]:
 
 
 def _divide(group: str, home: str, controllers: list[str], search: Search) -> None:
-    """Make `home` with its two folders, move what is ours into it, then share the controllers out, down to it.
+    """Make `home` with its two folders, move our processes into it, then share the controllers out, down to it.
 
     WHY in this order: controllers cannot be shared out of a group that holds processes.
     """
@@ -295,7 +246,7 @@ def _make_home(home: str) -> None:
             for folder in (os.path.dirname(home), home, f"{home}/{_KEEPER}", f"{home}/{_SANDBOXES}"):
                 _make_folder(folder)
         except FileNotFoundError:
-            # WHY: the keeper of another data folder, which ends just now, removes the slice while nothing is in it.
+            # WHY: an ending keeper of another data folder removes the slice while it is empty.
             if not attempts_left:
                 raise
         else:
@@ -303,7 +254,7 @@ def _make_home(home: str) -> None:
 
 
 def _is_root(group: str) -> bool:
-    """Whether this is the root of the whole hierarchy, which alone may hold processes and share out controllers."""
+    """Whether this is the root of the hierarchy: only it may hold processes and share out controllers."""
     return not os.path.exists(f"{group}/cgroup.type")
 
 
@@ -318,7 +269,7 @@ def _move(pid: int, group: str) -> None:
 def _make_folder(folder: str) -> None:
     try:
         os.mkdir(folder)
-        # As other groups are, whatever the umask: who may see a group may see how much it uses.
+        # As other groups, for any umask: usage may be read by all users.
         os.chmod(folder, 0o755)
     except FileExistsError:
         pass

@@ -1,4 +1,4 @@
-"""Files by which the operating system is asked and told things, in /proc and in control groups: one call each."""
+"""Control files of the kernel, in /proc and in control groups: one read or write each."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _PAUSE_S = 0.001
 
 
 def read(path: str) -> str:
-    """Return all that such a file says."""
+    """Return the content of a control file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # WHY: a long list of processes comes in several pieces, whatever the size of the buffer.
+        # WHY: a long list of processes comes in several pieces, for any size of the buffer.
         return b"".join(iter(lambda: os.read(descriptor, 1 << 16), b"")).decode("utf-8", "replace")
     finally:
         os.close(descriptor)
 
 
 def write(path: str, text: str) -> None:
-    """Say `text`, whole. Raises OSError that says what was to be written where."""
+    """Write `text` in one call. Raises an OSError that names text and file."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -34,13 +34,13 @@ def write(path: str, text: str) -> None:
 
 
 def write_if_there(path: str, text: str) -> None:
-    """Say `text` where this host has the file."""
+    """Write `text` if this host has the file."""
     with contextlib.suppress(FileNotFoundError):
         write(path, text)
 
 
 def remove_group(folder: str) -> None:
-    """Remove a control group; one that is not there counts as removed. Raises OSError when it is not empty."""
+    """Remove a control group; a missing one counts as removed. Raises OSError when it is not empty."""
     deadline = time.monotonic() + _REMOVE_TIMEOUT_S
     while True:
         try:

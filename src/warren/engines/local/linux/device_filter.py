@@ -1,6 +1,6 @@
-"""Which devices the processes of a control group may open: a small BPF program on cgroup v2, a list on v1.
+"""Device filter: the devices that processes of a control group may open. A BPF program on cgroup v2, a list on v1.
 
-Nothing may be made (mknod), no block device is ever opened, and of character devices only those that are named.
+mknod is refused, every block device is refused, and character devices are allowed by name only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BPF = {"x86_64": 321, "aarch64": 280}
 _PROG_LOAD, _PROG_ATTACH = 5, 8
 _TYPE_CGROUP_DEVICE, _ATTACH_CGROUP_DEVICE = 15, 6
 _ALLOW_MULTI = 2
-"""WHY: what systemd or a container runtime attached above us goes on to hold."""
+"""WHY: filters that systemd or a container runtime attached to parents stay in force."""
 _LICENSE = b"Apache-2.0\0"
 _NAME = b"warren_devices"
 
@@ -31,7 +31,7 @@ _CHARACTER, _MKNOD = 2, 1
 
 
 class Rule(NamedTuple):
-    """A character device that may be opened; a minor of None is every one."""
+    """A character device that may be opened; a minor of None means all."""
 
     major: int
     minor: int | None
@@ -43,11 +43,11 @@ STANDARD = (
     Rule(5, 2),  # ptmx
     Rule(136, None),  # pts
 )
-"""What every sandbox has."""
+"""The devices of every sandbox."""
 
 
 def build_program(rules: Iterable[Rule]) -> bytes:
-    """Assemble the program: 1 lets the process go on, 0 refuses it."""
+    """Assemble the program: it returns 1 to allow, 0 to refuse."""
     refuse = [_instruction(_SET, 0, constant=0), _instruction(_EXIT)]
     allow = [_instruction(_SET, 0, constant=1), _instruction(_EXIT)]
     code = [
@@ -74,7 +74,7 @@ def build_program(rules: Iterable[Rule]) -> bytes:
 
 
 def attach(folder: str, rules: Iterable[Rule]) -> None:
-    """Hold all processes of the v2 group at `folder`, and of groups below, to these devices, for as long as it lives.
+    """Restrict all processes of the v2 group at `folder`, and of groups below, to these devices, for its lifetime.
 
     Raises OSError.
     """
@@ -87,12 +87,12 @@ def attach(folder: str, rules: Iterable[Rule]) -> None:
         finally:
             os.close(group)
     finally:
-        # SAFE BECAUSE: the group itself keeps what is attached to it.
+        # SAFE BECAUSE: the group keeps its attached programs.
         os.close(program)
 
 
 def write_list(folder: str, rules: Iterable[Rule]) -> None:
-    """Do the same to the v1 group of the devices controller at `folder`. Raises OSError."""
+    """Do the same for the v1 group of the devices controller at `folder`. Raises OSError."""
     control_files.write(f"{folder}/devices.deny", "a")
     for rule in dict.fromkeys(rules):
         minor = "*" if rule.minor is None else rule.minor

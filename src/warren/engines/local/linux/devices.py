@@ -1,7 +1,7 @@
-"""Device nodes that a sandbox is given, and the control group that lets it open no others.
+"""Device nodes of a sandbox, and the control group that lets it open no others.
 
-1. A node is checked and handed over as one open descriptor, never as a name that may mean something else meanwhile.
-2. The filter holds before the sandbox has the nodes, and before any code of it runs.
+1. A node is checked and passed as one open descriptor, never as a name that may mean another file meanwhile.
+2. The filter holds before the sandbox has the nodes, and before any of its code runs.
 3. Zygotes are never in such a group and have no such node: a driver cannot be initialised before the copy is made.
 """
 
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from warren.domain.errors import EngineUnavailable, Unsupported
 from warren.engines.local.linux import control_files, device_filter, syscalls
-from warren.engines.local.linux.cgroup_hierarchies import Mount, load_groups, load_mounts, locate
+from warren.engines.local.linux.cgroup_mounts import Mount, load_groups, load_mounts, locate
 from warren.engines.local.linux.device_filter import STANDARD, Rule
 from warren.engines.local.linux.fork_trial import Failure, attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 LAYER = "devices"
 NODES_MAX = 64
@@ -35,6 +35,15 @@ FIX = "run it as root, where the kernel has CONFIG_CGROUP_DEVICE (cgroup v1) or 
 _NULL = Rule(1, 3)
 
 
+def why_refused(layers: Collection[str], optional: Collection[str]) -> str:
+    """Return why no sandbox of this host gets a GPU; empty where they can."""
+    if "uid" not in layers:
+        return ROOTLESS
+    if LAYER not in layers and LAYER not in optional:
+        return f"layer {LAYER} does not hold here: {FIX}"
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What a sandbox with GPUs needs; `engines/gpus/inventory.py` describes it."""
@@ -43,7 +52,7 @@ class Needs:
     nodes: tuple[tuple[str, str], ...]
     """Paths inside and on this host."""
     driver: dict[str, Any]
-    """Libraries and programs that its zygote's root has besides, and variables."""
+    """Libraries, programs and variables of its driver, in its zygote's root."""
     main: tuple[str, ...] = ()
     """Of the nodes, one for each GPU."""
 
@@ -54,8 +63,8 @@ class Needs:
 
     @property
     def key(self) -> str:
-        """Names a root with this driver: sandboxes that differ in their devices only come from one zygote."""
-        # Not its variables: a spec may name other ones for each device, and each set of devices would have a zygote.
+        """The key of a root with this driver: sandboxes that differ only in their devices share one zygote."""
+        # Without variables: a spec may name others for each device, and each set of devices would have a zygote.
         mounted = {name: self.driver[name] for name in ("libraries", "programs")}
         return f"gpu-{hashlib.sha256(json.dumps(mounted, sort_keys=True).encode()).hexdigest()[:12]}"
 
@@ -71,7 +80,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """Device nodes on their way into a sandbox: detached mounts, and the rules that let them be opened."""
+    """Device nodes for a sandbox: detached mounts, and the rules that allow them."""
 
     fds: tuple[int, ...]
     rules: tuple[Rule, ...]
@@ -83,7 +92,7 @@ class Handed:
 
 
 def hand_over(needs: Needs) -> Handed:
-    """Clone the nodes as mounts that a sandbox can attach. Raises OSError; nothing stays open then."""
+    """Clone the nodes as mounts that a sandbox can attach. Raises OSError, with nothing left open."""
     with contextlib.ExitStack() as opened:
         fds, rules = [], []
         for _inside, host in needs.nodes:
@@ -109,7 +118,7 @@ class DeviceControl:
         self._is_optional = is_optional
 
     def check(self) -> None:
-        """Raise Unsupported or EngineUnavailable where no sandbox can be given a device."""
+        """Raise Unsupported or EngineUnavailable where no sandbox can have a device."""
         if not self._is_root:
             raise Unsupported(ROOTLESS)
         if not self._holds and not self._is_optional:
@@ -119,16 +128,15 @@ class DeviceControl:
             )
 
     def confine(self, pid: int, group: str, rules: Iterable[Rule]) -> str:
-        """Let a process, and all it will start, open the standard devices and these only.
+        """Let a process, and all its descendants, open the standard devices and these only.
 
-        `group` is the name of its control group. Returns the folder of a group that had to be made for it besides, or
-        "". Raises OSError.
+        `group` is the name of its control group. Returns the folder of an additional group, or "". Raises OSError.
         """
         if not self._holds:
             return ""
         place = find_place()
         own = place.group_of(pid) if place.unified else ""
-        # SAFE BECAUSE: only a group that is this sandbox's by its name gets a filter, never one it shares.
+        # SAFE BECAUSE: only a group with the name of this sandbox gets a filter, never a shared one.
         if own and os.path.basename(own) == group:
             device_filter.attach(own, (*STANDARD, *rules))
             return ""
@@ -145,7 +153,7 @@ class DeviceControl:
         return folder
 
     def release(self, folder: str) -> None:
-        """Remove a group that was made; also the folder of all of them when it is empty then."""
+        """Remove an additional group, and the folder of all of them when it is empty."""
         if folder:
             control_files.remove_group(folder)
             with contextlib.suppress(OSError):
@@ -166,20 +174,20 @@ class DeviceControl:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlace:
-    """Where this host controls devices."""
+    """The hierarchy in which this host controls devices."""
 
     unified: bool
     mounts: tuple[Mount, ...]
     own: str
-    """Folder of our own group."""
+    """Folder of this process's group."""
 
     def group_of(self, pid: int) -> str:
-        """Return the folder of a process's group. Raises OSError where it cannot be seen."""
+        """Return the folder of a process's group. Raises OSError where it is not visible."""
         return locate(self.mounts, load_groups(pid)["" if self.unified else LAYER])[1]
 
 
 def find_places() -> Iterator[ControlPlace]:
-    """List the hierarchies by which devices can be controlled: v1 where this host has it, then v2."""
+    """List the hierarchies that can control devices: v1 where this host has it, then v2."""
     groups = load_groups()
     for unified, fstype in ((False, "cgroup"), (True, "cgroup2")):
         usable = tuple(each for each in load_mounts() if each.fstype == fstype and (unified or LAYER in each.options))
@@ -207,7 +215,7 @@ def make_group(place: ControlPlace, folder: str, rules: Iterable[Rule]) -> None:
 
 
 def try_control() -> Failure | None:
-    """Try on this host, in a child, that a process of a group opens one device and not another."""
+    """Check in a forked child that a process of a group can open one device and not another."""
     made: list[str] = []
     try:
         place = find_place()

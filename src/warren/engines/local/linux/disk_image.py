@@ -1,4 +1,4 @@
-"""The disk of one workspace, as root: a sparse ext4 image, which bounds bytes and files whatever the host's disk is."""
+"""Disk image of one workspace, as root: sparse ext4, which bounds bytes and files on any host filesystem."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _E2FSCK_LEFT_ERRORS = 4
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """What is used of a workspace's disk."""
+    """Used bytes and inodes of a workspace."""
 
     used_bytes: int
     used_inodes: int
 
 
 def find_program(name: str) -> str | None:
-    """Find a program of e2fsprogs, also where an ordinary user's PATH does not look."""
+    """Find a program of e2fsprogs, also outside an ordinary user's PATH."""
     return shutil.which(name, path=_PROGRAM_FOLDERS)
 
 
 def make_template(path: str, limits_bytes: int, inodes: int, journal: bool) -> None:
-    """Make an empty image that `DiskImage.create` copies: room for that many bytes and files besides its own tables."""
+    """Make an empty image that `DiskImage.create` copies: room for so many bytes and files besides its own tables."""
     program = find_program("mkfs.ext4")
     if program is None:
         raise RuntimeError("mkfs.ext4 is not installed: `apt-get install e2fsprogs` brings it")
@@ -58,7 +58,7 @@ def make_template(path: str, limits_bytes: int, inodes: int, journal: bool) -> N
     blocks = _image_blocks(limits_bytes, inodes, journal=journal)
     groups = max(-(-inodes // _INODES_PER_GROUP_MAX), 1)
     options = ["-q", "-F", "-b", str(_BLOCK), "-I", str(_INODE), "-N", str(inodes), "-m", "0"]
-    # WHY: a group holds so many inodes at most, so many files on a small disk need smaller groups.
+    # WHY: a block group has a maximum of inodes, so many files on a small disk need smaller groups.
     options += ["-g", str(min(_BLOCKS_PER_GROUP, blocks // groups // 8 * 8))]
     options += ["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0"]
     options += ["-O", _FEATURES + (",has_journal" if journal else "")]
@@ -79,7 +79,7 @@ def make_template(path: str, limits_bytes: int, inodes: int, journal: bool) -> N
 
 
 def _image_blocks(limits_bytes: int, inodes: int, *, journal: bool) -> int:
-    """Count the blocks of an image with that much left for files, after what ext4 keeps for itself."""
+    """Count the blocks of an image with so much room for files, including what ext4 keeps for itself."""
     wanted = limits_bytes // _BLOCK + 16
     tables = -(-inodes * _INODE // _BLOCK) + 64
     maps = (wanted + tables) // 4096 + 96
@@ -95,7 +95,7 @@ class DiskImage:
         self.path = path
 
     def create(self, template: str) -> None:
-        """Copy a template, holes and all. Raises FileExistsError when the image is there already."""
+        """Copy a template, holes included. Raises FileExistsError when the image exists."""
         source = os.open(template, os.O_RDONLY | os.O_CLOEXEC)
         try:
             target = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -110,10 +110,10 @@ class DiskImage:
             os.close(source)
 
     def attach(self, owner_uid: int, owner_gid: int) -> int:
-        """Return a detached mount of the image, owned by the given user all through. The kernel must not have it yet.
+        """Return a detached mount of the image, with all files owned by the given user. It must not be mounted yet.
 
-        When the last descriptor and the last place it is attached to are gone, the kernel unmounts it and frees the
-        loop device: nothing is left after kill -9.
+        The kernel unmounts it and frees the loop device with the last descriptor and the last mount: nothing is left
+        after kill -9.
         """
         file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -133,7 +133,7 @@ class DiskImage:
         return made
 
     def check(self) -> None:
-        """Repair the image after an unclean stop; a clean one costs one read. Raises RuntimeError when it is lost."""
+        """Repair the image after an unclean stop; a clean one costs one read. Raises RuntimeError when that fails."""
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if _load_superblock(file).clean:
@@ -162,7 +162,7 @@ class _Superblock:
 
     @property
     def clean(self) -> bool:
-        # With a journal the state says clean all the time, and "recover" says whether it was unmounted.
+        # With a journal the state is always clean, and "recover" tells whether it was unmounted.
         return self.state & (_STATE_CLEAN | _STATE_ERRORS) == _STATE_CLEAN and not self.incompat & _INCOMPAT_RECOVER
 
 
@@ -183,7 +183,7 @@ def _mount(device: str, *, journal: bool) -> int:
         # WHY: otherwise a kernel thread fills the holes of every image with the zeros of its inode tables.
         syscalls.fsconfig_flag(context, "noinit_itable")
         if not journal:
-            # WHY: what does not survive its sandbox need not be flushed to the host's disk by every fsync.
+            # WHY: an ephemeral workspace need not be flushed to the host's disk by every fsync.
             syscalls.fsconfig_flag(context, "nobarrier")
         syscalls.fsconfig_create(context)
         return syscalls.fsmount(context, syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV)
@@ -192,7 +192,7 @@ def _mount(device: str, *, journal: bool) -> int:
 
 
 def set_owner(mount: int, uid: int, gid: int) -> None:
-    """Make the top folder the owner's, and everything below it too when it belongs to somebody else."""
+    """Give the top folder to the owner, and everything below it when it belongs to another uid."""
     top = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=mount)
     try:
         _remove_lost_and_found(top)
@@ -201,7 +201,7 @@ def set_owner(mount: int, uid: int, gid: int) -> None:
             return
         if before.st_uid:
             _own_below(top, uid, gid)
-        # Last, so that a walk that was cut short is begun again.
+        # Last, so that an interrupted walk is repeated.
         os.fchown(top, uid, gid)
     finally:
         os.close(top)
@@ -209,7 +209,7 @@ def set_owner(mount: int, uid: int, gid: int) -> None:
 
 def _remove_lost_and_found(top: int) -> None:
     with contextlib.suppress(OSError):
-        # An empty one of root's is mkfs's or e2fsck's; one that holds something was made by a repair and stays.
+        # An empty one of root comes from mkfs or e2fsck; one with files comes from a repair and stays.
         if os.stat("lost+found", dir_fd=top, follow_symlinks=False).st_uid == 0:
             os.rmdir("lost+found", dir_fd=top)
 
@@ -218,7 +218,7 @@ def _own_below(top: int, uid: int, gid: int) -> None:
     """Give away all entries below `top`.
 
     Holds one descriptor whatever the depth, and goes up by "..".
-    SAFE BECAUSE: the mount is not attached anywhere, so nobody can move a folder meanwhile; links are not followed.
+    SAFE BECAUSE: the mount is not attached, so no process can move a folder meanwhile; links are not followed.
     """
     here = os.dup(top)
     pending = [_own_entries(here, uid, gid)]
@@ -265,7 +265,7 @@ def _copy_sparse(source: int, target: int) -> None:
         try:
             start = os.lseek(source, end, os.SEEK_DATA)
         except OSError as exc:
-            # ENXIO: there is only a hole from here to the end.
+            # ENXIO: the rest is a hole.
             if exc.errno != errno.ENXIO:
                 raise
             return

@@ -1,4 +1,4 @@
-"""Frames with descriptors over a unix socket, for the few messages between keeper, zygote and newborn sandbox."""
+"""Frames with descriptors over a unix socket, between keeper, zygote and a process that becomes a sandbox."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _MAX_FDS = 96
 """In one message: a workspace, counters, and the device nodes of a sandbox with GPUs (devices.NODES_MAX)."""
 _MAX_WAITING = 256
-"""Descriptors that came and were not taken: a zygote runs the image's code, which may send any number."""
+"""Bound on received descriptors that were not taken: a zygote runs image code, which may send any number."""
 
 
 def send(sock: socket.socket, header: Header, fds: Sequence[int] = ()) -> None:
-    """Send one frame; it is small enough for the socket's buffer."""
+    """Send one frame, which fits the socket's buffer."""
     data = b"".join(encode(header))
     sent = socket.send_fds(sock, [data], list(fds)) if fds else sock.send(data)
     if sent != len(data):
@@ -29,7 +29,7 @@ def send(sock: socket.socket, header: Header, fds: Sequence[int] = ()) -> None:
 
 
 class Receiver:
-    """Collects frames and the descriptors that came with them. Descriptors nobody asks for are closed."""
+    """Collects frames and their descriptors. Descriptors that are not taken are closed."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -59,7 +59,7 @@ class Receiver:
         return self._frames.popleft()
 
     def take_fd(self) -> int:
-        """Return the next descriptor that came along. Raises ProtocolError when none did."""
+        """Return the next descriptor. Raises ProtocolError when there is none."""
         if not self._fds:
             raise ProtocolError("a message came without its descriptor")
         return self._fds.popleft()
@@ -74,7 +74,7 @@ class Receiver:
         data, fds, _flags, _address = socket.recv_fds(self._socket, 1 << 16, _MAX_FDS)
         self._fds.extend(fds)
         if len(self._fds) > _MAX_WAITING:
-            raise ProtocolError("more descriptors came than anybody asked for")
+            raise ProtocolError("more descriptors came than were requested")
         if not data:
             raise EOFError
         self._frames.extend(header for header, _payload in self._decoder.feed(data))

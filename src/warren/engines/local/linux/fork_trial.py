@@ -1,4 +1,4 @@
-"""Tries something in a forked child that is thrown away, so that whatever it changes about its process is gone."""
+"""Fork trial: tries a function in a forked child, so that its changes to the process are discarded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEADLINE_S = 20
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed: the errno, 0 where there was none, and a sentence."""
+    """Why a trial failed: the errno, 0 where there was none, and a sentence."""
 
     number: int
     text: str
@@ -31,7 +31,7 @@ def attempt(act: Callable[[], None]) -> Failure | None:
     if pid == 0:
         _report(act, writer)
     os.close(writer)
-    # One read and no wait for the end: a grandchild may still hold the other side.
+    # One read, not until end of file: a grandchild may still hold the other side.
     select.select([reader], [], [], _DEADLINE_S)
     os.set_blocking(reader, False)
     with contextlib.suppress(BlockingIOError):
@@ -47,7 +47,7 @@ def attempt(act: Callable[[], None]) -> Failure | None:
 
 
 def _report(act: Callable[[], None], writer: int) -> None:
-    """Run `act` and leave the process, whatever happens."""
+    """Run `act`, report its result and end the process."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_DEADLINE_S)
     try:

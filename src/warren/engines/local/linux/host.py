@@ -21,7 +21,7 @@ FAMILIES = {
     "nixos": ("nixos",),
     "alpine": ("alpine",),
 }
-"""By family, the words in ID and ID_LIKE of os-release that tell it."""
+"""By family, the words in ID and ID_LIKE of os-release that name it."""
 _PACKAGES = {
     "apt-get": "apt",
     "dnf": "dnf",
@@ -32,38 +32,38 @@ _PACKAGES = {
 }
 _PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "bin", "sbin", "run/current-system/sw/bin")
 _CONTAINERS = {"docker": "docker", "podman": "podman", "lxc": "lxc", "systemd-nspawn": "systemd-nspawn"}
-"""What systemd and container engines call themselves, by our words."""
+"""Names that systemd and container engines use, by our names."""
 PROFILE = "warren"
-"""The AppArmor profile that we ship, and its file in /etc/apparmor.d."""
+"""The AppArmor profile of Warren, and its file in /etc/apparmor.d."""
 _ELF_INTERPRETER = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What is known of a host without trying anything."""
+    """Facts about a host that need no trial."""
 
     system: str
-    """As it calls itself, `Debian GNU/Linux 12 (bookworm)`."""
+    """Its own name, `Debian GNU/Linux 12 (bookworm)`."""
     family: str
     """A key of FAMILIES, or `other`."""
     kernel: str
     machine: str
     init: str
-    """`systemd` where it manages this system, else what process 1 is called."""
+    """`systemd` where it manages this system, else the name of process 1."""
     init_version: int
-    """systemd's version; 0 where it is not known."""
+    """systemd's version; 0 where it is unknown."""
     container: str
     """docker, podman, kubernetes, lxc, systemd-nspawn or wsl2; empty where there is no evidence of one."""
     cgroups: str
     """v2, v1, hybrid (both are mounted) or none."""
     cgroups_read_only: str
-    """The first folder of control groups that is mounted read-only; empty where all can be written to."""
+    """The first folder of control groups that is mounted read-only; empty where all are writable."""
     confinement: str
     """The label of this process from AppArmor or SELinux; empty where neither runs."""
     userns_restricted: bool
-    """Whether AppArmor takes user namespaces from ordinary users."""
+    """Whether AppArmor forbids user namespaces to ordinary users."""
     profile: str
-    """Our AppArmor profile: `loaded`, `installed` where only the file is known to be there, or empty."""
+    """Warren's AppArmor profile: `loaded`, `installed` where only the file is known to exist, or empty."""
     profile_by_name: bool
     """Whether an ordinary user may enter an AppArmor profile by naming it."""
     selinux: str
@@ -72,7 +72,7 @@ class Host:
     user_manager: bool
     """Whether systemd's manager of this user can be reached."""
     user_controllers: tuple[str, ...]
-    """What systemd delegates to this user's manager, where it runs."""
+    """The controllers that systemd delegates to this user's manager, where it runs."""
     packages: str
     """The package manager: apt, dnf, zypper, pacman, apk, nix, or empty."""
 
@@ -117,9 +117,9 @@ def describe(root: str = "/", *, uid: int | None = None) -> Host:
 
 
 def explain_unusable_root(root: str = "/", *, python: str = "") -> str:
-    """Say why sandboxes cannot be made of this host's programs; empty where they can.
+    """Return why sandboxes cannot use this host's programs; empty where they can.
 
-    A sandbox sees /usr, /bin, /lib, /lib64 and /sbin of the host, so that the interpreter's loader must lie there.
+    A sandbox sees /usr, /bin, /lib, /lib64 and /sbin of the host, so the interpreter's loader must be there.
     """
     python = os.path.realpath(python or sys.executable)
     loader = _load_elf_interpreter(python)
@@ -137,7 +137,7 @@ def _is_shown(root: str, loader: str) -> bool:
 
 
 def _load_elf_interpreter(program: str) -> str:
-    """Read the path of a program's loader out of its ELF header; empty for a static one, or for no ELF file."""
+    """Read the path of a program's loader from its ELF header; empty for a static program, or another file."""
     with contextlib.suppress(OSError, struct.error), open(program, "rb") as file:
         head = file.read(64)
         if head[:5] != b"\x7fELF\x02":
@@ -166,7 +166,7 @@ def _find_family(release: dict[str, str]) -> str:
 
 
 def _find_init(root: str) -> tuple[str, int]:
-    # WHY this folder: it is what sd_booted(3) looks at, and in a container the name of process 1 proves nothing.
+    # WHY this folder: sd_booted(3) checks it, and in a container the name of process 1 proves nothing.
     if not os.path.isdir(os.path.join(root, "run/systemd/system")):
         return _read(root, "proc/1/comm") or "unknown", 0
     for folder in ("usr/lib/systemd", "usr/lib64/systemd", "lib/systemd", "usr/lib/*/systemd", "lib/*/systemd"):
@@ -185,7 +185,7 @@ def _find_container(root: str) -> str:
     named = _read(root, "run/systemd/container") or environment.get("container", "")
     if named in _CONTAINERS:
         return _CONTAINERS[named]
-    # WHY the kernel's threads: a virtual machine made from a container's files has the mark, and all processes.
+    # WHY the kernel's threads: a virtual machine made from a container's files has its mark, but sees all processes.
     if _read(root, "proc/2/comm") != "kthreadd":
         if _exists(root, "run/.containerenv"):
             return "podman"
@@ -226,7 +226,7 @@ def _exists(root: str, path: str) -> bool:
 
 
 def _read(root: str, path: str) -> str:
-    """Read a small file; empty where it is not there or may not be read."""
+    """Read a small file; empty where it is missing or may not be read."""
     try:
         with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
             return file.read(1 << 20).strip("\0 \n")

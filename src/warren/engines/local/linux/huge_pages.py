@@ -8,7 +8,7 @@ _HUGE = 2 << 20
 _MADV_COLLAPSE = 25
 _RESERVED_BYTES = 128 << 20
 _ARENA_BYTES = 1 << 20
-"""What Python asks the kernel for at a time, for small objects."""
+"""The size of one of Python's arenas, for small objects."""
 _OBJECT_BYTES = 512
 _LARGE_BYTES = 4 << 20
 
@@ -16,27 +16,27 @@ _anchors: list[bytes | None] = []
 
 
 def reserve_heap() -> None:
-    """Have what is allocated from now on side by side, in blocks that huge pages fit under. Call it before importing.
+    """Reserve contiguous heap for later allocations, so that huge pages fit under it. Call it before importing.
 
-    Libraries are mapped while modules are imported, and would lie between one piece of memory and the next.
+    Libraries are mapped while modules are imported, and would lie between pieces of the heap.
     """
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
-    # WHY: the C library maps a large block apart, until one has been freed; from then on it has those that are smaller
-    # on its heap.
+    # WHY: the C library maps a large block apart, until one has been freed; from then on it puts smaller ones on its
+    # heap.
     libc.free(ctypes.c_void_p(libc.malloc(ctypes.c_size_t(_LARGE_BYTES))))
-    # WHY at once: a list that grows is moved, and what it leaves lies between one piece and the next.
+    # WHY at once: a growing list is moved, and leaves gaps.
     filled: list[bytes | None] = [None] * (_RESERVED_BYTES // _OBJECT_BYTES)
     for index in range(len(filled)):
         filled[index] = bytes(_OBJECT_BYTES - 48)
-    # One object in each arena keeps it; the others' room is what imports will fill.
+    # One object in each arena keeps it; imports fill the rest.
     _anchors.extend(filled[:: _ARENA_BYTES // _OBJECT_BYTES - 64])
 
 
 def collapse_heap() -> int:
-    """Put the private, writable, anonymous memory of this process on huge pages; returns how many were made.
+    """Put the private, writable, anonymous memory of this process on huge pages; returns their number.
 
-    Only what is there is collapsed: asking for huge pages from now on would make every sandbox's first page 2 MB.
+    Only existing memory is collapsed: huge pages for later allocations would make every sandbox's first page 2 MB.
     Halves the time of a fork. Kernel 6.1 or later; earlier ones refuse, harmlessly.
     """
     _anchors.clear()

@@ -1,8 +1,8 @@
-"""Landlock: a second opinion on files. Everything can be read; only what lies below the named paths can be written.
+"""Landlock: a second check on files. Everything can be read; only paths below the named ones can be written.
 
 The scopes of ABI 6 (abstract sockets, signals) are not used: the network and pid namespaces of a sandbox already hold
-nothing foreign. Requests to devices (ABI 5) stay free: terminals need them, few devices are there, and seccomp refuses
-the harmful ones. Reading and running are not handled at all: the read-only mounts decide what is there to read.
+nothing foreign. Requests to devices (ABI 5) stay allowed: terminals need them, there are few devices, and seccomp
+refuses the harmful ones. Reading and executing are not restricted: the read-only mounts decide what can be read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ON_FOLDERS = (
     _ON_FILES | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SOCK | _MAKE_FIFO | _MAKE_SYM | _REFER
 )
 _NOWHERE = _MAKE_CHAR | _MAKE_BLOCK
-"""Handled and granted to no path: there is no place where a sandbox may make a device."""
+"""Restricted and granted to no path: a sandbox may make devices nowhere."""
 
 MINIMUM_ABI = 2
 """WHY: ABI 1 (before kernel 5.19) forbids every rename from one folder to another, which breaks ordinary programs."""
@@ -58,7 +58,7 @@ def abi() -> int:
 
 
 def restrict(writable: Sequence[str]) -> None:
-    """Let this process, and all it will start, write and create only below the given paths, for good."""
+    """Let this process and all its descendants write and create only below the given paths, for good."""
     version = abi()
     if version < MINIMUM_ABI:
         raise OSError(errno.ENOSYS, f"Landlock ABI {MINIMUM_ABI} is needed, and this kernel has {version}")

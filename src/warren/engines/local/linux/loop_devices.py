@@ -1,4 +1,4 @@
-"""Loop devices: a file seen as a disk. Each lets go of its file by itself when its last user is gone."""
+"""Loop devices: a file as a disk. Each frees itself when its last user is gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONFIGURE = 0x4C0A
 _AUTOCLEAR = 4
 _ATTEMPTS = 256
 _LOST = frozenset({errno.EBUSY, errno.ENOENT, errno.ENXIO, errno.ENODEV})
-"""What a free device answers that another process has taken, or removed, since it was named."""
+"""Errors of a free device that another process has taken, or removed, meanwhile."""
 _MAJOR = 7
 
 
@@ -30,33 +30,33 @@ def attach(file: int) -> tuple[int, str]:
     except OSError as exc:
         raise OSError(exc.errno, f"open {_CONTROL}: {exc.strerror}; `modprobe loop` brings it") from None
     try:
-        # WHY: a device that has been named and not yet opened is an unused one, which others of us remove.
+        # WHY: a device that is allocated and not yet opened counts as unused, and other keepers remove it.
         fcntl.flock(control, fcntl.LOCK_EX)
         for _ in range(_ATTEMPTS):
             path = _device(fcntl.ioctl(control, _CTL_GET_FREE))
             try:
                 return _open(path, file), path
             except OSError as exc:
-                # WHY: "free" is only so until somebody else has it; another process was faster.
+                # WHY: another process may have taken the free device meanwhile.
                 if exc.errno not in _LOST:
                     raise OSError(exc.errno, f"attach a disk image to {path}: {exc.strerror}") from None
-        raise OSError(errno.EBUSY, "no loop device could be had: others took each before us")
+        raise OSError(errno.EBUSY, "no loop device is free: other processes took each of them first")
     finally:
         os.close(control)
 
 
 def numbers() -> set[int]:
-    """List the devices that there are, in use or not."""
+    """List all loop devices, used and unused."""
     names = (name.removeprefix("loop") for name in os.listdir("/sys/block") if name.startswith("loop"))
     return {int(number) for number in names if number.isdigit()}
 
 
 def remove_unused(before: set[int]) -> None:
-    """Remove those that nobody uses, but for those that were there before: devices come by themselves, but stay."""
+    """Remove the unused devices except those of `before`: the kernel adds devices, but never removes them."""
     with contextlib.suppress(OSError), open(_CONTROL, "rb") as control:
         fcntl.flock(control, fcntl.LOCK_EX)
         for number in sorted(numbers() - before):
-            # One that is in use, by whomever, answers EBUSY.
+            # A device in use returns EBUSY.
             with contextlib.suppress(OSError):
                 fcntl.ioctl(control, _CTL_REMOVE, number)
                 os.unlink(f"/dev/loop{number}")
@@ -75,7 +75,7 @@ def _open(path: str, file: int) -> int:
 def _device(number: int) -> str:
     path = f"/dev/loop{number}"
     if not os.path.exists(path):
-        # WHY: in a container /dev is a plain tmpfs, in which a new device does not appear by itself.
+        # WHY: in a container /dev is a plain tmpfs, in which new devices do not appear.
         with contextlib.suppress(FileExistsError):
             os.mknod(path, stat.S_IFBLK | 0o600, os.makedev(_MAJOR, number))
     return path

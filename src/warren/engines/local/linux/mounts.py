@@ -1,4 +1,4 @@
-"""The mounts a sandbox sees. Each is complete, with its restrictions, before it is attached anywhere."""
+"""Mounts of a sandbox. Each has its restrictions before it is attached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warren.engines.local.linux import syscalls
 _RESTRICTED = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
 _NULL_DEVICE = os.makedev(1, 3)
 _PTYS_MAX = 128
-"""Per sandbox. WHY: all instances share the host's kernel.pty.max, so one sandbox could use up everybody's."""
+"""Per sandbox. WHY: all instances share the host's kernel.pty.max, so one sandbox could use up all terminals."""
 
 
 def bind(source: str, target: str, *, readonly: bool = True) -> None:
@@ -59,7 +59,7 @@ def attach(mount_fd: int, target: str) -> None:
 
 
 def mask(path: str) -> None:
-    """Hide a file or a folder behind something empty. A path that is not there needs no hiding."""
+    """Hide a file or a folder behind an empty one. A missing path needs no hiding."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -68,8 +68,8 @@ def mask(path: str) -> None:
         flags = syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
         syscalls.mount("tmpfs", path, "tmpfs", flags, "size=4096,nr_inodes=1,mode=555")
         return
-    # WHY: a source called /dev/null that is something else would be shown here, writable (CVE-2025-31133).
-    # SAFE BECAUSE: what is checked and what is mounted are the same open descriptor, not the same name.
+    # WHY: another file under the name /dev/null would be shown here, writable (CVE-2025-31133).
+    # SAFE BECAUSE: the same open descriptor is checked and mounted, not the same name.
     null = os.open("/dev/null", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status = os.fstat(null)
@@ -81,18 +81,18 @@ def mask(path: str) -> None:
 
 
 def make_readonly(path: str) -> None:
-    """Make a mount, or a folder that gets a mount of its own for it, read-only; what is mounted below stays."""
+    """Make a mount, or a folder through its own mount, read-only; mounts below stay as they are."""
     try:
         syscalls.mount_setattr(syscalls.AT_FDCWD, path, syscalls.MOUNT_ATTR_RDONLY)
     except OSError as exc:
-        # WHY: EINVAL is how the kernel says that this is not the top of a mount.
+        # WHY: EINVAL means that this is not the top of a mount.
         if exc.errno != errno.EINVAL:
             raise
         bind(path, path)
 
 
 def private_root() -> None:
-    """Let nothing mounted in this namespace be seen outside it, nor the reverse."""
+    """Stop the propagation of mounts into and out of this namespace."""
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
 
 

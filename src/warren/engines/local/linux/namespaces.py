@@ -1,4 +1,4 @@
-"""The seven namespaces: their flags, their id maps, and a loopback that works."""
+"""Namespaces: their seven flags, their id maps, and the loopback device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The system-call filter: a small BPF program, assembled here, that the kernel runs before every call of a sandbox.
+"""The system-call filter: a small BPF program that the kernel runs before every call of a sandbox.
 
-1. Everything is refused that syscall_table.py does not allow: EPERM when we know the call, ENOSYS when we do not.
-2. A rule looks at arguments that are numbers, never at what a pointer points to: the program can change that meanwhile.
+1. Every call that syscall_table.py does not allow is refused: known calls with EPERM, unknown ones with ENOSYS.
+2. A rule compares arguments that are numbers, never memory behind a pointer: the program can change that meanwhile.
 3. Where the kernel takes an `int`, only the lower half of the argument counts, so only that half is compared.
 """
 
@@ -41,7 +41,7 @@ _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
 _FILE_TYPES = (0, 0x8000, 0x1000, 0xC000)
 """Default and regular, fifo, socket: no devices."""
 _PERSONALITIES = (0, 0xFFFFFFFF)
-"""The ordinary one, and the question which one it is."""
+"""The ordinary one, and the query of the current one."""
 
 _Code = list[tuple[int, int, int, int]]
 """Instructions: operation, how many to skip if true, how many if false, constant."""
@@ -63,7 +63,7 @@ def build_filter(arch: str | None = None) -> bytes:
 
 
 def install(program: bytes) -> None:
-    """Put this process, and all it will ever start, under the filter, for good."""
+    """Put this process and all its descendants under the filter, for good."""
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     code = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(code))
@@ -72,7 +72,7 @@ def install(program: bytes) -> None:
 
 
 def _segments(arch: str) -> list[tuple[int, _Code]]:
-    """Divide all numbers into runs with one answer: the first number of each, and the code that gives the answer."""
+    """Divide all numbers into runs with one answer: the first number of each, and its code."""
     refused = _answer(_ERRNO | errno.EPERM)
     unknown = _answer(_ERRNO | errno.ENOSYS)
     answers = dict.fromkeys(syscall_table.denied(arch).values(), refused)
@@ -87,7 +87,7 @@ def _segments(arch: str) -> list[tuple[int, _Code]]:
 
 
 def _search(runs: list[tuple[int, _Code]]) -> _Code:
-    """Build a binary search over the runs, so that no call pays for more than a few comparisons."""
+    """Build a binary search over the runs, so that every call costs only a few comparisons."""
     if len(runs) == 1:
         return runs[0][1]
     middle = len(runs) // 2
@@ -109,7 +109,7 @@ def _argument(index: int) -> tuple[int, int, int, int]:
 
 
 def _one_of(values: tuple[int, ...], then: _Code, otherwise: _Code) -> _Code:
-    """Compare what is loaded: `then` if it is one of the values, else `otherwise`."""
+    """Compare the loaded value: `then` if it is one of `values`, else `otherwise`."""
     compares = [
         (_JUMP_EQUAL, len(values) - 1 - position + len(otherwise), 0, value) for position, value in enumerate(values)
     ]

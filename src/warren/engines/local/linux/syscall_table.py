@@ -1,7 +1,7 @@
-"""System calls by name, with their numbers on x86_64 and aarch64: what a sandbox may call, and what it may not.
+"""System calls by name, with their numbers on x86_64 and aarch64: those that a sandbox may call, and those it may not.
 
-A number in neither table is unknown to us: the filter answers ENOSYS, as an older kernel would, and programs fall back.
-clone3 is left out for that reason: its flags lie behind a pointer, where no filter can see them, and ENOSYS makes the C
+A number in neither table is unknown: the filter answers ENOSYS, as an older kernel does, and programs fall back. clone3
+is left out for that reason: its flags lie behind a pointer, where no filter can read them, and ENOSYS makes the C
 library use clone.
 """
 

@@ -1,4 +1,4 @@
-"""Thin wrappers of the system calls that Python does not have; each raises OSError that says what was tried."""
+"""Thin wrappers of the system calls that Python lacks; each raises an OSError that names the call."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ _MOVE_MOUNT = 429
 _FSOPEN = 430
 _FSCONFIG = 431
 _FSMOUNT = 432
+_CLOSE_RANGE = 436
 _MOUNT_SETATTR = 442
 
 _MOVE_MOUNT_F_EMPTY_PATH = 0x04
@@ -70,7 +71,7 @@ class _MountAttr(ctypes.Structure):
 
 
 def check(result: int, what: str) -> int:
-    """Return `result`, or raise OSError with errno and what was tried when it is negative."""
+    """Return `result`, or raise OSError with errno and `what` when it is negative."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -92,7 +93,7 @@ def _path(path: str) -> bytes:
 
 
 def mount(source: str | None, target: str, fstype: str | None, flags: int, data: str = "") -> None:
-    """Mount a filesystem, bind a folder or change propagation, as the flags say."""
+    """Mount a filesystem, bind a folder or change propagation, by flags."""
     result = _libc.mount(
         None if source is None else _path(source),
         _path(target),
@@ -104,17 +105,17 @@ def mount(source: str | None, target: str, fstype: str | None, flags: int, data:
 
 
 def umount(target: str, flags: int = 0) -> None:
-    """Detach what is mounted at `target`."""
+    """Detach the mount at `target`."""
     check(_libc.umount2(_path(target), flags), f"umount {target}")
 
 
 def pivot_root(new: str, old: str) -> None:
-    """Make `new` the root; what was the root is seen at `old` afterwards."""
+    """Make `new` the root; the former root is at `old` afterwards."""
     syscall(_PIVOT_ROOT[MACHINE], f"pivot_root to {new}", _path(new), _path(old))
 
 
 def mount_setattr(dirfd: int, path: str, set_flags: int, recursive: bool = False) -> None:
-    """Change the attributes of a mount; with an empty path, of the mount that `dirfd` is."""
+    """Change the attributes of a mount; with an empty path, of the mount `dirfd`."""
     attributes = _MountAttr(attr_set=set_flags)
     flags = (AT_RECURSIVE if recursive else 0) | (AT_EMPTY_PATH if not path else 0)
     data = bytes(attributes)
@@ -128,7 +129,7 @@ def open_tree(dirfd: int, path: str, flags: int) -> int:
 
 
 def move_mount(from_fd: int, to_path: str) -> None:
-    """Attach a detached mount at a path, whose last component is not followed when it is a link."""
+    """Attach a detached mount at a path; a link as its last component is not followed."""
     syscall(_MOVE_MOUNT, f"move_mount to {to_path}", from_fd, b"", AT_FDCWD, _path(to_path), _MOVE_MOUNT_F_EMPTY_PATH)
 
 
@@ -169,7 +170,7 @@ def _fsconfig(fd: int, command: int, key: str | None, value: str | None) -> None
 
 
 def _context_log(fd: int) -> str:
-    # WHY: the errno is nearly always EINVAL; the sentence that says why waits in the context itself.
+    # WHY: the errno is nearly always EINVAL; the context itself holds the reason.
     lines = []
     with contextlib.suppress(OSError):
         while message := os.read(fd, 4096):
@@ -188,9 +189,21 @@ def unshare(flags: int) -> None:
 
 
 def prctl(option: int, second: int = 0, third: int = 0, fourth: int = 0, fifth: int = 0) -> int:
-    """Change or ask something about this process, with plain numbers."""
+    """Set or read an attribute of this process, with plain numbers."""
     numbers = (ctypes.c_ulong(value) for value in (second, third, fourth, fifth))
     return check(_libc.prctl(option, *numbers), f"prctl {option}")
+
+
+def close_from(first: int) -> None:
+    """Close every descriptor from that number on."""
+    try:
+        syscall(_CLOSE_RANGE, f"close_range from {first}", first, 0xFFFFFFFF, 0)
+    except OSError:
+        # A container's filter may refuse it. By name, from a listing that is complete before the first is closed.
+        for number in [int(name) for name in os.listdir("/proc/self/fd")]:
+            if number >= first:
+                with contextlib.suppress(OSError):
+                    os.close(number)
 
 
 def sethostname(name: str) -> None:
@@ -200,5 +213,5 @@ def sethostname(name: str) -> None:
 
 
 def syncfs(fd: int) -> None:
-    """Write a whole file system to disk. Raises OSError, also for what failed earlier and nobody has heard of."""
+    """Write a whole file system to disk. Raises OSError, also for earlier failures that were not reported yet."""
     check(_libc.syncfs(ctypes.c_int(fd)), "syncfs")

@@ -1,7 +1,7 @@
-"""Asks systemd for a scope: a delegated control group in warren.slice, in which the keeper makes those of sandboxes.
+"""systemd scopes: a delegated control group in warren.slice, in which the keeper makes those of sandboxes.
 
-A scope outlives the command, the login session and the service that asked for it, and has a group that systemd leaves
-alone. The group that a shell or a service was started in has neither.
+A scope outlives the command, the login session and the service that requested it, and systemd does not touch its group.
+Neither holds for the group of a shell or a service.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from dataclasses import dataclass
 from warren.engines.local.linux import cgroup_hierarchies
 
 _RUNNING = "/run/systemd/system"
-"""Systemd's own sign that it is the init of this host (sd_booted(3))."""
+"""Exists where systemd is the init of this host (sd_booted(3))."""
 _STOP_TIMEOUT_S = 20
 """The keeper ends its sandboxes in this time when the scope is stopped, at shutdown for example."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How a process is started in a scope of its own."""
+    """The start of a process in its own scope."""
 
     name: str
     prefix: tuple[str, ...]
-    """What goes before the command."""
+    """The command line before the program."""
 
 
 def is_needed() -> bool:
-    """Whether systemd manages the hierarchy from which our controllers come."""
+    """Whether systemd manages the hierarchy of our controllers."""
     return os.path.isdir(_RUNNING) and cgroup_hierarchies.uses_v2()
 
 
 def plan_scope(name: str, description: str) -> Scope | str:
-    """Return how a process gets a scope, whose name begins with `name`; or why it cannot have one."""
+    """Return a scope whose name begins with `name`; or the reason why there is none."""
     program = shutil.which("systemd-run")
     if program is None:
         return "systemd runs this host, but systemd-run is not installed"

@@ -1,8 +1,8 @@
 """Host user ids for sandboxes: a block of 65,536 for each data folder, so that no two on this host share an id.
 
-Blocks lie from 1,879,048,192 (0x70000000) to 2,147,352,575: above everything that useradd, its subordinate ids (up to
-600,100,000) and systemd's dynamic users and containers (up to 1,879,048,191) give out, and below what systemd keeps for
-foreign ids (from 2,147,352,576) and below 2**31, from where on some programs take an id for a negative number.
+Blocks lie from 1,879,048,192 (0x70000000) to 2,147,352,575: above the ids of useradd, its subordinate ids (up to
+600,100,000) and systemd's dynamic users and containers (up to 1,879,048,191), and below the foreign ids of systemd
+(from 2,147,352,576) and 2**31, above which some programs read an id as a negative number.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def claim(data_dir: str, registry: str = REGISTRY, blocks: int = BLOCKS) -> int:
         kept = _load_block(data_dir)
         if kept is not None and _take(registry, kept, data_dir):
             return FIRST + kept * BLOCK
-        # Not in order, so that a folder that is away for a moment (an unmounted disk) seldom loses its block.
+        # Not in order, so that a folder that is missing for a moment (an unmounted disk) seldom loses its block.
         start = secrets.randbelow(blocks)
         for offset in range(blocks):
             block = (start + offset) % blocks
             if _take(registry, block, data_dir):
                 _store_block(data_dir, block)
                 return FIRST + block * BLOCK
-    raise RuntimeError(f"all {blocks} blocks of user ids are taken: remove the files in {registry} that nobody uses")
+    raise RuntimeError(f"all {blocks} blocks of user ids are taken: remove unused files in {registry}")
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def _take(registry: str, block: int, data_dir: str) -> bool:
             return True
         if _load_block(holder) == block:
             return False
-        # Its folder is gone, or has another block: nobody holds this one any more.
+        # Its folder is gone, or has another block: this block is free.
         os.unlink(path)
         return _take(registry, block, data_dir)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:

@@ -1,1 +1,1 @@
-"""What this host allows: each isolation layer tried, and remedies."""
+"""Probe: tries each layer of isolation on this host, and names remedies."""

@@ -1,4 +1,4 @@
-"""Examines this host: each layer of isolation tried in a control group like the keeper's own.
+"""Examines this host: tries each layer of isolation in a control group like the keeper's.
 
 Run as `python -I -m warren.engines.local.probe.examine FOLDER`, started as the keeper is.
 """
@@ -19,22 +19,22 @@ from warren.engines.local.probe import layers as probe
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found on this host."""
+    """The layers of this host, and its control groups."""
 
     layers: tuple[probe.Layer, ...]
     place: str
-    """Where control groups are made, in words; why not, where none can be."""
+    """Where control groups are made, in words; or why none can be."""
 
 
 def examine() -> Examination:
-    """Try every layer as the keeper would, in a process of its own."""
+    """Try every layer as the keeper does, in a separate process."""
     with tempfile.TemporaryDirectory(prefix="warren-probe-") as folder, tempfile.NamedTemporaryFile() as log:
         found = spawn.run_module("warren.engines.local.probe.examine", folder, {}, log)
     return Examination(tuple(probe.Layer(**layer) for layer in found["layers"]), found["place"])
 
 
 def describe_place(cgroups: Cgroups) -> str:
-    """Say in words where the groups of sandboxes are made."""
+    """Describe where the groups of sandboxes are made."""
     found: dict[str, list[str]] = {}
     for controller, place in cgroups.places.items():
         if controller in cgroup_hierarchies.LIMIT_FILES:
@@ -48,7 +48,7 @@ def describe_place(cgroups: Cgroups) -> str:
 
 
 def main(folder: str) -> None:
-    """Print what was found, as JSON, and leave no group behind."""
+    """Print the result as JSON, and leave no group behind."""
     cgroups = Cgroups(*cgroup_hierarchies.find(spawn.read_search(folder, json.loads(sys.stdin.read()))))
     try:
         layers = probe.probe(cgroups)

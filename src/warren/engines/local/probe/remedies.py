@@ -1,6 +1,6 @@
-"""Remedies: what an operator types to make a layer hold, one command for each reason that this host shows.
+"""Remedies: the command that makes a layer hold, one for each cause found on this host.
 
-Containers are named only on a host that is one, and each flag is one without which the layer was seen to fail
+Container flags are named only inside a container, and only flags without which the layer was seen to fail
 (docs/howto/install.md has the trials).
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WITHOUT = "or add it to WARREN_OPTIONAL_LAYERS to do without it"
 FIX = "warren doctor --fix"
 _AS_ROOT = "sudo .venv/bin/warren …"
-"""With its folder, since sudo looks for programs in its own list of folders."""
+"""With its folder, since sudo has its own PATH."""
 PERSISTENT = (
     "a persistent workspace has no disk quota without root; "
     "ask for an ephemeral one, run as root, or add disk to WARREN_OPTIONAL_LAYERS to do without"
@@ -32,12 +32,12 @@ E2FSPROGS = {
     "apk": "apk add e2fsprogs e2fsprogs-extra",
     "nix": "nix-env -iA nixos.e2fsprogs",
 }
-"""By package manager, the command that brings mkfs.ext4 and e2fsck."""
+"""By package manager, the command that installs mkfs.ext4 and e2fsck."""
 UNUSABLE_ROOT = "run Warren in a virtual machine, or in a container, of Debian, Ubuntu, Fedora or Arch"
-"""On hosts that keep their programs elsewhere, NixOS for example; no setting and no image changes that."""
+"""For hosts that keep their programs elsewhere, NixOS for example; no setting and no image changes that."""
 _NAMESPACES_MAX = 15_000
 _COUNTERS = {"mount": "mnt"}
-"""Namespaces that the kernel's own settings spell otherwise."""
+"""Namespaces with another name in the kernel's settings."""
 _MOVE = (
     "run `mkdir /sys/fs/cgroup/init && xargs -rn1 < /sys/fs/cgroup/cgroup.procs > /sys/fs/cgroup/init/cgroup.procs`: "
     "a group that holds processes has no groups with limits below it"
@@ -46,7 +46,7 @@ _ELSEWHERE = "use a virtual machine, or a container of Docker or Podman"
 
 
 def for_namespace(kind: str, error: int, *, host: Host | None = None, root: str = "/") -> str:
-    """Return what lets a namespace of that kind be made, after it failed with that errno."""
+    """Return the remedy for a namespace of that kind, after it failed with that errno."""
     host = host or hosts.describe(root)
     if setting := find_sysctl(kind, error, root=root):
         return f"run `{FIX}`, which sets {setting} in /etc/sysctl.d"
@@ -60,19 +60,19 @@ def for_namespace(kind: str, error: int, *, host: Host | None = None, root: str 
 
 
 def find_sysctl(kind: str, error: int, *, root: str = "/") -> str:
-    """Return the setting of the kernel, as sysctl writes it, that forbids such namespaces to everybody; or nothing."""
+    """Return the sysctl line that allows such namespaces to all users; empty where no setting forbids them."""
     name = _COUNTERS.get(kind, kind)
     if _setting(root, "kernel/unprivileged_userns_clone") == "0":
         return "kernel.unprivileged_userns_clone=1"
     most = _setting(root, f"user/max_{name}_namespaces")
     if error == errno.ENOSPC or most == "0":
-        # Never less than there may be now.
+        # Never below the current value.
         return f"user.max_{name}_namespaces={max(_NAMESPACES_MAX, 2 * int(most or 0))}"
     return ""
 
 
 def for_proc(*, host: Host | None = None, root: str = "/") -> str:
-    """Return what lets /proc be mounted in a user namespace."""
+    """Return the remedy for mounting /proc in a user namespace."""
     host = host or hosts.describe(root)
     if host.container and host.container != "wsl2":
         return _for_container(host)
@@ -80,7 +80,7 @@ def for_proc(*, host: Host | None = None, root: str = "/") -> str:
 
 
 def for_group(controller: str, *, host: Host | None = None, root: str = "/") -> str:
-    """Return what makes a controller ours to use."""
+    """Return the remedy for a controller."""
     host = host or hosts.describe(root)
     if _is_disabled(root, controller):
         return f"boot with `cgroup_enable={controller}` on the kernel's command line"
@@ -88,22 +88,22 @@ def for_group(controller: str, *, host: Host | None = None, root: str = "/") -> 
 
 
 def for_landlock() -> str:
-    """Return what brings Landlock."""
+    """Return the remedy for Landlock."""
     return "boot kernel 5.19 or later with `lsm=landlock,…` on its command line; Warren works without it"
 
 
 def for_seccomp() -> str:
-    """Return what brings system-call filters."""
+    """Return the remedy for system-call filters."""
     return "run `uname -m`: it takes a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64"
 
 
 def for_capabilities(*, host: Host | None = None, root: str = "/") -> str:
-    """Return what lets capabilities be dropped."""
+    """Return the remedy for dropping capabilities."""
     return for_namespace("user", 0, host=host, root=root)
 
 
 def for_disk(detail: str, *, host: Host | None = None, root: str = "/") -> str:
-    """Return what makes a disk image work, after it failed with that sentence."""
+    """Return the remedy for disk images, after one failed with that sentence."""
     host = host or hosts.describe(root)
     if "mkfs.ext4" in detail or "e2fsck" in detail:
         return f"run `{E2FSPROGS[host.packages]}`" if host.packages else f"install the package e2fsprogs, {_WITHOUT}"
@@ -119,12 +119,12 @@ def for_disk(detail: str, *, host: Host | None = None, root: str = "/") -> str:
 
 
 def for_uid() -> str:
-    """Return what gives each sandbox a uid of its own."""
+    """Return the remedy for host uids of sandboxes."""
     return f"run `{_AS_ROOT}`: root alone has other uids to give"
 
 
 def user_name(uid: int) -> str:
-    """Return the user's name, or the number where it has none."""
+    """Return the user's name, or the uid where it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -175,7 +175,7 @@ def _for_apparmor(host: Host) -> str:
             "run `python3 -m venv --copies /opt/warren/.venv` and install Warren there: on this host AppArmor lets "
             "users enter the profile by that path only, not by its name"
         )
-    return "run `sudo apparmor_parser -r /etc/apparmor.d/warren`: the profile is there and lets nobody in"
+    return "run `sudo apparmor_parser -r /etc/apparmor.d/warren`: the profile is installed, but cannot be entered"
 
 
 def _for_container(host: Host) -> str:
@@ -193,10 +193,10 @@ def _for_container(host: Host) -> str:
 
 
 def _flags(host: Host) -> str:
-    """Return the smallest set of rights with which every namespace could be made, by engine and user."""
+    """Return the smallest set of rights with which every namespace was made, by container engine and user."""
     flags = ["--cap-add SYS_ADMIN"] if host.is_root else []
     if host.container == "docker":
-        # WHY for root too: Docker's filter lets SYS_ADMIN mount, and forbids pivot_root to everybody.
+        # WHY for root too: Docker's filter allows mounts with SYS_ADMIN, and forbids pivot_root to all.
         flags += ["--security-opt seccomp=unconfined", "--security-opt systempaths=unconfined"]
     else:
         flags += [] if host.is_root else ["--security-opt seccomp=unconfined"]

@@ -1,9 +1,9 @@
-"""Repairs: what `warren doctor --fix` changes on a host, as steps that are shown before any of them is done.
+"""Repairs: the changes of `warren doctor --fix` to a host, as steps that are shown before they run.
 
 Rules for changes here:
 1. The narrowest repair that helps: a profile for Warren's keeper, never the setting that opens a host to every program.
 2. A step that was done already is not planned again, and a file that Warren did not write is not replaced.
-3. What is shown is what is run: one argv, and the text that it reads from standard input.
+3. The shown step is the step that runs: one argv, and the text of its standard input.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DROP_IN = "/etc/systemd/system/user@.service.d/{name}.conf"
 _DELEGATE = "# So that users may bound what their programs take: for Warren, by `warren doctor --fix`.\n"
 _DELEGATE += "[Service]\nDelegate=cpu memory pids\n"
 _DELEGATES_CPU = 252
-"""The version of systemd since which user managers have the cpu controller without being told."""
+"""Since this version of systemd user managers have the cpu controller by default."""
 _NAMESPACES = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup", "nesting")
 _INSTALL = {
     "apt": ("apt-get", "install", "--yes", "e2fsprogs"),
@@ -43,21 +43,21 @@ _INSTALL = {
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One step, which takes root."""
+    """One step, which needs root."""
 
     why: str
     argv: tuple[str, ...]
     text: str = ""
-    """What it reads from standard input: the file that it writes."""
+    """Its standard input: the content of the file that it writes."""
 
     def __str__(self) -> str:
-        """Write it as a shell does it."""
+        """Format it as a shell command."""
         command = f"# {self.why}\n{shlex.join(self.argv)}"
         return f"{command} <<'END'\n{self.text}END" if self.text else command
 
 
 def plan_repairs(layers: Iterable[Layer], host: Host, *, root: str = "/") -> tuple[Repair, ...]:
-    """Plan what makes missing layers hold on this host, as far as a program can do it; files are below `root`."""
+    """Plan the steps that make missing layers hold, as far as a program can; files are below `root`."""
     missing = {layer.name: layer.detail for layer in layers if not layer.holds}
     return (
         *_repair_sysctl(missing, host, root),
@@ -69,7 +69,7 @@ def plan_repairs(layers: Iterable[Layer], host: Host, *, root: str = "/") -> tup
 
 
 def apply(repairs: Sequence[Repair], *, sudo: str = "", path: str = PROGRAM_FOLDERS) -> None:
-    """Do the steps in order, each through `sudo` where one is given. Raises RuntimeError at the first that fails."""
+    """Run the steps in order, through `sudo` where given. Raises RuntimeError at the first that fails."""
     for repair in repairs:
         program = shutil.which(repair.argv[0], path=path)
         if program is None:
@@ -81,7 +81,7 @@ def apply(repairs: Sequence[Repair], *, sudo: str = "", path: str = PROGRAM_FOLD
 
 
 def _repair_sysctl(missing: dict[str, str], host: Host, root: str) -> list[Repair]:
-    # WHY not in a container: the settings are the host's, and are read-only there.
+    # WHY not in a container: the settings belong to the host, and are read-only there.
     if host.container not in {"", "wsl2"}:
         return []
     lines = []
@@ -94,12 +94,12 @@ def _repair_sysctl(missing: dict[str, str], host: Host, root: str) -> list[Repai
         return []
     file = _at(root, "/etc/sysctl.d/60-warren.conf")
     names = {line.partition("=")[0] for line in wanted}
-    # What is in there still holds at the next boot: an earlier repair, or somebody's own settings.
+    # Other lines are kept: an earlier repair, or settings of the operator.
     kept = [line for line in _read(file).splitlines() if line.partition("=")[0].strip() not in names]
     text = "".join(f"{line}\n" for line in (*kept, *(line.replace("=", " = ") for line in wanted)))
     return [
-        Repair("Namespaces are forbidden to everybody here; sandboxes are made of them.", _install(file), text),
-        Repair("Apply that now.", ("sysctl", "-p", file)),
+        Repair("A kernel setting forbids namespaces to all users; sandboxes need them.", _install(file), text),
+        Repair("Apply it now.", ("sysctl", "-p", file)),
     ]
 
 
@@ -107,7 +107,7 @@ def _repair_apparmor(missing: dict[str, str], host: Host, root: str) -> list[Rep
     if host.is_root or not host.userns_restricted or "user" not in missing or host.profile == "loaded":
         return []
     file = _at(root, apparmor.PATH)
-    why = "AppArmor takes user namespaces from users. Warren's keeper asks for this profile, in which it may make them."
+    why = "AppArmor forbids user namespaces to users. Warren's keeper enters this profile, which allows them."
     write = [] if _read(file) == apparmor.TEXT else [Repair(why, _install(file), apparmor.TEXT)]
     return [*write, Repair("Load the profile.", ("apparmor_parser", "-r", file))]
 
@@ -132,7 +132,7 @@ def _repair_delegation(missing: dict[str, str], host: Host, root: str) -> list[R
         return []
     file = next((file for file in files if not os.path.exists(file)), files[-1])
     why = f"systemd does not delegate {', '.join(lacks)} to users. Takes effect when you log in again."
-    return [Repair(why, _install(file), _DELEGATE), Repair("Let systemd read that.", ("systemctl", "daemon-reload"))]
+    return [Repair(why, _install(file), _DELEGATE), Repair("Make systemd read it.", ("systemctl", "daemon-reload"))]
 
 
 def _repair_disk(missing: dict[str, str], host: Host, root: str) -> list[Repair]:

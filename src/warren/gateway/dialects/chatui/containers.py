@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-import anyio
+from prometheus_client import CollectorRegistry
 
-from warren.core.telemetry.counters import Histogram
+from warren.core.concurrency.keyed_lock import KeyedLock
+from warren.core.telemetry.counters import Outcomes
 from warren.domain.errors import NotFound
 from warren.domain.records import SandboxQuery
 from warren.gateway.dialects.details import Refused
@@ -34,12 +35,10 @@ class Containers:
     """What is known of containers besides their sandboxes: in memory, and nothing that must outlive the service."""
 
     def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
-        """Executions that were successful, failed or timed_out."""
-        self.seconds = Histogram()
+        self.ended = Outcomes("gateway_executions", "gateway_execution_duration_seconds", CollectorRegistry())
         self.active = 0
         self.creating = 0
-        self._turns: dict[Hashable, _Turn] = {}
+        self._lock = KeyedLock()
         self._ends: OrderedDict[str, float] = OrderedDict()
         """When containers end, so that it can be said of one that is gone."""
 
@@ -61,22 +60,13 @@ class Containers:
 
     @contextlib.asynccontextmanager
     async def turn(self, key: Hashable, wait_s: float, refused: Refused) -> AsyncIterator[None]:
-        """Hold the turn at something; whoever comes meanwhile waits, and is refused in the end."""
-        turn = self._turns.setdefault(key, _Turn())
-        turn.wanted += 1
-        try:
-            with anyio.move_on_after(wait_s) as waiting:
-                await turn.lock.acquire()
-            if waiting.cancelled_caught:
-                raise refused
+        """Hold the lock of a key; a caller that waits longer than `wait_s` is refused."""
+        async with contextlib.AsyncExitStack() as held:
             try:
-                yield
-            finally:
-                turn.lock.release()
-        finally:
-            turn.wanted -= 1
-            if not turn.wanted:
-                del self._turns[key]
+                await held.enter_async_context(self._lock.hold(key, wait_s))
+            except TimeoutError:
+                raise refused from None
+            yield
 
     @contextlib.contextmanager
     def running(self) -> Any:
@@ -89,16 +79,7 @@ class Containers:
 
     def count(self, outcome: str, seconds: float) -> None:
         """Count something that ran."""
-        self.outcomes[outcome] += 1
-        self.seconds.add(seconds)
-
-
-class _Turn:
-    __slots__ = ("lock", "wanted")
-
-    def __init__(self) -> None:
-        self.lock = anyio.Lock()
-        self.wanted = 0
+        self.ended.count(outcome, seconds)
 
 
 def containers_of(service: Service) -> Containers:

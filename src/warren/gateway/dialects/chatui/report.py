@@ -6,22 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from warren.core.telemetry.counters import SECONDS
+from warren.core.telemetry.counters import OUTCOMES
 from warren.gateway.dialects.chatui.containers import containers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from prometheus_client import Counter, Histogram
     from prometheus_client.metrics_core import Metric
 
     from warren.core.service import Service
     from warren.core.slides.renders import Renders
-    from warren.core.telemetry.counters import Histogram
     from warren.gateway.dialects.chatui.containers import Containers
     from warren.gateway.ops.metrics import Metrics
     from warren.settings import Settings
 
-OUTCOMES = ("successful", "failed", "timed_out")
 _LABELS = {"route": "path", "status": "status_code"}
 
 
@@ -76,11 +75,11 @@ class ChatuiReport:
         requests, seconds = metrics.requests()
         yield _rename(requests, "gateway_http_requests")
         yield _rename(seconds, "gateway_http_request_duration_seconds")
-        yield _outcomes("gateway_executions", known.outcomes)
-        yield _histogram("gateway_execution_duration_seconds", known.seconds)
+        yield _rename(_read(known.ended.ended), "gateway_executions")
+        yield _rename(_read(known.ended.seconds), "gateway_execution_duration_seconds")
         yield GaugeMetricFamily("gateway_active_executions", "Programs that run.", known.active)
-        yield _outcomes("gateway_slide_renders", renders.outcomes)
-        yield _histogram("gateway_slide_render_duration_seconds", renders.seconds)
+        yield _rename(_read(renders.ended.ended), "gateway_slide_renders")
+        yield _rename(_read(renders.ended.seconds), "gateway_slide_render_duration_seconds")
         yield GaugeMetricFamily("gateway_active_slide_renders", "Decks that are rendered.", renders.active)
 
 
@@ -88,8 +87,9 @@ def count(known: Containers, renders: Renders) -> dict[str, int]:
     """Count executions and renders as `/metrics/json` has them."""
     counted: dict[str, int] = {}
     for what, each in (("executions", known), ("renders", renders)):
-        counted[f"total_{what}"] = each.outcomes.total()
-        counted |= {f"{outcome}_{what}": each.outcomes[outcome] for outcome in OUTCOMES}
+        ended = {outcome: each.ended.read(outcome) for outcome in OUTCOMES}
+        counted[f"total_{what}"] = sum(ended.values())
+        counted |= {f"{outcome}_{what}": number for outcome, number in ended.items()}
         counted[f"active_{what}"] = each.active
     return counted
 
@@ -112,16 +112,5 @@ def _rename(family: Metric, name: str) -> Metric:
     return renamed
 
 
-def _outcomes(name: str, counted: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, "By how they ended.", labels=("outcome",))
-    for outcome in OUTCOMES:
-        family.add_metric((outcome,), counted.get(outcome, 0))
-    return family
-
-
-def _histogram(name: str, counted: Histogram) -> Metric:
-    buckets, below = [], 0
-    for bound, many in zip((*map(str, SECONDS), "+Inf"), counted.counts, strict=True):
-        below += many
-        buckets.append((bound, below))
-    return HistogramMetricFamily(name, "How long they took.", buckets, counted.total)
+def _read(metric: Counter | Histogram) -> Metric:
+    return next(iter(metric.collect()))

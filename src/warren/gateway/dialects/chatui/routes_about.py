@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from warren.domain.errors import NotFound
 from warren.domain.records import Scope
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, Reply, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
 from warren.gateway.dialects.chatui import report, schemas, translate
 from warren.gateway.dialects.chatui.containers import containers_of
-from warren.gateway.openapi.html import has_docs
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -17,14 +16,11 @@ if TYPE_CHECKING:
     from warren.gateway.api.operations import Call
 
 _TAG = "About"
-_DOCS = Reply(b"", 307, ((b"location", b"/docs"),))
 _NOTE = "replica-local counters; use /metrics for aggregation across replicas"
 
 
-async def about(call: Call) -> ASGIApp:
-    """Say what this is; people are led to the documentation."""
-    if "text/html" in (call.header(b"accept") or "") and has_docs(call.settings):
-        return _DOCS
+async def about(_call: Call) -> ASGIApp:
+    """Say what this is, to programs: browsers get Warren's own page."""
     return json_reply(
         {
             "message": "Code Execution Gateway",

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
     from warren.domain.records import Execution
     from warren.domain.values import Event
+    from warren.gateway.dialects.native.schemas_answers import EncodingName
 
 EVENTS = (
     "`started` (`execution_id`, `sandbox_id`), `stdout` and `stderr` (`data`, and `skipped`: bytes that were dropped "
-    "before it because nobody read them), `display` (`data`, `metadata`, `is_result`), `result` (the execution, as "
-    "without streaming), which is the last, or `error` (a problem) when the stream cannot go on; for whoever does "
-    "not follow an execution that goes on (`follow=false`) the last is `caught_up`. `id` numbers them; "
+    "before it because they were not read), `display` (`data`, `metadata`, `is_result`), `result` (the execution, as "
+    "without streaming), which is the last, or `error` (a problem) when the stream cannot go on; with "
+    "`follow=false`, of an execution that goes on, the last is `caught_up`. `id` numbers them; "
     "`GET …/executions/{execution_id}/events` with `Last-Event-ID` resumes. When it is quiet for long "
     "(`serve.heartbeat_s`), a comment says that the connection lives. Text is decoded across events; where a resumed "
     "stream begins in the middle of a character, U+FFFD stands for it: ask for `encoding: base64` where that matters."
@@ -29,7 +30,7 @@ EVENTS = (
 class EventWriter:
     """Writes the events of one execution; keeps the half character at the end of one for the next."""
 
-    def __init__(self, encoding: str, after: int = 0) -> None:
+    def __init__(self, encoding: EncodingName, after: int = 0) -> None:
         self._encoding = encoding
         self._after = after
         make = codecs.getincrementaldecoder("utf-8")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from warren.domain.records import Execution
     from warren.domain.values import Event
     from warren.gateway.api.operations import Call, Reply
+    from warren.gateway.dialects.native.schemas_answers import EncodingName
 
 
 _FREE = contextlib.nullcontext()
@@ -36,14 +37,7 @@ _FREE = contextlib.nullcontext()
 async def run_execution(call: Call) -> ASGIApp:
     """Run something: to its end, followed, or in the background."""
     body = call.body(schemas.Exec)
-    new = translate_requests.parse_execution(
-        body,
-        idempotency_key(call),
-        kernel=body.kernel,
-        background=body.background,
-        stdin_open=body.stdin_open,
-        scan_changes=body.scan_changes,
-    )
+    new = translate_requests.parse_execution(body, idempotency_key(call))
     target = sandbox_id(call)
     if body.stream or _wants_events(call):
         return await _stream(call, target, new, body.encoding)
@@ -68,7 +62,7 @@ async def _begin_and_wait(call: Call, target: str, new: NewExecution) -> Executi
         return await running.wait()
 
 
-async def _stream(call: Call, target: str, new: NewExecution, encoding: str) -> EventStream:
+async def _stream(call: Call, target: str, new: NewExecution, encoding: EncodingName) -> EventStream:
     executions = call.service.executions
     if new.background:
         execution = await executions.start(call.caller, target, new)
@@ -94,7 +88,9 @@ def _place(call: Call, event: Event) -> AbstractAsyncContextManager[None]:
     return _FREE if size <= LARGE else call.service.executions.results.one(call.caller.principal.owner)
 
 
-async def _follow(call: Call, execution: Execution, after: int, encoding: str, *, follow: bool = True) -> EventStream:
+async def _follow(
+    call: Call, execution: Execution, after: int, encoding: EncodingName, *, follow: bool = True
+) -> EventStream:
     """Follow an execution that goes on without us, or show what it has done by now."""
     held = contextlib.AsyncExitStack()
     executions = call.service.executions

@@ -1,4 +1,4 @@
-"""The native API: links that open one thing of a sandbox to whoever has them, for a while."""
+"""The native API: shared links, which open one thing of a sandbox without a key until they expire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from warren.gateway.api.operations import Answer, Operation, json_reply
 from warren.gateway.api.shared_links import build_url
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas_links import CreateLink, LinkShown
-from warren.gateway.dialects.native.translate import render_time
 
 if TYPE_CHECKING:
     from warren.gateway.api.operations import Call, Reply
@@ -32,13 +31,7 @@ async def create_link(call: Call) -> Reply:
         max_bytes=asked.max_bytes,
     )
     claims, token = await call.service.sharing.create(call.caller, sandbox_id(call), new)
-    shown = {
-        "id": claims.link_id,
-        "url": build_url(claims, token),
-        "kind": kind.value,
-        "sandbox_id": claims.sandbox_id,
-        "expires_at": render_time(claims.expires_at),
-    }
+    shown = LinkShown.render(claims, id=claims.link_id, url=build_url(claims, token))
     return json_reply(shown, 201, _SECRET)
 
 
@@ -50,7 +43,7 @@ OPERATIONS = (
         grant=Scope.READ,
         tag="Links",
         summary="Share a port, a file or a terminal",
-        description="Whoever has the link needs no key: they do what it allows in your name, until it expires, your "
+        description="The link needs no key: its holder does what it allows in your name, until it expires, your "
         "key is revoked or the sandbox is deleted. To share more than a file to read needs the scope `run`.",
         body=CreateLink,
         example={"kind": "port", "port": 5000, "expires_in_seconds": 3600},

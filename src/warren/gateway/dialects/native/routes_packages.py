@@ -57,15 +57,8 @@ async def _stream(call: Call, target: str, new: NewInstall) -> EventStream:
 
 
 def _render(installed: Installed) -> dict[str, object]:
-    return {
-        "ok": installed.ok,
-        "packages": [{"name": name, "version": version} for name, version in installed.packages],
-        "output": installed.output,
-        "execution_id": installed.execution_id,
-        "hint": installed.hint,
-        "duration_ms": installed.duration_ms,
-        "timed_out": installed.timed_out,
-    }
+    packages = [{"name": name, "version": version} for name, version in installed.packages]
+    return InstalledShown.render(installed, packages=packages)
 
 
 OPERATIONS = (

@@ -28,7 +28,7 @@ _ALLOW = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
 
 
 async def proxy_port(call: Call) -> ASGIApp:
-    """Ask a server inside, and pass on what it answers."""
+    """Pass a request to a server inside, and its answer back."""
     # Not above, as its like below: a command that runs one program and ends would pay for it.
     from warren.gateway.ports.http import PortReply
 
@@ -83,7 +83,7 @@ def _target(call: Call) -> bytes:
 
 
 def _allow_own_pages(call: Call) -> Reply:
-    """Answer what a browser asks first for a page that has no origin, because we gave it none: it may."""
+    """Answer the preflight of a page that has no origin, because we gave it none: it may."""
     headers = [
         (b"access-control-allow-origin", b"null"),
         (b"access-control-allow-methods", b", ".join(_ALLOW)),
@@ -98,7 +98,7 @@ def _allow_own_pages(call: Call) -> Reply:
 
 _ABOUT = (
     "Any method, streamed both ways; a stopped sandbox is resumed. The server gets your request without what "
-    "authenticated it: send `X-Warren-Authorization` for it to have an `Authorization`. It is told where it is by "
+    "authenticated it: send `X-Warren-Authorization` for it to have an `Authorization`. Its address is in "
     "`X-Forwarded-Prefix`, `X-Forwarded-Host` and `X-Forwarded-Proto`. WebSockets are opened here too. For a browser, "
     "make a link."
 )

@@ -15,7 +15,6 @@ from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_re
 from warren.gateway.api.streaming import EventStream, encode_event, finish_unless_left
 from warren.gateway.api.transfers import Streamed
 from warren.gateway.dialects.native import schemas_renders as schemas
-from warren.gateway.dialects.native.translate import render_optional_time, render_time
 from warren.gateway.dialects.native.translate_requests import parse_content
 
 if TYPE_CHECKING:
@@ -107,23 +106,12 @@ async def delete_render(call: Call) -> Reply:
 
 
 def show(render: Render) -> dict[str, Any]:
-    """Write down a render."""
-    return {
-        "id": render.id,
-        "owner": render.owner._asdict(),
-        "status": render.status,
-        "version": render.version,
-        "name": render.name,
-        "slides": render.slides,
-        "degraded": [{"slide": slide, "why": why} for slide, why in render.degraded],
-        "missing": [{"url": url, "count": count} for url, count in render.missing],
-        "script_errors": list(render.script_errors),
-        "reason": render.reason,
-        "error": render.error,
-        "created_at": render_time(render.created_at),
-        "finished_at": render_optional_time(render.finished_at),
-        "expires_at": render_time(render.expires_at),
-    }
+    """Write what is known of a render."""
+    return schemas.RenderShown.render(
+        render,
+        degraded=[{"slide": slide, "why": why} for slide, why in render.degraded],
+        missing=[{"url": url, "count": count} for url, count in render.missing],
+    )
 
 
 def _id(call: Call) -> str:
@@ -141,7 +129,7 @@ def _parse(body: schemas.CreateRender) -> NewRender:
 
 
 def _explain(failure: DeckFailed) -> str:
-    """Say why there is no presentation, and what may be behind it: whoever waits has no record to look it up in."""
+    """Explain why there is no presentation, and the likely cause: a render that is waited for leaves no record."""
     said, findings = [str(failure)], failure.findings
     if findings.missing:
         more = f" and {len(findings.missing) - 1} more" if len(findings.missing) > 1 else ""

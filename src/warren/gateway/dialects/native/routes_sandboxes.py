@@ -72,7 +72,7 @@ async def start_sandbox(call: Call) -> Reply:
 
 async def measure_sandbox(call: Call) -> Reply:
     """Say what a sandbox uses."""
-    return json_reply(translate.render_usage(await call.service.sandboxes.usage(call.caller, sandbox_id(call))))
+    return json_reply(UsageShown.render(await call.service.sandboxes.usage(call.caller, sandbox_id(call))))
 
 
 _ONE = Answer(description="The sandbox.", model=SandboxShown)

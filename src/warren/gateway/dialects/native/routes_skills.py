@@ -18,9 +18,10 @@ from warren.gateway.api.transfers import Streamed, Upload
 from warren.gateway.dialects.multipart import Form
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.native import schemas_skills as schemas
+from warren.gateway.dialects.native.answers import render_time
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas_answers import ListOf
-from warren.gateway.dialects.native.translate import render_page, render_time
+from warren.gateway.dialects.native.translate import render_page
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -158,24 +159,20 @@ def _show(call: Call, skill: Skill, text: str) -> ASGIApp:
 
 
 def render_skill(skill: Skill) -> dict[str, Any]:
-    """Write a skill as one of many."""
-    return {
-        "id": skill.id,
-        "name": skill.name,
-        "description": skill.description,
-        "source_type": skill.source,
-        "source_url": None,
-        "mcp_server_id": skill.server_id,
-        "mcp_server_name": None,
-        "skill_metadata": dict(skill.metadata),
-        "package_size_bytes": skill.size,
-        "portal_visible": skill.is_shared,
-        "portal_category": skill.category,
-        "portal_tags": list(skill.tags),
-        "owner": {"tenant": skill.owner.tenant, "subject": skill.owner.subject},
-        "created_at": render_time(skill.created_at),
-        "updated_at": render_time(skill.changed_at),
-    }
+    """Write a skill, without its text."""
+    return schemas.SkillShown.render(
+        skill,
+        source_type=skill.source,
+        source_url=None,
+        mcp_server_id=skill.server_id,
+        mcp_server_name=None,
+        skill_metadata=dict(skill.metadata),
+        package_size_bytes=skill.size,
+        portal_visible=skill.is_shared,
+        portal_category=skill.category,
+        portal_tags=skill.tags,
+        updated_at=render_time(skill.changed_at),
+    )
 
 
 _ONE = Answer(description="The skill.", model=schemas.SkillDetails)

@@ -17,7 +17,7 @@ from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_re
 from warren.gateway.api.websockets import SUBPROTOCOL, WebSocket
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas import KERNEL_NAME, Text
-from warren.gateway.dialects.native.schemas_answers import TerminalsShown
+from warren.gateway.dialects.native.schemas_answers import TerminalShown, TerminalsShown
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Send
@@ -135,21 +135,8 @@ async def open_terminal(call: Call) -> TerminalSocket:
 async def list_terminals(call: Call) -> Reply:
     """List the terminals."""
     terminals = await call.service.terminals.list(call.caller, sandbox_id(call))
-    return json_reply(
-        {
-            "items": [
-                {
-                    "name": each.name,
-                    "program": each.program,
-                    "cols": each.cols,
-                    "rows": each.rows,
-                    "attached": each.viewers,
-                    "age_seconds": each.age_s,
-                }
-                for each in terminals
-            ]
-        }
-    )
+    shown = [TerminalShown.render(each, attached=each.viewers, age_seconds=each.age_s) for each in terminals]
+    return json_reply({"items": shown})
 
 
 async def close_terminal(call: Call) -> Reply:

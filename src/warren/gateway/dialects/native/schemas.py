@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from warren.gateway.api.patterns import matching
+from warren.gateway.api.bodies import matching
 
 EXECUTION_ID = re.compile(r"exe_[a-z0-9]{8,40}")
 KERNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

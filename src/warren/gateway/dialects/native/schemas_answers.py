@@ -1,23 +1,19 @@
-"""What the native API answers, for its documentation; `translate.py` builds the same by hand, and a test compares."""
+"""The answers of the native API, each declared once: the OpenAPI document and the JSON come from the same fields.
+
+`translate.py` gives the values that are not attributes of the domain's objects.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field
 
 from warren.domain.lifecycle import Status
 from warren.domain.values import Cause, ExecKind, State, Storage
+from warren.gateway.dialects.native.answers import OptionalTime, Shown, Time
 
 T = TypeVar("T")
-
-_TIME: dict[str, JsonValue] = {"format": "date-time"}
-
-
-class Shown(BaseModel):
-    """Something that is answered: all its fields are always there."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class ListOf(Shown, Generic[T]):
@@ -75,11 +71,11 @@ class SandboxShown(Shown):
     max_lifetime_seconds: float | None = Field(description="Null: lives until it is deleted.")
     session_key: str | None
     metadata: dict[str, str]
-    created_at: str = Field(json_schema_extra=_TIME)
-    last_activity_at: str = Field(json_schema_extra=_TIME)
-    changed_at: str = Field(json_schema_extra=_TIME, description="When its status last changed.")
-    expires_at: str | None = Field(json_schema_extra=_TIME, description="When it is destroyed, whatever it does.")
-    reason: str | None = Field(description="Why it is as it is, when nobody asked for it.")
+    created_at: Time
+    last_activity_at: Time
+    changed_at: Time = Field(description="When its status last changed.")
+    expires_at: OptionalTime = Field(description="When it is destroyed, whatever it does.")
+    reason: str | None = Field(description="Why it has its status, when no request caused it.")
     command_count: int = Field(description="Executions so far.")
 
 
@@ -118,8 +114,8 @@ class ErrorShown(Shown):
     traceback: str
 
 
-class ExecutionShown(Shown):
-    """An execution and, once it has finished, how it ended. Until then those fields are null or empty."""
+class StartedShown(Shown):
+    """An execution, whether it has finished or not."""
 
     execution_id: str = Field(pattern=r"^exe_[a-z0-9]{8,40}$")
     sandbox_id: str
@@ -127,8 +123,13 @@ class ExecutionShown(Shown):
     kind: ExecKind
     kernel: str | None
     background: bool
-    started_at: str = Field(json_schema_extra=_TIME)
-    finished_at: str | None = Field(json_schema_extra=_TIME)
+    started_at: Time
+    finished_at: OptionalTime
+
+
+class ResultShown(Shown):
+    """How an execution ended."""
+
     exit_code: int | None = Field(description="Of the process; minus N when signal N ended it.")
     cause: Cause | None = Field(description="Why it ended.")
     state: State | None = Field(description="What it did to the variables of its kernel.")
@@ -152,6 +153,10 @@ class ExecutionShown(Shown):
     protected: bool = Field(description="Whether the kernel could be rolled back.")
     why_unprotected: str | None
     notes: list[str]
+
+
+class ExecutionShown(ResultShown, StartedShown):
+    """An execution and, once it has finished, how it ended. Until then those fields are null or empty."""
 
 
 class RecordedExecution(ExecutionShown):
@@ -221,7 +226,7 @@ class AuditShown(Shown):
     """A row of the audit record."""
 
     seq: int
-    at: str = Field(json_schema_extra=_TIME)
+    at: Time
     action: str
     outcome: str
     tenant: str
@@ -245,8 +250,8 @@ class BuildShown(Shown):
     detail: str
     done: int
     total: int = Field(description="0 when it is not known how much there is to do.")
-    started_at: str = Field(json_schema_extra=_TIME)
-    finished_at: str | None = Field(json_schema_extra=_TIME)
+    started_at: Time
+    finished_at: OptionalTime
     error: str | None = Field(description="Why it failed.")
 
 
@@ -263,7 +268,7 @@ class ImageShown(Shown):
     )
     is_default: bool
     size_bytes: int
-    built_at: str | None = Field(json_schema_extra=_TIME)
+    built_at: OptionalTime
     preload: list[str] = Field(description="Modules that are imported already when a sandbox starts.")
     stale: list[str] = Field(description="Digests of earlier builds that are still there.")
     build: BuildShown | None

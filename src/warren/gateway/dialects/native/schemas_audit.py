@@ -1,4 +1,4 @@
-"""What the native API takes about the audit record."""
+"""Native API, schemas: the audit record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the native API takes and answers about the way out: what a sandbox may reach, grants and brokered secrets."""
+"""Native API, schemas: egress, grants and brokered secrets."""
 
 from __future__ import annotations
 
@@ -8,21 +8,46 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from warren.core.egress.control import MAX_GRANT_S, MAX_SECRET_HOSTS, MAX_VALUE
 from warren.core.policy.egress_rules import MAX_PORTS, MAX_RULES, METHODS
-from warren.gateway.api.host_pattern import NAME, TARGET
-from warren.gateway.api.patterns import matching
+from warren.gateway.api.bodies import matching
+from warren.gateway.dialects.native.answers import Shown, Time
 from warren.gateway.dialects.native.schemas import Body, EnvName, Port
+
+_LABEL = r"[A-Za-z0-9_*](?:[A-Za-z0-9_*-]{0,61}[A-Za-z0-9_*])?"
+_NAME_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_LAST = r"[A-Za-z](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_V4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
+_H = r"[0-9A-Fa-f]{1,4}"
+_V6 = "|".join(
+    (
+        rf"(?:{_H}:){{7}}{_H}",
+        rf"(?:{_H}:){{1,7}}:",
+        *(rf"(?:{_H}:){{1,{7 - more}}}(?::{_H}){{1,{more}}}" for more in range(1, 7)),
+        rf":(?::{_H}){{1,7}}",
+        "::",
+    )
+)
+_V4_LENGTH = r"(?:/(?:3[0-2]|[12]?[0-9]))?"
+_V6_LENGTH = r"(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
+
+_HOST_NAME = rf"^(?:{_NAME_LABEL}\.)*{_LAST}$"
+_HOST_PATTERN = rf"^(?:\*|(?:{_LABEL}\.)*{_LAST}|{_V4}{_V4_LENGTH}|(?:{_V6}){_V6_LENGTH})$"
+"""A name, a glob of names, an address or a network, in one regular expression: the OpenAPI document has it."""
 
 Target = Annotated[
     str,
     matching(
-        TARGET,
+        _HOST_PATTERN,
         "be the name of a host (other letters as xn--…), a glob such as *.example.org, an address or a network",
         max_length=253,
     ),
 ]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 HostName = Annotated[
-    str, matching(NAME, "be the exact name of a host, such as api.example.org: no glob and no address", max_length=253)
+    str,
+    matching(
+        _HOST_NAME, "be the exact name of a host, such as api.example.org: no glob and no address", max_length=253
+    ),
 ]
 SecretValue = Annotated[
     str,
@@ -53,7 +78,7 @@ class EgressRuleBody(Body):
 class EgressBody(Body):
     """What a sandbox may reach."""
 
-    # Nobody means both at once.
+    # Mode `none` and rules contradict each other.
     model_config = ConfigDict(
         json_schema_extra={
             "anyOf": [
@@ -104,18 +129,18 @@ class CreateGrant(EgressRuleBody):
     )
 
 
-class GrantShown(Body):
+class GrantShown(Shown):
     """Something that a sandbox may reach until its time is over."""
 
     id: str = Field(pattern=r"^grt_[a-z0-9]{8,40}$")
     host: str
     ports: list[int]
     methods: list[str]
-    created_at: str
-    expires_at: str
+    created_at: Time
+    expires_at: Time
 
 
-class GrantsShown(Body):
+class GrantsShown(Shown):
     """What a sandbox was granted and still has, oldest first."""
 
     items: list[GrantShown]
@@ -132,16 +157,16 @@ class CreateSecret(Body):
     )
 
 
-class SecretShown(Body):
+class SecretShown(Shown):
     """A secret of a sandbox, without its value."""
 
     name: str
     placeholder: str = Field(description="What the sandbox has in its place: write it wherever the value would go.")
     hosts: list[str]
-    created_at: str
+    created_at: Time
 
 
-class SecretsShown(Body):
+class SecretsShown(Shown):
     """The secrets of a sandbox."""
 
     items: list[SecretShown]

@@ -1,4 +1,4 @@
-"""What the file operations of the native API take and answer."""
+"""Native API, schemas: files and folders."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from warren.gateway.api.patterns import matching
+from warren.gateway.api.bodies import matching
+from warren.gateway.dialects.native.answers import Shown, Time
 from warren.gateway.dialects.native.schemas import Body, Path, Query, Whole
-from warren.gateway.dialects.native.schemas_answers import Shown
 
 MAX_LISTED = 100_000
 Mode = Annotated[str, matching(r"^0?[0-7]{3}$", "be three octal digits, such as 644")]
@@ -94,7 +94,7 @@ class EntryShown(Shown):
     type: Literal["file", "directory", "link", "other"]
     size: int
     path: str = Field(description="Relative to the workspace.")
-    modified_at: str = Field(json_schema_extra={"format": "date-time"})
+    modified_at: Time
     mode: str = Field(description="Permissions, in octal.")
     target: str | None = Field(description="Where a link leads; null for what is none.")
     encoded_path: str = Field(

@@ -1,4 +1,4 @@
-"""What the native API takes about kernels."""
+"""Native API, schemas: kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the native API takes and answers about shared links."""
+"""Native API, schemas: shared links."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from warren.core.shared_links.signing import Kind
+from warren.gateway.dialects.native.answers import Shown, Time
 from warren.gateway.dialects.native.schemas import Body, KernelName, Port, as_whole
 
 _DAY_S = 86_400
@@ -17,7 +18,7 @@ LinkPath = Annotated[str, StringConstraints(pattern=r"^[^\x00]{0,1023}[^\x00/]$"
 
 
 def _only(kind: str, *required: str, **values: JsonValue) -> JsonValue:
-    """Say in a schema what one kind of link takes; of what is not named, nothing."""
+    """Build the schema of one kind of link; fields that are not named are null."""
     absent: dict[str, JsonValue] = {name: {"type": "null"} for name in ("port", "path", "terminal", "max_bytes")}
     properties: dict[str, JsonValue] = {**absent, "method": {"const": "GET"}, "kind": {"const": kind}, **values}
     return {"properties": properties, "required": ["kind", *required]}
@@ -63,11 +64,11 @@ class CreateLink(Body):
         return self
 
 
-class LinkShown(Body):
+class LinkShown(Shown):
     """A link, as it is shown this once."""
 
     id: str = Field(description="Names it in the audit record; it opens nothing.")
-    url: str = Field(description="The path below this service's address. Whoever has it may use it: treat it as a key.")
+    url: str = Field(description="The path below this service's address. It needs no key: treat it as one.")
     kind: Literal["port", "file", "terminal"]
     sandbox_id: str
-    expires_at: str = Field(description="When it ends.")
+    expires_at: Time = Field(description="When it ends.")

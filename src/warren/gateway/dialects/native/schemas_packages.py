@@ -1,4 +1,4 @@
-"""What the native API takes and answers about packages."""
+"""Native API, schemas: packages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from warren.gateway.dialects.native.answers import Shown
 from warren.gateway.dialects.native.schemas import Body
 
 PackageName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -26,14 +27,14 @@ class InstallPackages(Body):
     stream: bool = Field(default=False, description="Answer with events, as `Accept: text/event-stream` does.")
 
 
-class PackageShown(Body):
+class PackageShown(Shown):
     """A package that is there now."""
 
     name: str
     version: str
 
 
-class InstalledShown(Body):
+class InstalledShown(Shown):
     """What came of an installation."""
 
     ok: bool = Field(description="Whether everything is there.")

@@ -1,20 +1,19 @@
-"""What the native API takes and answers about renders of slides."""
+"""Native API, schemas: renders of slides."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field
 
 from warren.domain.records import RenderStatus
-from warren.gateway.api.patterns import matching
+from warren.gateway.api.bodies import matching
+from warren.gateway.dialects.native.answers import OptionalTime, Shown, Time
 from warren.gateway.dialects.native.schemas import Base64, Body
-from warren.gateway.dialects.native.schemas_answers import OwnerShown, Shown
+from warren.gateway.dialects.native.schemas_answers import OwnerShown
 
 RENDER_ID = re.compile(r"rnd_[a-z0-9]{8,40}")
-_TIME: dict[str, JsonValue] = {"format": "date-time"}
-
 DeckName = Annotated[
     str, matching(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$", "have 1 to 100 letters, digits, dots, dashes, underscores")
 ]
@@ -77,12 +76,12 @@ class RenderShown(Shown):
     slides: int = Field(description="How many it has; 0 while it is not done.")
     degraded: list[DegradedShown]
     missing: list[MissingShown] = Field(description="The first 20 addresses that the page asked for in vain.")
-    script_errors: list[str] = Field(description="The first 10 exceptions of its scripts that nobody caught.")
+    script_errors: list[str] = Field(description="The first 10 uncaught exceptions of its scripts.")
     reason: str | None = Field(description="Why it failed, in a word.")
     error: str | None = Field(description="Why it failed, in a sentence.")
-    created_at: str = Field(json_schema_extra=_TIME)
-    finished_at: str | None = Field(json_schema_extra=_TIME)
-    expires_at: str = Field(description="When it is forgotten, and what it made with it.", json_schema_extra=_TIME)
+    created_at: Time
+    finished_at: OptionalTime
+    expires_at: Time = Field(description="When it is forgotten, and what it made with it.")
 
 
 class RendersShown(Shown):

@@ -1,4 +1,4 @@
-"""What the native API takes about sandboxes: which to make, what to change and which to list."""
+"""Native API, schemas: creating, changing and listing sandboxes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from warren.domain.errors import InvalidRequest
 from warren.domain.gpus import EXPECTED, ID, MAX_GPUS, GpuRequest
 from warren.domain.lifecycle import Status
 from warren.domain.values import Storage
-from warren.gateway.api.bodies import REPEATED
-from warren.gateway.api.patterns import matching
+from warren.gateway.api.bodies import REPEATED, matching
 from warren.gateway.dialects.native.schemas import (
     NO_NUL,
     NO_OTHERS,
@@ -29,7 +28,7 @@ _YEAR_S = 366 * 86_400
 
 
 def _check_labels(labels: dict[str, str]) -> dict[str, str]:
-    # WHY: some dialects count everybody's sandboxes by it, and would let nobody make more.
+    # WHY: some dialects count all sandboxes by this label, and would refuse new ones at their limit.
     if "dialect" in labels:
         raise ValueError("the label dialect is Warren's own: choose another name")
     return labels

@@ -1,4 +1,4 @@
-"""What the native API takes and answers about skills."""
+"""Native API, schemas: skills."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from warren.core.skills.package import MAX_DESCRIPTION, MAX_NAME, MAX_TEXT, NAME
 from warren.domain.values import KIB
-from warren.gateway.api.patterns import matching
+from warren.gateway.api.bodies import matching
+from warren.gateway.dialects.native.answers import Shown, Time
 from warren.gateway.dialects.native.schemas import Body, Paging, Query, SkillIds
-from warren.gateway.dialects.native.schemas_answers import OwnerShown, Shown
+from warren.gateway.dialects.native.schemas_answers import OwnerShown
 
 SKILL_ID = re.compile(r"skl_[a-z0-9]{8,40}")
-
-_TIME: dict[str, JsonValue] = {"format": "date-time"}
 
 _METADATA_BYTES = 32 * KIB
 
@@ -114,8 +113,8 @@ class SkillShown(Shown):
     portal_category: str | None
     portal_tags: list[str]
     owner: OwnerShown
-    created_at: str = Field(json_schema_extra=_TIME)
-    updated_at: str = Field(json_schema_extra=_TIME)
+    created_at: Time
+    updated_at: Time
 
 
 class SkillDetails(SkillShown):

@@ -1,8 +1,8 @@
-"""The way out in the words of the native API, and back. Pure: values in, values out."""
+"""Egress between the native API and the domain. Pure: values in, values out."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warren.domain.egress import Egress, EgressMode, EgressRule
 
@@ -23,16 +23,6 @@ def parse_rule(rule: EgressRuleBody) -> EgressRule:
     return EgressRule(host=rule.host, ports=tuple(rule.ports), methods=tuple(rule.methods))
 
 
-def render_egress(egress: Egress) -> dict[str, Any]:
-    """Write what a sandbox may reach."""
-    return {"mode": egress.mode, "rules": [render_rule(rule) for rule in egress.rules]}
-
-
 def has_network(egress: Egress) -> bool:
     """Whether a sandbox may reach anything."""
     return egress.mode in {EgressMode.PACKAGES, EgressMode.OPEN} or bool(egress.rules)
-
-
-def render_rule(rule: EgressRule) -> dict[str, Any]:
-    """Write a rule."""
-    return {"host": rule.host, "ports": list(rule.ports), "methods": list(rule.methods)}

@@ -12,8 +12,9 @@ from anyio import to_thread
 
 from warren.domain.errors import NotFound
 from warren.gateway.dialects.named_files import attachment_headers, bytes_of, guess_type, printable
+from warren.gateway.dialects.native.answers import render_time
 from warren.gateway.dialects.native.ranges import etag, last_modified
-from warren.gateway.dialects.native.translate import render_time
+from warren.gateway.dialects.native.schemas_files import EntryShown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,16 +54,15 @@ def render_entry(entry: Entry) -> dict[str, Any]:
     """Write a file, folder or link."""
     seconds = min(max(entry.mtime_ns / 1e9, 0), _LAST_SECOND)
     path = printable(entry.path)
-    return {
-        "name": path.rpartition("/")[2],
-        "type": entry.type,
-        "size": entry.size,
-        "path": path,
-        "modified_at": render_time(seconds),
-        "mode": f"{entry.mode & 0o777:03o}",
-        "target": None if entry.target is None else printable(entry.target),
-        "encoded_path": path if _PLAIN.fullmatch(path) else quote(bytes_of(entry.path)),
-    }
+    return EntryShown.render(
+        entry,
+        name=path.rpartition("/")[2],
+        path=path,
+        modified_at=render_time(seconds),
+        mode=f"{entry.mode & 0o777:03o}",
+        target=None if entry.target is None else printable(entry.target),
+        encoded_path=path if _PLAIN.fullmatch(path) else quote(bytes_of(entry.path)),
+    )
 
 
 def render_match(match: Match) -> dict[str, Any]:

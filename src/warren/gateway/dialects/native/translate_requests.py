@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import TYPE_CHECKING
 
 from warren.core.executions.oneshot import OneShot
 from warren.core.executions.request import NewExecution
@@ -38,6 +39,7 @@ _LIMITS = (
     ("pids", "pids", 1),
     ("checkpoints", "checkpoints", 1),
 )
+_UNCHANGED = {one.name for one in dataclasses.fields(NewExecution)} - {"code", "argv", "stdin"}
 _PART = 4 << 18
 """Of base64: a multiple of four letters, which are three bytes."""
 
@@ -99,28 +101,15 @@ def parse_audit_query(query: ListAudit) -> AuditQuery:
     return AuditQuery(**query.model_dump())
 
 
-def parse_execution(body: RunFields, idempotency_key: str | None = None, **more: Any) -> NewExecution:
-    """Build what the core is asked to run. Raises InvalidRequest unless exactly one thing is to be run."""
+def parse_execution(body: RunFields, idempotency_key: str | None = None) -> NewExecution:
+    """Build an execution for the core. Raises InvalidRequest unless exactly one thing is to be run."""
     kind, code = _parse_kind(body)
     if body.stdin and body.stdin_base64:
         raise InvalidRequest("stdin and stdin_base64 are both given: send one")
     stdin = base64.b64decode(body.stdin_base64) if body.stdin_base64 else body.stdin.encode() or None
+    same = {name: getattr(body, field) for field, name in _find_same(type(body))}
     return NewExecution(
-        kind=kind,
-        code=code,
-        argv=tuple(body.argv),
-        timeout_s=body.timeout_seconds,
-        grace_s=body.grace_seconds,
-        idle_timeout_s=body.idle_timeout_seconds,
-        env=body.env,
-        cwd=body.cwd,
-        echo=body.echo,
-        output_bytes=body.output_bytes,
-        output_max_bytes=body.output_max_bytes,
-        kill_leftovers=body.kill_leftovers,
-        stdin=stdin,
-        idempotency_key=idempotency_key,
-        **more,
+        kind=kind, code=code, argv=tuple(body.argv), stdin=stdin, idempotency_key=idempotency_key, **same
     )
 
 
@@ -149,6 +138,13 @@ def parse_content(given: InputFile | Asset, ask: str) -> bytes:
     # A part at a time: where this is done in a thread, nobody else gets a turn while one is decoded.
     parts = (given.base64[at : at + _PART] for at in range(0, len(given.base64), _PART))
     return b"".join(map(base64.b64decode, parts))
+
+
+@functools.cache
+def _find_same(model: type[RunFields]) -> tuple[tuple[str, str], ...]:
+    """Pair each field of a body with the field of an execution that it is passed to unchanged."""
+    names = ((field, field.replace("_seconds", "_s")) for field in model.model_fields)
+    return tuple((field, name) for field, name in names if name in _UNCHANGED)
 
 
 def _parse_kind(body: RunFields) -> tuple[ExecKind, str]:

@@ -77,7 +77,7 @@ def limits(call: Call) -> Limits:
 
 
 def respond(exc: BaseException, request_id: str) -> Response:
-    """Build the answer to a request that ended in an exception; who should come back is told when."""
+    """Build the answer to a request that ended in an exception, with Retry-After where it is retryable."""
     if isinstance(exc, QuotaExceeded | Overloaded):
         problem = build_problem(exc)
         saturated = isinstance(exc, QuotaExceeded)

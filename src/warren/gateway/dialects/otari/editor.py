@@ -44,7 +44,7 @@ class Edited:
 
 
 async def edit(call: Call, session_id: str, asked: EditorInput, *, overwrite: bool) -> Edited:
-    """Do what the editor is asked for; what it cannot do is a result too."""
+    """Do an editor command; a failed command is a result too."""
     command = _create_over if overwrite and asked.command == "create" else _COMMANDS[asked.command]
     do = functools.partial(command, asked)
     try:

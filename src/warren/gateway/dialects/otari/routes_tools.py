@@ -54,7 +54,7 @@ def _check(body: schemas.Register) -> None:
 
 
 def _find_peer(call: Call) -> str:
-    """Say who registers, where that is sure: behind a proxy that nobody told us of, it would be the proxy."""
+    """Return the client's address where it is certain: behind an unknown proxy, it would be the proxy's."""
     is_direct = not any(call.header(name) for name in _FORWARDED)
     return call.caller.address if is_direct or call.settings.serve.trusted_proxies else ""
 

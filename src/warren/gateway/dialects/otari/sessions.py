@@ -20,7 +20,7 @@ MAX_ID = 64
 
 
 def session_id(call: Call) -> str:
-    """Return the session of the path. Raises Refused: 422 for what is too long, 404 for what is none."""
+    """Return the session of the path. Raises Refused: 422 for an id that is too long, 404 for a malformed one."""
     value = call.params["session_id"]
     if len(value) > MAX_ID:
         raise Refused(422, [too_long(["path", "session_id"], value, MAX_ID)])
@@ -30,7 +30,7 @@ def session_id(call: Call) -> str:
 
 
 def unknown(session: str) -> Refused:
-    """Say that there is no such session; somebody else's is none."""
+    """Build the refusal for a session that does not exist, or belongs to another owner."""
     return Refused(404, session)
 
 

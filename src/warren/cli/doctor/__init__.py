@@ -1,1 +1,0 @@
-"""What `warren doctor` reports."""

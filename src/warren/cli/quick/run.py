@@ -1,0 +1,255 @@
+"""`warren run` with a ticket: one sandbox of a keeper that runs already.
+
+A program gets what `cli/execution/program.py` gives it: output as it comes, standard input, Ctrl-C, exit codes. An end
+that needs a word of explanation is explained there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+from warren.cli.quick import tickets
+from warren.cli.quick.arguments import SHELL_SUFFIXES
+from warren.cli.quick.hints import needs_advice
+from warren.cli.quick.owner import is_orphan, new_owned_id
+from warren.cli.quick.standard_streams import STDIN, read_program, read_stdin_now, write_output
+from warren.cli.quick.wire import Gone, Signals, Stopped, Wire
+from warren.guest.wire.frames import EVENT_COST, WINDOW
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from warren.guest.wire.frames import Frame, Header
+
+REST_S = 2.0
+"""How long the last output of a killed program may take: its reader may never read."""
+
+
+def run(asked: Mapping[str, Any]) -> int | None:
+    """Run the program of a command line and return the exit code; None, with nothing done, where typer has to."""
+    ticket = tickets.load(asked)
+    program = None if ticket is None else _build_program(asked, ticket)
+    if ticket is None or program is None:
+        return None
+    signals = Signals()
+    try:
+        return _run(ticket, program, signals)
+    except Stopped as exc:
+        return exc.exit_code
+    finally:
+        signals.close()
+
+
+class _Program:
+    """What to ask of a keeper and of an agent."""
+
+    def __init__(self, ticket: Mapping[str, Any], env: dict[str, str], code: bytes, header: Header) -> None:
+        self.create = {**ticket["create"], "id": new_owned_id(), "env": env}
+        self.agent = os.path.join(ticket["sandboxes"], self.create["id"], "agent.sock")
+        self.id = f"exe_{os.urandom(12).hex()}"
+        self.header = {**ticket["run"], **header, "exec": self.id}
+        self.code = code
+
+
+def _build_program(asked: Mapping[str, Any], ticket: Mapping[str, Any]) -> _Program | None:
+    arguments, source, file = list(asked["args"]), asked.get("code"), ""
+    header: Header = {}
+    if "timeout" in asked:
+        from warren.cli.units import read_duration
+
+        try:
+            header["timeout_ms"] = read_duration(asked["timeout"]) * 1000
+        except ValueError:
+            return None
+    pairs = [pair.partition("=") for pair in asked.get("env", ())]
+    if not all(name and equals and "\0" not in name + value for name, equals, value in pairs):
+        return None
+    if source is None:
+        file = arguments.pop(0) if arguments else ""
+        source = _read_source(file)
+    if source is None:
+        return None
+    if file != "-":
+        header["stdin"] = True
+    if asked.get("shell") or file.endswith(SHELL_SUFFIXES):
+        header |= {"kind": "argv", "argv": ["bash", "-c", source, "bash", *arguments]}
+        source = ""
+    elif arguments:
+        header["argv"] = arguments
+    env = {name: value for name, _, value in pairs}
+    return _Program(ticket, env, source.encode("utf-8", "surrogatepass"), header)
+
+
+def _read_source(file: str) -> str | None:
+    try:
+        if file == "-":
+            return read_program()
+        with open(file, "rb") as source:
+            return source.read().decode()
+    except (OSError, ValueError):
+        return None
+
+
+def _run(ticket: Mapping[str, Any], program: _Program, signals: Signals) -> int | None:
+    try:
+        keeper = Wire(ticket["keeper"], signals)
+    except (OSError, Gone):
+        return None
+    with keeper.socket:
+        if (keeper.hello.get("version"), keeper.hello.get("config")) != (ticket["version"], ticket["config"]):
+            return None
+        is_made = False
+        try:
+            listing, create = keeper.ask("list", {}), keeper.ask("create", program.create)
+            try:
+                keeper.answer(create)
+                is_made = True
+                code = _follow(program, ticket["said"], signals)
+                for entry in keeper.answer(listing) or ():
+                    if is_orphan(entry["id"]):
+                        keeper.answer(keeper.ask("destroy", {"id": entry["id"]}))
+            finally:
+                keeper.answer(keeper.ask("destroy", {"id": program.create["id"]}), is_shielded=True)
+        except Gone:
+            if not is_made:
+                return None
+            from warren.domain.errors import EngineUnavailable
+
+            raise EngineUnavailable("the keeper ended while it was asked; try again") from None
+    if pending := signals.take():
+        raise Stopped(pending[0])
+    return code
+
+
+def _follow(program: _Program, said: list[str], signals: Signals) -> int:
+    for line in said:
+        print(line, file=sys.stderr)
+    try:
+        agent = Wire(program.agent, signals)
+        with agent.socket:
+            execution = _Execution(agent, program, signals)
+            result = execution.follow()
+    except (Gone, ConnectionRefusedError, FileNotFoundError):
+        from warren.domain.errors import SandboxLost
+
+        raise SandboxLost("the sandbox is gone: its agent closed the connection") from None
+    return _end(result, program.id, execution.printed)
+
+
+class _Execution:
+    """The program while it runs."""
+
+    def __init__(self, agent: Wire, program: _Program, signals: Signals) -> None:
+        self._agent = agent
+        self._id = program.id
+        self._signals = signals
+        self._stdin_credit = WINDOW if program.header.get("stdin") else 0
+        self._takes_stdin = bool(program.header.get("stdin"))
+        self._unacknowledged = 0
+        self._was_interrupted = False
+        self._given_up_at: float | None = None
+        self._last_signal = 0
+        self._number = agent.request("run", program.header, program.code)
+        self.printed = 0
+        if self._takes_stdin and sys.stdin is None:
+            # It was closed when we were started, and its number may be another file's by now.
+            self._close_stdin()
+
+    def follow(self) -> Frame:
+        """Pass everything on, both ways, until the result comes, and return that. Raises Gone and Stopped."""
+        while True:
+            watched: list[Any] = [self._agent.socket, self._signals]
+            if self._takes_stdin and self._stdin_credit > 0:
+                watched.append(STDIN)
+            ready = self._select(watched, [])
+            if STDIN in ready:
+                self._send_stdin()
+            if self._agent.socket in ready:
+                for header, payload in self._agent.receive():
+                    if header.get("id") == self._number and self._take(header, payload):
+                        return header, payload
+
+    def _take(self, header: Header, payload: bytes) -> bool:
+        """Take in a frame, and say whether it is the result."""
+        kind = header.get("kind")
+        if header["t"] == "err":
+            from warren.core.agent.values import parse_error
+
+            raise parse_error(header)
+        if header["t"] == "credit":
+            self._stdin_credit += header["n"] if type(header.get("n")) is int else 0
+        elif kind in {"stdout", "stderr"}:
+            fd = 1 if kind == "stdout" else 2
+            write_output(fd, payload, lambda: self._select([self._signals], [fd]))
+            self.printed += len(payload)
+            self._unacknowledged += len(payload) + EVENT_COST
+            if self._unacknowledged >= WINDOW // 4:
+                self._agent.send({"t": "credit", "id": self._number, "n": self._unacknowledged})
+                self._unacknowledged = 0
+        elif header["t"] == "ok" and kind != "result":
+            raise Gone
+        return kind == "result"
+
+    def _send_stdin(self) -> None:
+        data = read_stdin_now()
+        if data:
+            self._stdin_credit -= len(data)
+            self._agent.send({"t": "data", "id": self._number}, data)
+        else:
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        self._takes_stdin = False
+        self._agent.send({"t": "eof", "id": self._number})
+
+    def _select(self, watched: list[Any], full: list[int]) -> list[Any]:
+        left_s = None if self._given_up_at is None else self._given_up_at - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            raise Stopped(self._last_signal)
+        ready = select.select(watched, full, [], left_s)[0]
+        if self._signals in ready:
+            for number in self._signals.take():
+                self._pass_on(number)
+        return ready
+
+    def _pass_on(self, number: int) -> None:
+        self._last_signal = number
+        if number == signal.SIGINT and not self._was_interrupted:
+            self._was_interrupted = True
+            self._agent.request("interrupt", {"exec": self._id})
+        elif self._given_up_at is None:
+            self._agent.request("kill", {"exec": self._id})
+            self._given_up_at = time.monotonic() + REST_S
+
+
+def _end(result: Frame, exec_id: str, printed: int) -> int:
+    """Return the exit code; what is more than a program that ended by itself is explained."""
+    header, payload = result
+    parts = header.get("parts")
+    try:
+        of_body, of_stdout, of_stderr, *_ = parts  # type: ignore[misc]  # or it is no result
+        body = json.loads(payload[:of_body])
+        stderr = payload[of_body + of_stdout : of_body + of_stdout + of_stderr]
+        is_plain = (
+            body.get("exec") == exec_id
+            and body.get("cause", "exited") in {"exited", "error"}
+            and type(code := body.get("exit_code", 0)) is int
+            and 0 <= code <= 255
+            and not needs_advice(code, body.get("error"), stderr)
+            and not body.get("notes")
+            and body.get("stdout_bytes", 0) + body.get("stderr_bytes", 0) <= printed
+        )
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        is_plain = False
+    if is_plain:
+        return int(code) or (1 if body.get("cause") == "error" else 0)
+    from warren.cli.execution.program import finish_frame
+
+    return finish_frame(header, payload, exec_id, printed)

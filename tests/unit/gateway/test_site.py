@@ -1,0 +1,100 @@
+"""The documentation site as a folder of files: types, revalidation, the policy of its scripts, and no way out of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from starlette.exceptions import HTTPException
+
+from warren.gateway.pages.documents import Documents
+from warren.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from starlette.types import Receive, Scope, Send
+
+SCRIPT = "let a = 1 < 2;"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    (folder / "howto").mkdir(parents=True)
+    (folder / "index.html").write_text(f'<script src="a.js"></script><script>{SCRIPT}</script><p>home')
+    (folder / "howto" / "index.html").write_text("<p>how to")
+    (folder / "404.html").write_text("<p>lost")
+    (folder / "a.js").write_text("let b;")
+    (folder / "font.woff2").write_bytes(b"font")
+    (tmp_path / "secret.txt").write_text("secret")
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    return folder
+
+
+async def ask(site: Path, path: str, **headers: str) -> httpx.Response:
+    documents = Documents(Settings(), (), (), site=str(site))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await documents({**scope, "state": {}}, receive, send)
+        except HTTPException as exc:
+            await send({"type": "http.response.start", "status": exc.status_code, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://warren.test") as client:
+        return await client.get(path, headers=headers)
+
+
+@pytest.mark.anyio
+async def test_pages_and_files_have_their_types_and_are_revalidated(site: Path) -> None:
+    home, how, script, font = [
+        await ask(site, path) for path in ("/docs/", "/docs/howto/", "/docs/a.js", "/docs/font.woff2")
+    ]
+    again = await ask(site, "/docs/a.js", **{"If-None-Match": script.headers["etag"]})
+
+    assert (home.text.endswith("home"), how.text) == (True, "<p>how to")
+    assert home.headers["content-type"] == "text/html; charset=utf-8"
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert font.headers["content-type"] == "font/woff2"
+    assert script.headers["cache-control"] == "no-cache"
+    assert (again.status_code, again.headers["etag"]) == (304, script.headers["etag"])
+
+
+@pytest.mark.anyio
+async def test_the_policy_allows_the_scripts_of_the_page_and_no_other(site: Path) -> None:
+    policy = (await ask(site, "/docs/")).headers["content-security-policy"]
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+
+    assert f"script-src 'self' 'sha256-{digest}';" in policy
+    assert "default-src 'none'" in policy
+
+
+@pytest.mark.anyio
+async def test_a_folder_has_a_slash_and_a_browser_that_is_lost_gets_the_page_for_that(site: Path) -> None:
+    folder = await ask(site, "/docs/howto")
+    lost, program = await ask(site, "/docs/none", accept="text/html"), await ask(site, "/docs/none")
+
+    assert (folder.status_code, folder.headers["location"]) == (307, "./howto/")
+    assert (lost.status_code, lost.text, program.status_code) == (404, "<p>lost", 404)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "path", ["/docs/%2e%2e/secret.txt", "/docs/howto/%2e%2e/%2e%2e/secret.txt", "/docs//etc/passwd", "/docs/link.txt"]
+)
+async def test_no_path_leaves_the_folder(site: Path, path: str) -> None:
+    assert (await ask(site, path)).status_code == 404
+
+
+@pytest.mark.anyio
+async def test_without_a_site_one_sentence_says_what_builds_it(tmp_path: Path) -> None:
+    home = await ask(tmp_path, "/docs/")
+
+    assert "make docs-site" in home.text
+    assert 'href="/docs/api"' in home.text
+    assert (await ask(tmp_path, "/docs/howto/")).status_code == 404

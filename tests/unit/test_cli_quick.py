@@ -1,0 +1,150 @@
+"""The commands that use the standard library only: read as typer reads them, good while nothing has changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from warren.cli.app import build_commands
+from warren.cli.main import HELP_PAGE
+from warren.cli.quick import tickets
+from warren.cli.quick.arguments import FLAG, MANY, OPTIONS, parse
+from warren.cli.quick.standard_streams import read_program
+from warren.cli.reference import render_help
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HEAVY = ("typer", "click", "httpx", "anyio", "asyncio", "pydantic", "rich", "dataclasses")
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_a_name_means_what_typer_takes_it_for(command: str) -> None:
+    known = {name: each for each in build_commands().commands[command].params for name in each.opts}
+
+    for name, (parameter, takes) in OPTIONS[command].items():
+        assert known[name].name == parameter, name
+        assert known[name].is_flag == (takes == FLAG), name
+        assert known[name].multiple == (takes == MANY), name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-c", "print(1)"),
+        ("-c", "-1", "a", "b"),
+        ("--code=1", "--env", "A=b=c", "-e", "B="),
+        ("script.py", "--timeout", "30s", "--", "--flag", "--", "x"),
+        ("script.py", "a", "--image", "python", "b"),
+        ("-c", "1", "-c", "2", "--memory=1G"),
+        ("--shell", "-", "x"),
+    ],
+)
+def test_a_command_line_is_read_as_typer_reads_it(words: tuple[str, ...]) -> None:
+    command: Any = build_commands().commands["run"]
+    params = command.make_context("run", [*words]).params
+    found = parse("run", words)
+
+    assert found is not None
+    assert found["args"] == [each for each in (params["file"], *(params["args"] or ())) if each is not None]
+    for name in ("code", "image", "env", "shell"):
+        assert (found.get(name) or None) == (params[name] or None)
+    assert ("timeout" in found) == (params["timeout"] is not None)
+    assert ("memory" in found) == (params["memory"] is not None)
+
+
+@pytest.mark.parametrize(
+    "words", [("--cod", "1"), ("-cprint",), ("-c",), ("--shell=1",), ("--json", "-c", "1"), ("-c=1",), ("--help",)]
+)
+def test_what_is_not_plain_is_left_to_typer(words: tuple[str, ...]) -> None:
+    assert parse("run", words) is None
+
+
+def test_the_page_of_help_is_what_click_writes() -> None:
+    with open(HELP_PAGE, encoding="utf-8") as page:
+        assert page.read() == render_help(), "run `make docs`"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["version"], ["ps"], ["run", "-c", "1"]])
+def test_quick_commands_import_the_standard_library_only(words: list[str], tmp_path: Path) -> None:
+    """As far as they come here: there is no service, and no ticket."""
+    code = (
+        "import sys\nfrom warren.cli import main\nmain._answer(sys.argv[1:])\n"
+        f"print('heavy:', [name for name in {_HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env={"PATH": os.defpath, "WARREN_DATA_DIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert done.stdout.endswith("heavy: []\n")
+
+
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "warren", "version"], capture_output=True, cwd=tmp_path, check=True)
+
+    assert done.stdout.startswith(b"warren ")
+
+
+def test_a_ticket_is_good_until_something_it_came_from_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WARREN_DATA_DIR", str(tmp_path / "data"))
+    spec = tmp_path / "spec.toml"
+    spec.write_text("first")
+    asked = {"args": [], "code": "1", "image": "python"}
+    tickets.save(asked, {"create": {}}, [str(spec), str(tmp_path / "absent.lock")])
+
+    assert tickets.load(asked | {"code": "2"}) is not None
+    assert tickets.load(asked | {"image": "data"}) is None
+    assert tickets.load(asked | {"memory": "1G"}) is None
+    monkeypatch.setenv("WARREN_IMAGE", "data")
+    assert tickets.load(asked) is None
+    monkeypatch.delenv("WARREN_IMAGE")
+    (tmp_path / "warren.toml").touch()
+    assert tickets.load(asked) is None
+    (tmp_path / "warren.toml").unlink()
+    monkeypatch.setenv("WARREN_URL", "http://127.0.0.1:1")
+    assert tickets.load(asked) is None
+    monkeypatch.delenv("WARREN_URL")
+    assert tickets.load(asked) is not None
+    (tmp_path / "absent.lock").touch()
+    assert tickets.load(asked) is None
+    (tmp_path / "absent.lock").unlink()
+    spec.write_text("second")
+    assert tickets.load(asked) is None
+
+
+def test_tickets_are_few_and_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WARREN_DATA_DIR", str(tmp_path))
+    for number in range(tickets._MOST + 2):
+        tickets.save({"memory": f"{number}M"}, {}, [])
+
+    assert len(os.listdir(tmp_path / "tickets")) <= tickets._MOST
+    assert os.stat(tmp_path / "tickets").st_mode & 0o777 == 0o700
+    assert {os.stat(each).st_mode & 0o777 for each in os.scandir(tmp_path / "tickets")} == {0o600}
+
+
+def test_a_program_that_is_no_text_can_be_read_again() -> None:
+    stdin = os.dup(0)
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, b"\xff\xfe")
+        os.close(writer)
+        os.dup2(reader, 0)
+
+        assert read_program() is None
+        assert os.read(0, 10) == b"\xff\xfe"
+    finally:
+        os.dup2(stdin, 0)
+        os.close(stdin)
+        os.close(reader)
