@@ -90,6 +90,7 @@ if __name__ == "__main__":
     import uvloop
 
     import warren.bootstrap.app
+    import warren.cli.app
     import warren.cli.service.embedded
     import warren.core.service
     import warren.gateway.app
