@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic.json_schema import models_json_schema
-
 import warren
 from warren.gateway.api.bodies import MAX_DEPTH
 from warren.gateway.api.dispatch import PREFIX
@@ -80,7 +78,7 @@ _ABOUT = f"""Sandboxes that run code for AI agents.
 * JSON is nested at most {MAX_DEPTH} levels deep. Unknown fields and parameters are refused.
 * Models find their tools at `/mcp` (MCP), with the same keys, unless the operator switched that off.
 """
-_MODE: Literal["validation"] = "validation"
+_MODE: Literal[validation] = "validation"
 
 
 def build_openapi(operations: Iterable[Operation], *, with_auth: bool) -> dict[str, Any]:
