@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import TypeAdapter
 
 import warren
 from warren.gateway.api.bodies import MAX_DEPTH
@@ -78,7 +80,7 @@ _ABOUT = f"""Sandboxes that run code for AI agents.
 * JSON is nested at most {MAX_DEPTH} levels deep. Unknown fields and parameters are refused.
 * Models find their tools at `/mcp` (MCP), with the same keys, unless the operator switched that off.
 """
-_MODE: Literal[validation] = "validation"
+_MODE: Literal["validation"] = "validation"
 
 
 def build_openapi(operations: Iterable[Operation], *, with_auth: bool) -> dict[str, Any]:
