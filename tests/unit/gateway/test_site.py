@@ -72,6 +72,9 @@ async def test_the_policy_allows_the_scripts_of_the_page_and_no_other(site: Path
 
     assert f"script-src 'self' 'sha256-{digest}';" in policy
     assert "default-src 'none'" in policy
+    assert "sandbox" not in (await ask(site, "/docs/a.js")).headers["content-security-policy"], (
+        "a worker would not start"
+    )
 
 
 @pytest.mark.anyio

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+from pydantic.json_schema import models_json_schema
 
 import warren
 from warren.gateway.api.bodies import MAX_DEPTH
@@ -80,7 +80,6 @@ _ABOUT = f"""Sandboxes that run code for AI agents.
 * JSON is nested at most {MAX_DEPTH} levels deep. Unknown fields and parameters are refused.
 * Models find their tools at `/mcp` (MCP), with the same keys, unless the operator switched that off.
 """
-_MODE: Literal["validation"] = "validation"
 
 
 def build_openapi(operations: Iterable[Operation], *, with_auth: bool) -> dict[str, Any]:
@@ -143,9 +142,7 @@ def _describe_service(*, with_auth: bool) -> dict[str, Any]:
 
 def _describe_all(listed: tuple[Operation, ...], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the paths and the schemas that they name."""
-    # By adapters: an answer may be a TypedDict, which is no model.
-    adapters = ((model, _MODE, TypeAdapter(model)) for model in list_models(listed))
-    refs, definitions = TypeAdapter.json_schemas(adapters, ref_template=REF)
+    refs, definitions = models_json_schema([(model, "validation") for model in list_models(listed)], ref_template=REF)
     refs_by_model = {model: schema for (model, _), schema in refs.items()}
     schemas = {name: clean_schema(schema) for name, schema in definitions.get("$defs", {}).items()}
     paths: dict[str, Any] = {}

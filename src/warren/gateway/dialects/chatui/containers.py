@@ -1,4 +1,4 @@
-"""The containers of a service: which sandbox each is, whose turn it is in it, and what its programs came to."""
+"""ChatUI's containers: the sandbox of each, its lock, and counts of its programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warren.gateway.api.operations import Call
 
 DIALECT = {"dialect": "chatui"}
-"""What the sandboxes of this dialect carry."""
+"""The label of this dialect's sandboxes."""
 _ID = re.compile(r"[0-9a-f]{64}")
 _REMEMBERED = 10_000
 _MISSING = "Container session not found, or it was shut down due to inactivity."
@@ -32,7 +32,7 @@ _EXPIRED = "Container session expired after reaching its maximum lifetime."
 
 
 class Containers:
-    """What is known of containers besides their sandboxes: in memory, and nothing that must outlive the service."""
+    """State of containers besides their sandboxes: in memory, and lost with the service."""
 
     def __init__(self) -> None:
         self.ended = Outcomes("gateway_executions", "gateway_execution_duration_seconds", CollectorRegistry())
@@ -43,14 +43,14 @@ class Containers:
         """When containers end, so that it can be said of one that is gone."""
 
     def remember(self, container_id: str, sandbox: Sandbox) -> None:
-        """Keep in mind when a container ends."""
+        """Remember when a container ends."""
         if sandbox.expires_at is not None:
             self._ends[container_id] = sandbox.expires_at
             if len(self._ends) > _REMEMBERED:
                 self._ends.popitem(last=False)
 
     def missing(self, container_id: str) -> Refused:
-        """Say that there is no such container, and why where that is known."""
+        """Build the refusal for a missing container, with the reason where it is known."""
         end = self._ends.get(container_id)
         return Refused(404, _MISSING if end is None or time.time() < end else _EXPIRED)
 
@@ -83,17 +83,17 @@ class Containers:
 
 
 def containers_of(service: Service) -> Containers:
-    """Return what is known of a service's containers."""
+    """Return the containers of a service."""
     return service.beside(Containers)
 
 
 def session_key(container_id: str) -> str:
-    """Return what the sandbox of a container is found by."""
+    """Return the session key of a container's sandbox."""
     return f"chatui/{container_id}"
 
 
 def check_id(call: Call, container_id: str) -> str:
-    """Return what can be the id of a container. Raises Refused."""
+    """Return a well-formed container id. Raises Refused."""
     if _ID.fullmatch(container_id) is None:
         raise containers_of(call.service).missing(container_id)
     return container_id
@@ -116,7 +116,7 @@ async def find(call: Call, container_id: str) -> Sandbox:
 
 
 async def _explain(call: Call, container_id: str) -> Refused:
-    """Say why a caller has no such container: it is gone, or it is another's."""
+    """Explain why a caller has no such container: it is gone, or belongs to another."""
     query = SandboxQuery(session_key=session_key(container_id), limit=1)
     for other in (await call.service.store.list(query)).items:
         whose = "tenant" if other.owner.tenant != call.caller.principal.tenant else "principal"

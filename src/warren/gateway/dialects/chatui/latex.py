@@ -1,4 +1,4 @@
-"""LaTeX documents in ChatUI's words: what is compiled and how, and the archive that comes of it. Pure."""
+"""ChatUI's LaTeX documents: the compilation, and the archive of its result. Pure."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _COMPILE = f"{_CAREFUL} pdflatex -interaction=nonstopmode -halt-on-error -file-l
 
 
 def clean_name(name: str) -> str:
-    """Make a name of files out of what a client calls its document."""
+    """Make a file name from a client's name of its document."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-")[:64] or "document"
 
 
 def parse_tex(body: Tex, *, image: str | None, timeout_s: float) -> OneShot:
-    """Build what compiles a document, in a sandbox of its own. Raises Refused."""
+    """Build the one-shot run that compiles a document. Raises Refused."""
     job = clean_name(body.job_name)
     once = f"{_COMPILE} -jobname={shlex.quote(job)} {_SOURCE}"
     code = f"command -v pdflatex >/dev/null || exit {NO_LATEX}\n{once} >/dev/null && {once}"
@@ -64,7 +64,7 @@ def _parse_files(body: Tex) -> dict[str, bytes]:
 
 
 def read_failure(shot: OneShotResult, files: Mapping[str, bytes], job: str) -> dict[str, str]:
-    """Say why a document could not be compiled."""
+    """Explain why a document could not be compiled."""
     assert shot.execution.result is not None
     log = files.get(f"{job}.log", b"") or shot.execution.result.stdout
     return {

@@ -1,4 +1,4 @@
-"""What ChatUI's operators look for in the health and the numbers of the service, in their words."""
+"""ChatUI's fields of health and metrics, under the names that its operators know."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _name_auth(settings: Settings, service: Service) -> str:
 
 
 def _rename(family: Metric, name: str) -> Metric:
-    """Give numbers other names, of their labels too."""
+    """Rename a metric and its labels."""
     kind = CounterMetricFamily if family.type == "counter" else HistogramMetricFamily
     renamed: Metric = kind(name, family.documentation)
     for sample in family.samples:

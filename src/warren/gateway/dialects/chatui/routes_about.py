@@ -1,4 +1,4 @@
-"""What ChatUI's gateway says of itself: to anybody at `/` and `/version`, to its clients how much it did."""
+"""ChatUI's `/` and `/version`, which need no key, and its counts of executions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOTE = "replica-local counters; use /metrics for aggregation across replicas"
 
 
 async def about(_call: Call) -> ASGIApp:
-    """Say what this is, to programs: browsers get Warren's own page."""
+    """Describe the gateway to programs; browsers get Warren's own page."""
     return json_reply(
         {
             "message": "Code Execution Gateway",
@@ -34,7 +34,7 @@ async def about(_call: Call) -> ASGIApp:
 
 
 async def get_version(call: Call) -> ASGIApp:
-    """Say which release of the original this speaks as, and what of it there is."""
+    """Return the release of the original whose contract this is, and the available features."""
     with_pip, render = call.settings.dialects.chatui.allow_pip, call.settings.render
     try:
         await call.service.images.get(render.image)
@@ -45,12 +45,12 @@ async def get_version(call: Call) -> ASGIApp:
 
 
 async def get_counts(call: Call) -> ASGIApp:
-    """Say how much was run since the service began."""
+    """Return counts of executions since the service started."""
     return json_reply({"_note": _NOTE, **report.count(containers_of(call.service), call.service.renders)})
 
 
 async def check_key(_call: Call) -> ASGIApp:
-    """Say that a key is good, for a proxy that asks."""
+    """Confirm that a key is valid, for a proxy that asks."""
     return NO_CONTENT
 
 

@@ -1,4 +1,4 @@
-"""ChatUI's programs over HTTP: files in, one process, what it said and left in `/tmp/output` out."""
+"""ChatUI's programs over HTTP: files in, one process, its output and the files of `/tmp/output` out."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def execute(call: Call) -> ASGIApp:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """What a program came to, before it is JSON."""
+    """The outcome of a program, before it is JSON."""
 
     execution_id: str
     failure: Failure | None = None
@@ -80,7 +80,7 @@ class _Answer:
 
 
 class _Large:
-    """An answer with large files, which holds a place among the large ones until it has been read."""
+    """An answer with large files, which counts as a large answer until it has been read."""
 
     def __init__(self, answer: _Answer, held: contextlib.AsyncExitStack) -> None:
         self._answer = answer

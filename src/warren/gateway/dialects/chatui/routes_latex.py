@@ -60,7 +60,7 @@ async def render_latex(call: Call) -> ASGIApp:
 
 
 async def _find_image(call: Call) -> str | None:
-    """Return the image that has LaTeX if it is built; else documents are tried in the one that everybody gets."""
+    """Return the image with LaTeX if it is built; else the default image."""
     name = call.settings.dialects.chatui.latex_image
     try:
         return (await call.service.images.get(name)).name

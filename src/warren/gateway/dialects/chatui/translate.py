@@ -1,4 +1,4 @@
-"""Between ChatUI's words and ours. Pure."""
+"""Between ChatUI's schemas and the domain. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def render_container(sandbox: Sandbox, container_id: str, now: float, settings: 
 
 
 def find_faults(body: Execute, settings: ChatuiSettings) -> list[dict[str, Any]]:
-    """List what is wrong with a program by the operator's choices, as what is wrong with its fields is listed."""
+    """List violations of the operator's limits, in the shape of field errors."""
     faults = []
     if body.timeout is not None and body.timeout > settings.max_timeout_s:
         faults.append(too_large("timeout", body.timeout, settings.max_timeout_s))
@@ -111,7 +111,7 @@ def parse_files(body: Execute, settings: ChatuiSettings) -> dict[str, bytes]:
 
 
 def parse_program(body: Execute, timeout_s: float, settings: ChatuiSettings) -> NewExecution:
-    """Build what is run: a process of its own, with what the original promises its programs."""
+    """Build the execution: a process of its own, in the environment that the original promises."""
     is_python = body.language == "python"
     return NewExecution(
         kind=ExecKind.SCRIPT if is_python else ExecKind.SHELL,
@@ -130,14 +130,14 @@ def parse_program(body: Execute, timeout_s: float, settings: ChatuiSettings) -> 
 
 
 def explain_install(said: str) -> str:
-    """Say what went wrong with an installation, as it stands before the program's own errors."""
+    """Write the error of an installation, which goes before the program's own errors."""
     return f"--- PIP INSTALL ERROR ---\n{said.strip()}\n------------------------\n"
 
 
 def find_failure(
     result: ExecResult, language: str, timeout_s: float, *, stderr: str, is_removed: bool
 ) -> Failure | None:
-    """Say how a program failed, by what is known of it and not by what it wrote; None when it did not."""
+    """Return how a program failed, by its cause and not by its output; None when it did not."""
     what = _NAMES[language]
     if result.cause is Cause.TIMEOUT:
         rest = "Container removed." if is_removed else "The container is kept, with its files."
@@ -166,7 +166,7 @@ def _name_signal(number: int) -> str:
 
 
 def read_stderr(result: ExecResult, most: int) -> str:
-    """Decode what a program wrote to stderr; of one that ran too long, without how Python says that we ended it."""
+    """Decode stderr; after a timeout without the traceback of our own interrupt."""
     data, chars = result.stderr, result.stderr_chars
     is_ours = result.cause is Cause.TIMEOUT and (result.error or {}).get("name") == "KeyboardInterrupt"
     start = data.rfind(_TRACEBACK) if is_ours and data.endswith(b"KeyboardInterrupt\n") else -1
@@ -176,7 +176,7 @@ def read_stderr(result: ExecResult, most: int) -> str:
 
 
 def read_output(data: bytes, total_chars: int, most: int) -> str:
-    """Decode what was kept of what a program wrote, and cut it where clients expect it to be cut."""
+    """Decode the kept output of a program, and cut it where clients expect it to be cut."""
     text = data.decode("utf-8", "replace")
     # Bytes that are no text may be more characters here than the sandbox counted.
     total = max(total_chars, len(text))
@@ -200,7 +200,7 @@ def render_files(files: tuple[Output, ...]) -> list[dict[str, Any]]:
 
 
 def render_id(execution_id: str) -> str:
-    """Build an id of the length that clients know, by which the record of an execution can be found."""
+    """Build an id of the length that clients expect, by which the record of an execution can be found."""
     digits = execution_id.partition("_")[2]
     return f"{digits[:8]}-{digits[8:11]}"
 
@@ -230,7 +230,7 @@ def render_executed(
 
 
 def render_version(rendering: str, *, with_pip: bool, with_rendering: bool) -> dict[str, Any]:
-    """Build what `/version` says."""
+    """Build the answer of `/version`."""
     versions: Mapping[str, list[str]] = {"execution": ["v1"], "rendering": ["v1", "v2"]}
     about: dict[str, Any] = {"version": RELEASE, "tag": f"v{RELEASE}", "api_contract_version": 1, "beta": False}
     for what, known in versions.items():

@@ -1,4 +1,4 @@
-"""How ChatUI's gateway says what goes wrong: exactly these sentences, because clients look for them."""
+"""ChatUI's error messages: exactly these sentences, because clients match them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADERS = (
     (b"x-code-execution-version", RELEASE.encode()),
     (b"x-code-execution-version-tag", b"v" + RELEASE.encode()),
 )
-"""What every answer has."""
+"""Headers of every answer."""
 SHARED = frozenset({"/livez", "/readyz", "/healthz", "/health", "/healthz/details", "/health/details", "/metrics"})
 RATE = "Rate limit exceeded for this principal. Please slow down."
 CREATE_RATE = "Container creation rate limit exceeded for this principal."
@@ -51,12 +51,12 @@ def respond(exc: BaseException, request_id: str) -> Response:
 
 
 def retry(error: QuotaExceeded | Overloaded) -> dict[str, str]:
-    """Say when to come back."""
+    """Build Retry-After."""
     return retry_after(error.retry_after_s)
 
 
 def decode_file(name: str, text: str) -> bytes:
-    """Decode what a client sends beside a deck or a document; the head of a data URL is passed over. Raises Refused."""
+    """Decode an asset of a deck or document; the head of a data URL is skipped. Raises Refused."""
     content = text.partition(",")[2] if text.startswith("data:") else text
     try:
         return base64.b64decode(content, validate=True)
@@ -65,12 +65,12 @@ def decode_file(name: str, text: str) -> bytes:
 
 
 def body_limit(settings: Settings) -> int:
-    """Return how large a body may be."""
+    """Return the size limit of a body."""
     return settings.dialects.chatui.body_bytes
 
 
 async def check_rate(call: Call, what: str, most: int, sentence: str) -> None:
-    """Count something that the caller may do only so often in a minute. Raises Refused."""
+    """Count an operation that is limited for each minute. Raises Refused."""
     if not most:
         return
     owner = call.caller.principal.owner

@@ -1,4 +1,4 @@
-"""Between Onyx's words and ours. Pure: values in, values out."""
+"""Between Onyx's schemas and the domain. Pure: values in, values out."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _ENV = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONIOENCODING": "utf-8",
 }
-"""What is written is there though a program is killed, and no bytecode is among the files it leaves."""
+"""Unbuffered output survives a kill, and no bytecode is among the files of a program."""
 _SAID = frozenset({Cause.OOM, Cause.CPU, Cause.OUTPUT, Cause.PIDS, Cause.DISK})
 """Causes that a program cannot tell by itself."""
 
 
 def check_timeout(timeout_ms: int, settings: OnyxSettings) -> None:
-    """Raise Refused for a program that wants more time than there is."""
+    """Raise Refused for a timeout over the limit."""
     if timeout_ms > settings.max_timeout_ms:
         raise Refused(422, f"timeout_ms exceeds maximum of {settings.max_timeout_ms} ms")
 
@@ -111,7 +111,7 @@ def render_produced(done: JobResult) -> list[dict[str, str]]:
 
 
 def list_notes(done: JobResult) -> tuple[str, ...]:
-    """Say what the shape of the answer has no place for."""
+    """Write notes for which the contract has no field."""
     assert done.execution.result is not None
     notes = [*explain(done.execution.result)]
     if done.unkept:
@@ -123,13 +123,13 @@ def list_notes(done: JobResult) -> tuple[str, ...]:
 
 
 def explain(result: ExecResult) -> tuple[str, ...]:
-    """Say why something was ended, where it could not know."""
+    """Explain why a program was ended, for causes that it cannot see itself."""
     is_killed = result.exit_code is None or result.exit_code < 0
     return (result.hint,) if is_killed and result.cause in _SAID and result.hint else ()
 
 
 def render_note(before: str, note: str) -> str:
-    """Write a sentence of ours below what a program wrote."""
+    """Append a sentence of ours to a program's output."""
     return ("" if not before or before.endswith("\n") else "\n") + f"[warren] {note}\n"
 
 
@@ -149,7 +149,7 @@ def render_session(sandbox: Sandbox, session_id: str) -> dict[str, Any]:
 
 
 def render_entries(entries: tuple[Entry, ...], *, is_cut: bool) -> dict[str, Any]:
-    """Write what is in a workspace; where that is not all of it, say so in a field that clients may ignore."""
+    """Write the files of a workspace; a field that clients may ignore says whether the list is cut."""
     kinds = {"file", "directory"}
     files = [{"path": _printable(one.path), "kind": one.type} for one in entries if one.type in kinds]
     note = {"note": f"there is more in the workspace than these {len(files)}: list it with a program"}

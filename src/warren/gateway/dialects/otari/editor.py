@@ -1,4 +1,4 @@
-"""The editor in otari's words: each command, and the sentence for everything that can be wrong with it."""
+"""otari's editor: its commands, and the message of each failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAR = 1 << 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
-    """What the editor did, before it has a shape."""
+    """The outcome of an editor command, before it has a shape."""
 
     command: str
     text: str = ""

@@ -47,7 +47,7 @@ async def create_session(call: Call) -> ASGIApp:
             raise Refused(422, [too_large(name, asked, most)])
     new = NewSandbox(
         limits=call.service.policy.limits_with_memory(call.caller.principal.tenant, settings.memory_bytes),
-        # As the original: a session that is idle for long is gone, so that no client finds it without its variables.
+        # As the original: an idle session is deleted, so that no client finds it without its variables.
         storage=Storage.EPHEMERAL,
         metadata={"dialect": "otari", **({} if body.result_format == "otari" else {_FORMAT: body.result_format})},
         idle_timeout_s=body.idle_timeout_seconds or settings.idle_timeout_s,
@@ -61,7 +61,7 @@ async def create_session(call: Call) -> ASGIApp:
 
 
 async def _full(call: Call, error: QuotaExceeded | Overloaded) -> Refused:
-    """Say that there is no room, in the words that clients know, where it is sessions that there are too many of."""
+    """Translate a quota of sandboxes to the message that clients know for too many sessions."""
     retry = retry_after(error.retry_after_s)
     policy, owner = call.service.policy, call.caller.principal.owner
     for held, most in (
@@ -75,7 +75,7 @@ async def _full(call: Call, error: QuotaExceeded | Overloaded) -> Refused:
 
 
 async def get_session(call: Call) -> ASGIApp:
-    """Show a session; that is no use of it."""
+    """Show a session, without counting as its use."""
     session = session_id(call)
     try:
         return json_reply(translate.render_session(await call.service.sandboxes.get(call.caller, session)))
@@ -84,7 +84,7 @@ async def get_session(call: Call) -> ASGIApp:
 
 
 async def delete_session(call: Call) -> ASGIApp:
-    """End a session; one that is not there has ended."""
+    """End a session; a missing one counts as ended."""
     try:
         await call.service.sandboxes.delete(call.caller, session_id(call))
     except NotFound:
@@ -143,14 +143,14 @@ async def _run(call: Call, session: str, new: NewExecution) -> ExecResult:
     try:
         execution = await call.service.executions.run(call.caller, session, new)
     except (Conflict, QuotaExceeded) as error:
-        # Too much at once, in this session or of this client: the contract has one status for that.
+        # Too many at once, in this session or of this client: the contract has one status for both.
         raise Refused(503, str(error), retry_after(error.retry_after_s)) from error
     assert execution.result is not None
     return execution.result
 
 
 def _parse_input(model: type[M], body: schemas.Exec) -> M:
-    """Read what a tool is given. Raises Refused, in the shape that the original has for this and nothing else."""
+    """Read the input of a tool. Raises Refused, in a shape that the original has only here."""
     try:
         return model.model_validate(body.input)
     except ValidationError as exc:

@@ -1,4 +1,4 @@
-"""What all routes of otari share: the session of the path, and words for those that are not there."""
+"""otari's sessions in paths, and the refusal of missing ones."""
 
 from __future__ import annotations
 

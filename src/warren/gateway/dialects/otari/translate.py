@@ -1,4 +1,4 @@
-"""Between otari's words and ours. Pure: what a result says, and how, is decided here."""
+"""Between otari's schemas and the domain. Pure: values in, values out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PRIVATE = re.compile(r"(?:^|/)(?:\.|__pycache__/)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a tool did, before it has a shape."""
+    """The outcome of a tool, before it has a shape."""
 
     stdout: str = ""
     stderr: str = ""
@@ -70,7 +70,7 @@ def parse_code(code: str, timeout_s: float, output_bytes: int) -> NewExecution:
 
 
 def parse_command(command: str, timeout_s: float, output_bytes: int) -> NewExecution:
-    """Build the execution of a command. Raises Refused for one that no shell could take."""
+    """Build the execution of a command. Raises Refused for one that no shell accepts."""
     if "\0" in command:
         raise Refused(422, "the command holds a NUL character, which no shell takes")
     new = NewExecution(
@@ -78,7 +78,7 @@ def parse_command(command: str, timeout_s: float, output_bytes: int) -> NewExecu
     )
     if len(command) <= _LONG_COMMAND:
         return new
-    # WHY: one argument of a program is at most 128 KiB; what comes on standard input is not, and then nothing is left.
+    # WHY: an argument has at most 128 KiB. Standard input has no limit, but the command then has none of its own.
     argv = ("bash", "-c", 'eval "$(cat)"')
     return NewExecution(
         kind=ExecKind.ARGV,
@@ -150,7 +150,7 @@ def _add(stderr: str, sentence: str) -> str:
 
 
 def measure(ran: Ran, content: Mapping[str, Any], tool_use_id: str) -> int:
-    """Say about how large an answer is."""
+    """Estimate the size of an answer."""
     named = sum(len(each.path) for each in ran.files) + 2 * len(tool_use_id)
     return len(ran.stdout) + len(ran.stderr) + sum(map(len, content.get("lines", ()))) + named
 
@@ -170,7 +170,7 @@ def render_exec(ran: Ran, content: dict[str, Any], tool: str, tool_use_id: str, 
         "truncated": ran.truncated,
         "hint": ran.hint,
         "files": [{"path": each.path, "action": each.action, "size_bytes": each.size} for each in ran.files],
-        # Anthropic's block for this has no room for what was written until then.
+        # Anthropic's block of a timeout has no field for the output so far.
         **({"stdout": ran.stdout, "stderr": ran.stderr} if is_untold else {}),
     }
 
@@ -189,7 +189,7 @@ def render_result(ran: Ran) -> dict[str, Any]:
 
 
 def produced(ran: Ran) -> list[FileChange]:
-    """List the files that were made or changed, without what a program keeps for itself."""
+    """List created and changed files, without caches of programs."""
     made = [each for each in ran.files if each.action != "deleted" and not _PRIVATE.search(each.path)]
     return made[:MAX_FILES]
 
@@ -217,7 +217,7 @@ def guess_content_type(path: str) -> str:
 
 
 def explain_path(error: NotFound | Conflict | InvalidRequest, path: str, *, missing: str) -> Refused:
-    """Say in otari's words what is wrong with a path."""
+    """Explain in otari's words what is wrong with a path."""
     if isinstance(error, NotFound):
         return Refused(404, f"{missing} not found: {path}")
     if isinstance(error, OutsideWorkspace):
