@@ -68,7 +68,7 @@ def test_the_way_to_production_leads_there(serve: Callable[..., RunningService],
 
     said = follow(service, tmp_path, *blocks("docs/howto/go-to-production.md"))
 
-    assert '"starts": true' in said
+    assert "A service would start with these settings" in said
     assert "serve.trusted_proxies" in said
     assert said.endswith("********\n")
 
@@ -98,7 +98,7 @@ def test_what_was_backed_up_can_be_restored(serve: Callable[..., RunningService]
     os.symlink(images, service.folder / "images")
     service.start()
 
-    assert '"whole": true' in said
+    assert "The audit record is whole" in said
     noted = json.loads((tmp_path / "backup" / "head.json").read_text())["head"]
     assert service.run("audit", "verify", "--known", noted).returncode == 0
     with service.client() as client:

@@ -138,7 +138,7 @@ def test_a_stream_that_does_not_end_in_time_says_so(serve: Callable[..., Running
 
     assert code == 0
     assert [line for line in rest if line.startswith("event: ")] == ["event: error"]
-    assert "the service stops" in rest[-2]
+    assert "the service is stopping" in rest[-2]
     assert not [line for line in service.log() if line["level"] == "error" and "Exception" in line["event"]]
 
 

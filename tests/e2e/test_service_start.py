@@ -170,7 +170,7 @@ def test_without_keys_only_this_machine_is_served(serve: Callable[..., RunningSe
     refused = service.run("serve", "--port", "0", "--no-auth", "--host", "0.0.0.0")
 
     assert refused.returncode == 2
-    assert "it is allowed on 127.0.0.1, ::1 and localhost only" in refused.stderr
+    assert "that is allowed on 127.0.0.1, ::1 and localhost only" in refused.stderr
     service.start("--no-auth")
     service.key = ""
     with service.client() as client:

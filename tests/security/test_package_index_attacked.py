@@ -72,7 +72,7 @@ def test_what_is_packed_in_what_is_packed_is_not_unpacked(tmp_path: Path, coding
             async with mirroring(tmp_path, Source(url=url), npm=Source(url=url)) as mirror:
                 replies = [await mirror.ask(path) for path in ("/pypi/simple/x/", "/npm/x")]
         assert [reply.status for reply in replies] == [502, 502]
-        assert b"was not asked for" in replies[0].body
+        assert b"was not requested" in replies[0].body
 
     anyio.run(body)
 

@@ -15,7 +15,7 @@ def main(argv: list[str]) -> NoReturn:
     """Read the boot facts, import the modules that the image preloads, and become the agent."""
     callbacks.settle()
     from warren.guest import agent  # these import ctypes
-    from warren.guest.wire.frames import Boot  # as above
+    from warren.guest.wire.boot import Boot  # as above
 
     with os.fdopen(int(argv[1]), "rb") as source:
         boot = Boot.from_json(json.load(source))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from warren.guest.executions.run import Run
     from warren.guest.net.tunnel import Listener
     from warren.guest.terminals.terminal import Terminal
-    from warren.guest.wire.frames import Boot
+    from warren.guest.wire.boot import Boot
 
 MAX_CONNECTIONS = 64
 MAX_REPORTS = 100

@@ -77,7 +77,7 @@ def test_rows_older_than_the_operator_wants_are_cut_off_and_the_record_says_so(t
     known: list[str] = []
     anyio.run(check)
 
-    whole = verify(tmp_path)
+    whole = verify(tmp_path, "--json")
     assert json.loads(whole.stdout)["rows"] == 3
     assert json.loads(whole.stdout)["pruned"] == 3
     assert verify(tmp_path, "--known", known[1]).returncode == 0

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from warren.guest.executions.execution import USUAL
-from warren.guest.wire.frames import Boot, Decoder, Header, encode
+from warren.guest.wire.boot import Boot
+from warren.guest.wire.frames import Decoder, Header, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

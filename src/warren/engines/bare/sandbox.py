@@ -17,7 +17,7 @@ from warren.domain.errors import StartFailed
 from warren.domain.values import Usage
 from warren.engines import procfs, state_files, unix_sockets
 from warren.engines.bare import launch
-from warren.guest.wire.frames import Boot
+from warren.guest.wire.boot import Boot
 
 if TYPE_CHECKING:
     from warren.domain.values import SandboxSpec

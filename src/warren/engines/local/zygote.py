@@ -26,7 +26,7 @@ from warren.guest import agent
 from warren.guest.interpreter import child_setup, kernel_main
 from warren.guest.packages import search_path
 from warren.guest.system import callbacks, forking, reseed
-from warren.guest.wire.frames import Boot
+from warren.guest.wire.boot import Boot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
