@@ -36,7 +36,7 @@ class Announcement:
 
 def print_as_text(found: Announcement) -> None:
     """Tell a person, with a line that can be pasted."""
-    print(f"Warren is at {found.address}" + (f"  (API: {found.address}/docs)" if found.has_docs else ""))
+    print(f"Warren is at {found.address}" + (f"  (API: {found.address}/docs/api)" if found.has_docs else ""))
     header = ""
     if found.asks_for_key:
         if found.api_key is not None:
