@@ -8,6 +8,7 @@ measures its memory, starts one by itself.
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
 import functools
 import io
@@ -42,6 +43,12 @@ class ForkServer:
                 start_new_session=True,
             )
         self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Have the process end, and wait for it."""
+        self._requests.close()
+        self._process.wait()
 
     def fork(self, request: Mapping[str, object], fds: list[int]) -> socket.socket:
         """Have a child forked with these three descriptors; returns where its pid and its end are said."""

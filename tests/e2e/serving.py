@@ -265,6 +265,15 @@ def wait_until(what: Callable[[], Any], why: str = "") -> Any:
     return answer
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended. Init may take a minute to reap an orphan, so a zombie has."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 def run_code(client: httpx.Client, sandbox_id: str, code: str, **more: Any) -> dict[str, Any]:
     """Run Python in the kernel of a sandbox; the call must succeed."""
     answer = client.post(f"/sandboxes/{sandbox_id}/exec", json={"code": code, **more})

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from e2e.person import Person
-from e2e.serving import DEADLINE_S, RunningService, create, wait_until
+from e2e.serving import DEADLINE_S, RunningService, create, has_ended, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,17 +72,9 @@ def test_a_service_in_the_background_is_started_seen_and_stopped(daemon: Daemon)
     assert (code, status["status"], status["pid"], status["address"]) == (0, "healthy", said["pid"], said["address"])
     assert os.path.samefile(status["log"], daemon.folder / "service.log")
     assert (stopped[0], stopped[1]["stopped"]) == (0, True)
-    wait_until(lambda: not os.path.exists(f"/proc/{said['pid']}") or _is_zombie(said["pid"]), "the process to be gone")
+    wait_until(lambda: has_ended(said["pid"]), "the process to be gone")
     assert (daemon.say("status")[0], daemon.say("stop")[0]) == (3, 3)
     assert not (daemon.folder / "warren.sock").exists()
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(") ")[2].startswith("Z")
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def test_the_first_key_is_shown_once_and_is_not_in_the_log(daemon: Daemon) -> None:
@@ -121,7 +113,7 @@ def test_a_service_that_cannot_start_says_why_and_leaves_nothing(daemon: Daemon)
 def test_what_a_dead_process_left_is_no_service(daemon: Daemon) -> None:
     said = daemon.start()
     os.kill(said["pid"], signal.SIGKILL)
-    wait_until(lambda: not os.path.exists(f"/proc/{said['pid']}") or _is_zombie(said["pid"]))
+    wait_until(lambda: has_ended(said["pid"]))
 
     assert (daemon.folder / "warren.sock").exists()
     assert (daemon.folder / "service.lock").read_text().startswith(str(said["pid"]))

@@ -8,7 +8,7 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
-from e2e.serving import create, read_events, run_code, wait_until
+from e2e.serving import create, has_ended, read_events, run_code, wait_until
 from e2e.story import left_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def power_off(service: RunningService) -> None:
                 os.kill(pid, number)
     service.wait()
     groups = service.folder / "local"
-    wait_until(lambda: not _alive(pids), "every process to be gone")
+    wait_until(lambda: all(map(has_ended, pids)), "every process to be gone")
     if groups.exists():
         # Kernels forget mounts and control groups too: what is left of either is removed as a reboot would.
         for line in left_of(service.folder):
@@ -102,15 +102,6 @@ def _processes(folder: Path) -> list[int]:
             if os.fsencode(folder) in line.read() + env.read():
                 found.append(pid)
     return found
-
-
-def _alive(pids: list[int]) -> list[int]:
-    alive = []
-    for pid in pids:
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            if file.read().rsplit(")", 1)[1].split()[0] != "Z":
-                alive.append(pid)
-    return alive
 
 
 def _remove_group(path: str) -> None:

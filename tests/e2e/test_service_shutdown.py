@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from e2e.serving import DEADLINE_S, create, is_problem, read_events, run_code, wait_until
+from e2e.serving import DEADLINE_S, create, has_ended, is_problem, read_events, run_code, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,7 +190,7 @@ def test_every_sandbox_can_be_stopped_once_no_service_runs_and_is_resumed_by_the
 
     assert (refused.returncode, stopped.returncode) == (2, 0), refused.stderr + stopped.stderr
     assert "is served already" in refused.stderr
-    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "whoever started it to bury it")
+    wait_until(lambda: has_ended(pid), "its first process to end")
     with service.start().client() as client:
         assert client.get(f"/sandboxes/{sandbox}").json()["status"] == "stopped"
         assert run_code(client, sandbox, "print(open('kept.txt').read())")["stdout"] == "kept\n"
