@@ -120,7 +120,7 @@ async def _read_whole(scope: Scope, receive: Receive, limit: int) -> Receive:
 
 def build_operations(mcp: Mcp, *, with_sse: bool) -> tuple[Operation, ...]:
     """Build the operations. All need the scope `read`; tools that run something check for `run` themselves."""
-    answers = (Answer(description="As the protocol has it."),)
+    answers = (Answer("As the protocol has it."),)
     streamable = Operation(
         method=ANY,
         path="/mcp",
@@ -139,7 +139,7 @@ def build_operations(mcp: Mcp, *, with_sse: bool) -> tuple[Operation, ...]:
         tag=_TAG,
         summary="MCP, server-sent events",
         is_passed_on=True,
-        answers=(Answer(description="As the protocol has it.", content_type="text/event-stream"),),
+        answers=(Answer("As the protocol has it.", content_type="text/event-stream"),),
     )
     message = Operation(
         method="POST",

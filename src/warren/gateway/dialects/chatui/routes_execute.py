@@ -24,7 +24,7 @@ from warren.domain.errors import (
 from warren.domain.records import Scope
 from warren.domain.values import Cause, new_id
 from warren.gateway.api.large_responses import LARGE, answer_with, send_in_pieces
-from warren.gateway.api.operations import Answer, Operation, dump, json_reply
+from warren.gateway.api.operations import Answer, Routes, dump, json_reply
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects.chatui import containers, schemas, translate, words
 from warren.gateway.dialects.chatui.translate import Failure, Output
@@ -46,8 +46,22 @@ _ANOTHER = "Another execution is in progress for this container. Please wait."
 _USED_UP = "Container session reached its maximum number of executions."
 
 
+routes = Routes("Programs", query=schemas.Nothing)
+
+
+@routes.add(
+    "POST /execute",
+    Scope.RUN,
+    description="Each is a process of its own; files in `/home/sandbox` stay. What a program does wrong is a "
+    "result: `error_type` says what, and after a timeout all that it wrote is there, and the container too.",
+    body=schemas.Execute,
+    body_limit=words.body_limit,
+    example={"container_id": "0" * 64, "language": "python", "code": "print(6 * 7)", "timeout": 30},
+    answers=(Answer("What it did.", schemas.Executed),),
+    errors=(400, 403, 404, 422, 429),
+)
 async def execute(call: Call) -> ASGIApp:
-    """Run a program in a container."""
+    """Run a program."""
     body, settings = call.body(schemas.Execute), call.settings.dialects.chatui
     faults = translate.find_faults(body, settings)
     if faults:
@@ -272,23 +286,3 @@ class _Program:
 
 def _leave_out(entry: Entry) -> Output:
     return Output(name=entry.path, size=entry.size, error="The gateway had no room for files: please retry")
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/execute",
-        handler=execute,
-        grant=Scope.RUN,
-        tag="Programs",
-        summary="Run a program",
-        description="Each is a process of its own; files in `/home/sandbox` stay. What a program does wrong is a "
-        "result: `error_type` says what, and after a timeout all that it wrote is there, and the container too.",
-        body=schemas.Execute,
-        body_limit=words.body_limit,
-        query=schemas.Nothing,
-        example={"container_id": "0" * 64, "language": "python", "code": "print(6 * 7)", "timeout": 30},
-        answers=(Answer(description="What it did.", model=schemas.Executed),),
-        errors=(400, 403, 404, 422, 429),
-    ),
-)

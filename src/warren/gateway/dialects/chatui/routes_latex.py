@@ -10,7 +10,7 @@ from warren.domain.errors import NotFound, Overloaded, QuotaExceeded
 from warren.domain.records import Scope
 from warren.domain.values import Cause
 from warren.gateway.api.large_responses import answer_with
-from warren.gateway.api.operations import Answer, Operation, Reply
+from warren.gateway.api.operations import Answer, Reply, Routes
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects.chatui import latex, schemas, translate, words
 from warren.gateway.dialects.details import Refused
@@ -19,11 +19,21 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from warren.gateway.api.operations import Call
-    from warren.settings import Settings
+
+routes = Routes("Rendering", query=schemas.Nothing)
 
 
+@routes.add(
+    "POST /api/latex/render /api/v1/latex/render",
+    Scope.RUN,
+    description="With `pdflatex`, twice, in a sandbox of its own; 501 where the image has none.",
+    body=schemas.Tex,
+    body_limit=lambda settings: settings.dialects.chatui.latex_body_bytes,
+    answers=(Answer("An archive: document, source, log.", content_type="application/zip"),),
+    errors=(400, 422, 501),
+)
 async def render_latex(call: Call) -> ASGIApp:
-    """Compile a document."""
+    """Compile a LaTeX document."""
     body, settings = call.body(schemas.Tex), call.settings.dialects.chatui
     await words.check_rate(call, "containers", settings.creates_per_minute, words.CREATE_RATE)
     job = latex.clean_name(body.job_name)
@@ -66,26 +76,3 @@ async def _find_image(call: Call) -> str | None:
         return (await call.service.images.get(name)).name
     except NotFound:
         return None
-
-
-def _body_limit(settings: Settings) -> int:
-    return settings.dialects.chatui.latex_body_bytes
-
-
-OPERATIONS = tuple(
-    Operation(
-        method="POST",
-        path=path,
-        handler=render_latex,
-        grant=Scope.RUN,
-        tag="Rendering",
-        summary="Compile a LaTeX document",
-        description="With `pdflatex`, twice, in a sandbox of its own; 501 where the image has none.",
-        body=schemas.Tex,
-        body_limit=_body_limit,
-        query=schemas.Nothing,
-        answers=(Answer(description="An archive: document, source, log.", content_type="application/zip"),),
-        errors=(400, 422, 501),
-    )
-    for path in ("/api/latex/render", "/api/v1/latex/render")
-)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from warren.core.shared_links.shared_links import NewSharedLink
 from warren.core.shared_links.signing import Kind
 from warren.domain.records import Scope
-from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.operations import Answer, Routes, json_reply
 from warren.gateway.api.shared_links import build_url
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas_links import CreateLink, LinkShown
@@ -18,8 +18,21 @@ if TYPE_CHECKING:
 _SECRET = (b"cache-control", b"no-store")
 
 
+routes = Routes("Links")
+
+
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/links",
+    Scope.READ,
+    description="The link needs no key: its holder does what it allows in your name, until it expires, your "
+    "key is revoked or the sandbox is deleted. To share more than a file to read needs the scope `run`.",
+    body=CreateLink,
+    example={"kind": "port", "port": 5000, "expires_in_seconds": 3600},
+    answers=(Answer("The link, which is shown this once.", LinkShown, status=201),),
+    errors=(404,),
+)
 async def create_link(call: Call) -> Reply:
-    """Share something."""
+    """Share a port, a file or a terminal."""
     asked = call.body(CreateLink)
     kind = Kind(asked.kind)
     target = {Kind.PORT: str(asked.port), Kind.FILE: asked.path or "", Kind.TERMINAL: asked.terminal or "main"}[kind]
@@ -33,21 +46,3 @@ async def create_link(call: Call) -> Reply:
     claims, token = await call.service.sharing.create(call.caller, sandbox_id(call), new)
     shown = LinkShown.render(claims, id=claims.link_id, url=build_url(claims, token))
     return json_reply(shown, 201, _SECRET)
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/sandboxes/{sandbox_id}/links",
-        handler=create_link,
-        grant=Scope.READ,
-        tag="Links",
-        summary="Share a port, a file or a terminal",
-        description="The link needs no key: its holder does what it allows in your name, until it expires, your "
-        "key is revoked or the sandbox is deleted. To share more than a file to read needs the scope `run`.",
-        body=CreateLink,
-        example={"kind": "port", "port": 5000, "expires_in_seconds": 3600},
-        answers=(Answer(status=201, description="The link, which is shown this once.", model=LinkShown),),
-        errors=(404,),
-    ),
-)

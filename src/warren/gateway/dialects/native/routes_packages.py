@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from warren.core.packages.install import NewInstall
 from warren.domain.records import Scope
-from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.operations import Answer, Routes, json_reply
 from warren.gateway.api.streaming import EventStream, encode_event, finish_unless_left
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas_packages import InstalledShown, InstallPackages
@@ -27,8 +27,25 @@ _EVENTS = (
 )
 
 
+routes = Routes("Packages")
+
+
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/packages",
+    Scope.RUN,
+    description="From the indexes that the operator configured, through a cache that all sandboxes share, into the "
+    "workspace, where they stay. The sandbox's egress must allow `packages`. What an installer cannot do is a "
+    "result; a client that goes away ends it.",
+    body=InstallPackages,
+    example={"packages": ["rich==14.1.0", "httpx[http2]"]},
+    answers=(
+        Answer("What came of it.", InstalledShown),
+        Answer(f"Server-sent events: {_EVENTS}", content_type="text/event-stream"),
+    ),
+    errors=(404, 409, 501, 502),
+)
 async def install_packages(call: Call) -> ASGIApp:
-    """Install packages: to the end, or followed."""
+    """Install packages."""
     body, target = call.body(InstallPackages), sandbox_id(call)
     new = NewInstall(
         ecosystem=body.ecosystem, names=tuple(body.packages), upgrade=body.upgrade, timeout_s=body.timeout_seconds
@@ -59,25 +76,3 @@ async def _stream(call: Call, target: str, new: NewInstall) -> EventStream:
 def _render(installed: Installed) -> dict[str, object]:
     packages = [{"name": name, "version": version} for name, version in installed.packages]
     return InstalledShown.render(installed, packages=packages)
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/sandboxes/{sandbox_id}/packages",
-        handler=install_packages,
-        grant=Scope.RUN,
-        tag="Packages",
-        summary="Install packages",
-        description="From the indexes that the operator configured, through a cache that all sandboxes share, into the "
-        "workspace, where they stay. The sandbox's egress must allow `packages`. What an installer cannot do is a "
-        "result; a client that goes away ends it.",
-        body=InstallPackages,
-        example={"packages": ["rich==14.1.0", "httpx[http2]"]},
-        answers=(
-            Answer(description="What came of it.", model=InstalledShown),
-            Answer(description=f"Server-sent events: {_EVENTS}", content_type="text/event-stream"),
-        ),
-        errors=(404, 409, 501, 502),
-    ),
-)
