@@ -211,7 +211,7 @@ async def _join(client: WebSocket, server: _Server) -> None:
         try:
             await server.messages(client)
         except ValueError:
-            ending = CloseCode.INVALID_DATA, "a message that is none"
+            ending = CloseCode.INVALID_DATA, "an invalid message"
         except ClientLeft:
             ending = client.left
         tasks.cancel_scope.cancel()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warren.domain.records import Sandbox
     from warren.domain.values import ExecResult
     from warren.gateway.dialects.chatui.schemas import Execute
-    from warren.settings.groups_dialects import ChatuiSettings
+    from warren.settings.groups_apis import ChatuiSettings
 
 RELEASE = "1.1.0"
 """The release of the original whose contract this is: what clients see as its version."""

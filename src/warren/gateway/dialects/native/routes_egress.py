@@ -18,7 +18,7 @@ from warren.gateway.dialects.native.schemas_egress import (
     SecretsShown,
 )
 from warren.gateway.dialects.native.translate import render_grant, render_secret
-from warren.gateway.dialects.native.translate_egress import parse_rule
+from warren.gateway.dialects.native.translate_requests import parse_rule
 
 if TYPE_CHECKING:
     from warren.gateway.api.operations import Call, Reply

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, StringConstraints
 
 from warren.core.packages.install import NewInstall
 from warren.domain.records import Scope
 from warren.gateway.api.operations import Answer, Routes, json_reply
 from warren.gateway.api.streaming import EventStream, encode_event, finish_unless_left
+from warren.gateway.dialects.native.answers import Shown
 from warren.gateway.dialects.native.common import sandbox_id
-from warren.gateway.dialects.native.schemas_packages import InstalledShown, InstallPackages
+from warren.gateway.dialects.native.schemas import Body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -25,6 +28,44 @@ _EVENTS = (
     "`started` (`execution_id`, `sandbox_id`), `stdout` and `stderr` (`data`: what the installer says), `result` (as "
     "without streaming), which is the last, or `error` (a problem) when the stream cannot go on."
 )
+
+PackageName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class InstallPackages(Body):
+    """What to install."""
+
+    packages: Annotated[list[PackageName], Field(min_length=1, max_length=100)] = Field(
+        description="Names, with extras and versions if you like: `rich`, `httpx[http2]>=0.27`, `lodash@4.17.21`. No "
+        "options, addresses or paths."
+    )
+    ecosystem: Literal["python", "npm"] = Field(default="python", description="Where they are from.")
+    upgrade: bool = Field(default=False, description="Replace what is there by the newest that fits.")
+    timeout_seconds: float | None = Field(
+        default=None, ge=0.001, le=86_400, description="Ended after so long; unless given, as the operator chose."
+    )
+    stream: bool = Field(default=False, description="Answer with events, as `Accept: text/event-stream` does.")
+
+
+class PackageShown(Shown):
+    """A package that is there now."""
+
+    name: str
+    version: str
+
+
+class InstalledShown(Shown):
+    """What came of an installation."""
+
+    ok: bool = Field(description="Whether everything is there.")
+    packages: list[PackageShown] = Field(
+        description="What was asked for and is there, and whatever came with it, as the installer reports it."
+    )
+    output: str = Field(description="What the installer said.")
+    execution_id: str = Field(description="The execution that it was.")
+    hint: str | None = Field(description="What to do, where there is something to do.")
+    duration_ms: float
+    timed_out: bool
 
 
 routes = Routes("Packages")

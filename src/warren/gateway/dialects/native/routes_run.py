@@ -10,7 +10,7 @@ from warren.gateway.api.operations import Answer, Routes, json_reply
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects.native import translate, translate_requests
 from warren.gateway.dialects.native.schemas_answers import RunShown
-from warren.gateway.dialects.native.schemas_run import Run
+from warren.gateway.dialects.native.schemas_executions import Run
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

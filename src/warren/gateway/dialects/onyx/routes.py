@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warren.core.executions.jobs import Job
 from warren.domain.records import Scope
@@ -11,13 +11,40 @@ from warren.gateway.api.operations import Answer, Routes
 from warren.gateway.dialects import details
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.onyx import common, routes_files, routes_session_files, routes_sessions, schemas, translate
-from warren.gateway.dialects.onyx.report import OnyxReport
-from warren.gateway.dialects.onyx.running import EVENTS, answer, follow
+from warren.gateway.dialects.onyx.common import EVENTS, answer, follow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from prometheus_client.metrics_core import Metric
     from starlette.types import ASGIApp
 
+    from warren.core.service import Service
     from warren.gateway.api.operations import Call
+    from warren.gateway.ops.metrics import Metrics
+    from warren.settings import Settings
+
+VERSION = "0.5.0"
+"""Of the API that is served: clients use sessions only from 0.4.0 on. Our own is in `/healthz`."""
+
+
+class OnyxReport:
+    """The report of one service."""
+
+    def __init__(self, service: Service, settings: Settings) -> None: ...
+
+    def health(self) -> Mapping[str, Any]:
+        """Return the version by which clients choose what they use."""
+        return {"version": VERSION}
+
+    def details(self, reasons: list[str]) -> Mapping[str, Any]:  # noqa: ARG002 - the seam's
+        """Return nothing more."""
+        return {}
+
+    def collect(self, metrics: Metrics) -> Iterator[Metric]:  # noqa: ARG002 - the seam's
+        """Yield no numbers."""
+        return iter(())
+
 
 _EXAMPLE = {"code": "print('Hello, World!')\n2 + 2"}
 

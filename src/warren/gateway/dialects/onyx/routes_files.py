@@ -14,7 +14,7 @@ from warren.gateway.api.transfers import Streamed
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import schemas, translate
-from warren.gateway.dialects.onyx.uploads import open_upload
+from warren.gateway.dialects.onyx.common import open_upload
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

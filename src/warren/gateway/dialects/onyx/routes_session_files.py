@@ -14,8 +14,8 @@ from warren.gateway.api.transfers import Streamed
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import common, schemas, translate
+from warren.gateway.dialects.onyx.common import open_upload
 from warren.gateway.dialects.onyx.routes_files import OCTETS, too_large
-from warren.gateway.dialects.onyx.uploads import open_upload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator

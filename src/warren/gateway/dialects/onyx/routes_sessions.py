@@ -21,7 +21,7 @@ from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects.details import Refused
 from warren.gateway.dialects.onyx import common, schemas, translate
-from warren.gateway.dialects.onyx.running import EVENTS, answer, follow
+from warren.gateway.dialects.onyx.common import EVENTS, answer, follow
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
