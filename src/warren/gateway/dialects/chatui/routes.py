@@ -31,7 +31,7 @@ from warren.gateway.dialects.chatui import (
     translate,
     words,
 )
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 from warren.gateway.dialects.dialect import Dialect
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 _PATH = "/containers/{container_id}"
 
-routes = Routes("Containers", query=schemas.Nothing)
+routes = Routes("Containers", query=IgnoredQuery)
 
 
 @routes.add(

@@ -9,6 +9,7 @@ from warren.domain.records import Scope
 from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.dialects.chatui import report, schemas, translate
 from warren.gateway.dialects.chatui.containers import containers_of
+from warren.gateway.dialects.details import IgnoredQuery
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _NOTE = "replica-local counters; use /metrics for aggregation across replicas"
 
 
-routes = Routes("About", query=schemas.Nothing)
+routes = Routes("About", query=IgnoredQuery)
 
 
 @routes.add("GET /", None, answers=(Answer("Where things are.", schemas.About),))

@@ -21,7 +21,7 @@ from warren.gateway.api.large_responses import answer_with
 from warren.gateway.api.operations import Answer, Reply, Routes
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects.chatui import schemas, translate, words
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,7 @@ _CAREFUL = "openin_any=p openout_any=p"
 """Of the sandbox's files a document reads and writes its own alone. None of the others is a secret, or anybody's."""
 _COMPILE = f"{_CAREFUL} pdflatex -interaction=nonstopmode -halt-on-error -file-line-error -no-shell-escape"
 
-routes = Routes("Rendering", query=schemas.Nothing)
+routes = Routes("Rendering", query=IgnoredQuery)
 
 
 @routes.add(

@@ -15,7 +15,7 @@ from warren.gateway.api.operations import Answer, Routes
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.api.transfers import Streamed
 from warren.gateway.dialects.chatui import schemas, translate, words
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -28,7 +28,7 @@ _STATUSES = {"too_many_slides": 400, "output_too_large": 400, "slide_size": 400,
 RATE = "Render rate limit exceeded for this principal."
 
 
-routes = Routes("Rendering", query=schemas.Nothing)
+routes = Routes("Rendering", query=IgnoredQuery)
 
 
 @routes.add(

@@ -47,7 +47,7 @@ routes = Routes("Ports")
 async def proxy_port(call: Call) -> ASGIApp:
     """Ask a server inside a sandbox."""
     # Not above, as its like below: a command that runs one program and ends would pay for it.
-    from warren.gateway.ports.http import PortReply
+    from warren.gateway.ports.http import proxy_request
 
     scope, mount = call.scope, _mount(call)
     if scope["state"].get("has_key_in_path"):
@@ -58,7 +58,7 @@ async def proxy_port(call: Call) -> ASGIApp:
         raise Forbidden("no service worker is served from a sandbox: it would answer for other addresses of ours too")
     if mount.gives_no_origin and call.header(b"origin") == "null" and call.header(b"access-control-request-method"):
         return _allow_own_pages(call)
-    return PortReply(call, sandbox_id(call), mount, _target(call))
+    return proxy_request(call, sandbox_id(call), mount, _target(call))
 
 
 @routes.add(
@@ -70,9 +70,9 @@ async def proxy_port(call: Call) -> ASGIApp:
 )
 async def connect_port(call: Call) -> ASGIApp:
     """Open a WebSocket to a server inside a sandbox."""
-    from warren.gateway.ports.websocket import PortWebSocket
+    from warren.gateway.ports.websocket import proxy_websocket
 
-    return PortWebSocket(call, sandbox_id(call), _mount(call), _target(call))
+    return proxy_websocket(call, sandbox_id(call), _mount(call), _target(call))
 
 
 @routes.add(

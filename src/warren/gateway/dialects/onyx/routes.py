@@ -9,6 +9,7 @@ from warren.core.executions.jobs import Job
 from warren.domain.records import Scope
 from warren.gateway.api.operations import Answer, Routes
 from warren.gateway.dialects import details
+from warren.gateway.dialects.details import IgnoredQuery
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.onyx import common, routes_files, routes_session_files, routes_sessions, schemas, translate
 from warren.gateway.dialects.onyx.common import EVENTS, answer, follow
@@ -48,7 +49,7 @@ class OnyxReport:
 
 _EXAMPLE = {"code": "print('Hello, World!')\n2 + 2"}
 
-routes = Routes("Programs", query=schemas.Nothing)
+routes = Routes("Programs", query=IgnoredQuery)
 
 
 @routes.add(

@@ -11,7 +11,7 @@ from warren.gateway.api.large_responses import answer_with
 from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.problems import retry_after
 from warren.gateway.api.transfers import Streamed
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import schemas, translate
 from warren.gateway.dialects.onyx.common import open_upload
@@ -27,7 +27,7 @@ _ROW = 150
 OCTETS = (b"content-type", b"application/octet-stream")
 
 
-routes = Routes("Files", query=schemas.Nothing)
+routes = Routes("Files", query=IgnoredQuery)
 
 
 @routes.add(

@@ -11,15 +11,14 @@ from warren.domain.errors import Conflict, NotFound, TooLarge
 from warren.domain.records import Scope
 from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.transfers import Streamed
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
+from warren.gateway.dialects.multipart import FileTooLarge, bounded
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import common, schemas, translate
 from warren.gateway.dialects.onyx.common import open_upload
 from warren.gateway.dialects.onyx.routes_files import OCTETS, too_large
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator
-
     from starlette.types import ASGIApp
 
     from warren.gateway.api.operations import Call
@@ -29,7 +28,7 @@ _MOST = 100_000
 _SHOWN = 200
 
 
-routes = Routes("Files of sessions", query=schemas.Nothing)
+routes = Routes("Files of sessions", query=IgnoredQuery)
 
 
 @routes.add(
@@ -55,11 +54,12 @@ async def write_file(call: Call) -> ASGIApp:
     """Write a file of a session."""
     path = translate.parse_path(call.query(schemas.WriteFile).path)
     async with common.session(call) as sandbox, open_upload(call) as part:
-        content = _bounded(part, call.settings.dialects.onyx.file_bytes)
+        content = bounded(part, call.settings.dialects.onyx.file_bytes)
         try:
             await call.service.files.write(call.caller, sandbox.id, path, content)
         except TooLarge as error:
-            raise too_large(call) if isinstance(error, _FileTooLarge) else Refused(413, str(error)) from None
+            # Otherwise it is the workspace that is full.
+            raise too_large(call) if isinstance(error, FileTooLarge) else Refused(413, str(error)) from None
         except Conflict as error:
             raise Refused(422, str(error)) from None
     return NO_CONTENT
@@ -82,19 +82,6 @@ async def read_file(call: Call) -> ASGIApp:
         headers = [OCTETS, *attachment_headers(path.rpartition("/")[2])]
         return Streamed(content, held.pop_all(), headers=headers, length=content.length)
     raise AssertionError
-
-
-class _FileTooLarge(TooLarge):
-    """The client sends more than it may; otherwise it is the workspace that is full."""
-
-
-async def _bounded(content: AsyncIterable[bytes], limit: int) -> AsyncIterator[bytes]:
-    size = 0
-    async for piece in content:
-        size += len(piece)
-        if size > limit:
-            raise _FileTooLarge("the file is too large")
-        yield piece
 
 
 def _path(call: Call) -> str:

@@ -19,7 +19,7 @@ from warren.domain.values import Storage
 from warren.gateway.api.large_responses import answer_with, measure_result
 from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.streaming import finish_unless_left
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 from warren.gateway.dialects.onyx import common, schemas, translate
 from warren.gateway.dialects.onyx.common import EVENTS, answer, follow
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PATH = "/v1/sessions/{session_id}"
 
 
-routes = Routes("Sessions", query=schemas.Nothing)
+routes = Routes("Sessions", query=IgnoredQuery)
 
 
 @routes.add(

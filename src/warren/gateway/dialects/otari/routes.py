@@ -17,7 +17,7 @@ from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.problems import retry_after
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects import details
-from warren.gateway.dialects.details import Refused, list_errors, too_large
+from warren.gateway.dialects.details import IgnoredQuery, Refused, list_errors, too_large
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.otari import anthropic, editor, routes_files, routes_tools, schemas, translate
 from warren.gateway.dialects.otari.sessions import session_id, unknown, using
@@ -39,7 +39,7 @@ _FORMAT = "result_format"
 _PATH = "/sessions/{session_id}"
 _EXAMPLE = {"tool": "code_execution", "input": {"code": "print(6 * 7)"}}
 
-routes = Routes("Sessions", query=schemas.Nothing)
+routes = Routes("Sessions", query=IgnoredQuery)
 
 
 @routes.add(

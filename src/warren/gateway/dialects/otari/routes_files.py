@@ -11,8 +11,8 @@ from warren.domain.records import Scope
 from warren.domain.values import MIB
 from warren.gateway.api.operations import Answer, Routes, json_reply
 from warren.gateway.api.transfers import Streamed, Upload
-from warren.gateway.dialects.details import Refused, missing
-from warren.gateway.dialects.multipart import Form
+from warren.gateway.dialects.details import IgnoredQuery, Refused, missing
+from warren.gateway.dialects.multipart import Form, bounded
 from warren.gateway.dialects.otari import schemas, translate
 from warren.gateway.dialects.otari.sessions import using
 
@@ -34,7 +34,7 @@ _LISTED = 100_000
 
 _PATH = "/sessions/{session_id}/files"
 
-routes = Routes("Files", query=schemas.Nothing)
+routes = Routes("Files", query=IgnoredQuery)
 
 
 @routes.add(
@@ -85,7 +85,7 @@ class _Receiving:
         return entry
 
     async def _take(self, form: Form, part: Part) -> Entry:
-        name, content = part.filename or "upload.bin", _bounded(part, self._most)
+        name, content = part.filename or "upload.bin", bounded(part, self._most)
         if self._path:
             return await self._write(self._path, content)
         held: list[bytes] = []
@@ -141,15 +141,6 @@ def _explained(path: str, *, what: str = "file") -> Any:
         yield
     except (NotFound, Conflict, InvalidRequest) as error:
         raise translate.explain_path(error, path, missing=what) from error
-
-
-async def _bounded(part: Part, most: int) -> AsyncIterator[bytes]:
-    size = 0
-    async for piece in part:
-        size += len(piece)
-        if size > most:
-            raise TooLarge("the file is too large")
-        yield piece
 
 
 async def _chain(held: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -8,7 +8,7 @@ from warren.core.callbacks.callbacks import NewCallbacks, check_tool_name
 from warren.domain.errors import InvalidRequest
 from warren.domain.records import Scope
 from warren.gateway.api.operations import Answer, Routes, json_reply
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 from warren.gateway.dialects.otari import schemas
 from warren.gateway.dialects.otari.sessions import using
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-real-ip", b"via")
 
 
-routes = Routes("Tools", query=schemas.Nothing)
+routes = Routes("Tools", query=IgnoredQuery)
 
 
 @routes.add(
