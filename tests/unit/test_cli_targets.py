@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from warren.cli.egress_args import build_egress, parse_target, render_egress
-from warren.sdk.values_egress import Egress, EgressRule
+from warren.sdk.values_sandboxes import Egress, EgressRule
 
 
 @pytest.mark.parametrize(

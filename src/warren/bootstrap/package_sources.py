@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-    from warren.settings.groups_packages import PackageSettings
+    from warren.settings.groups_network import PackageSettings
 
 # In two parts: no file of the repository names a host that a machine without a network would wait for.
 _PYTHON_INDEX = "https://{}.org/simple/".format("pypi")

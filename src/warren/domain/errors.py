@@ -85,7 +85,7 @@ class Forbidden(RequestError):
 
 
 class NotFound(RequestError):
-    """There is no such thing, or it is somebody else's."""
+    """There is no such thing, or it belongs to another owner."""
 
     code = "not_found"
     status = 404
@@ -245,26 +245,7 @@ def by_code(code: str) -> type[Error] | None:
 
 
 BY_CODE: dict[str, type[Error]] = {
-    cls.code: cls
-    for cls in (
-        InvalidRequest,
-        OutsideWorkspace,
-        Unauthenticated,
-        Forbidden,
-        NotFound,
-        Conflict,
-        PreconditionFailed,
-        TooLarge,
-        OutOfRange,
-        QuotaExceeded,
-        RenderFailed,
-        EngineUnavailable,
-        StartFailed,
-        BuildFailed,
-        Unsupported,
-        SandboxLost,
-        Unreachable,
-        Overloaded,
-        StoreError,
-    )
+    kind.code: kind
+    for kind in [*globals().values()]
+    if isinstance(kind, type) and issubclass(kind, Error) and hasattr(kind, "code")
 }

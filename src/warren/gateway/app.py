@@ -52,21 +52,21 @@ DIALECTS: tuple[Dialect, ...] = (otari.DIALECT, onyx.DIALECT, chatui.DIALECT)
 """The other APIs; settings switch each on and off."""
 
 OPERATIONS = (
-    *routes_executions.OPERATIONS,
-    *routes_run.OPERATIONS,
-    *routes_sandboxes.OPERATIONS,
-    *routes_folders.OPERATIONS,
-    *routes_files.OPERATIONS,
-    *routes_kernels.OPERATIONS,
-    *routes_ports.OPERATIONS,
-    *routes_links.OPERATIONS,
-    *routes_egress.OPERATIONS,
-    *routes_packages.OPERATIONS,
-    *routes_terminals.OPERATIONS,
-    *routes_skills.OPERATIONS,
-    *routes_images.OPERATIONS,
-    *routes_renders.OPERATIONS,
-    *routes_audit.OPERATIONS,
+    *routes_executions.routes,
+    *routes_run.routes,
+    *routes_sandboxes.routes,
+    *routes_folders.routes,
+    *routes_files.routes,
+    *routes_kernels.routes,
+    *routes_ports.routes,
+    *routes_links.routes,
+    *routes_egress.routes,
+    *routes_packages.routes,
+    *routes_terminals.routes,
+    *routes_skills.routes,
+    *routes_images.routes,
+    *routes_renders.routes,
+    *routes_audit.routes,
 )
 """The native API. The most called operations come first: the first match wins."""
 

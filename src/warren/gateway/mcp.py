@@ -6,7 +6,6 @@ The library for the protocol is imported in a thread when the first client comes
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,8 @@ from warren.gateway.api.websockets import Connections, check_origin
 from warren.gateway.middleware.rewrites import KEYS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from warren.core.service import Service
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from warren.gateway.api.body_memory import BodyMemory
     from warren.gateway.api.operations import Call
     from warren.settings import Settings
-
-_TAG = "MCP"
 
 
 class Mcp:
@@ -53,19 +52,8 @@ class Mcp:
         """Answer, or pass on."""
         await self._routes(scope, receive, send)
 
-    async def streamable(self, call: Call) -> ASGIApp:
-        """Serve streamable HTTP."""
-        return self._build(call, "serve")
-
-    async def sse(self, call: Call) -> ASGIApp:
-        """Serve the older transport, server-sent events."""
-        return self._build(call, "serve_sse")
-
-    async def message(self, call: Call) -> ASGIApp:
-        """Take a message for a stream of events."""
-        return self._build(call, "take_message")
-
-    def _build(self, call: Call, name: str) -> ASGIApp:
+    def build(self, call: Call, transport: str) -> ASGIApp:
+        """Build the application that answers a request with a method of `mcp_server.http.Transports`."""
         # WHY: a foreign page in a local browser can send requests, although it cannot read the answers.
         check_origin(call.scope["headers"], self._settings.serve.cors_origins)
         # WHY: the server keeps spaces around values, and the protocol compares values.
@@ -75,7 +63,7 @@ class Mcp:
             call.scope["root_path"] = f"{KEYS}{read_secret(call.scope['headers'])}"
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-            serve_it = getattr(await self._open(), name)
+            serve_it = getattr(await self._open(), transport)
             with self._held(call.caller, scope):
                 if scope["method"] == "POST":
                     receive = await _read_whole(scope, receive, self._settings.serve.body_bytes)
@@ -118,39 +106,20 @@ async def _read_whole(scope: Scope, receive: Receive, limit: int) -> Receive:
     return give
 
 
-def build_operations(mcp: Mcp, *, with_sse: bool) -> tuple[Operation, ...]:
-    """Build the operations. All need the scope `read`; tools that run something check for `run` themselves."""
-    answers = (Answer(description="As the protocol has it."),)
-    streamable = Operation(
-        method=ANY,
-        path="/mcp",
-        handler=mcp.streamable,
-        grant=Grant.READ,
-        tag=_TAG,
-        summary="MCP, streamable HTTP",
-        is_passed_on=True,
-        answers=answers,
-    )
-    stream = Operation(
-        method="GET",
-        path="/sse",
-        handler=mcp.sse,
-        grant=Grant.READ,
-        tag=_TAG,
-        summary="MCP, server-sent events",
-        is_passed_on=True,
-        answers=(Answer(description="As the protocol has it.", content_type="text/event-stream"),),
-    )
-    message = Operation(
-        method="POST",
-        path="/messages/",
-        handler=mcp.message,
-        grant=Grant.READ,
-        tag=_TAG,
-        summary="A message for that",
-        is_passed_on=True,
-        answers=answers,
-    )
+def build_operations(mcp: Mcp, *, with_sse: bool) -> Iterator[Operation]:
+    """Yield the operations. All need the scope `read`; tools that run something check for `run` themselves."""
+
+    def declare(method: str, path: str, transport: str, content_type: str = "application/json") -> Operation:
+        async def handle(call: Call) -> ASGIApp:
+            return mcp.build(call, transport)
+
+        answers = (Answer("As the protocol has it.", content_type=content_type),)
+        return Operation("MCP", handle, "MCP", method, path, Grant.READ, is_passed_on=True, answers=answers)
+
     # WHY: other MCP servers have a slash at the end, so people type one, and not every client follows a redirect.
-    slashed = (replace(streamable, path="/mcp/"), replace(stream, path="/sse/"))
-    return (streamable, stream, message, *slashed) if with_sse else (streamable, slashed[0])
+    for slash in ("", "/"):
+        yield declare(ANY, f"/mcp{slash}", "serve")
+        if with_sse:
+            yield declare("GET", f"/sse{slash}", "serve_sse", "text/event-stream")
+    if with_sse:
+        yield declare("POST", "/messages/", "take_message")

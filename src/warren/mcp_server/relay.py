@@ -5,28 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, CallToolResult, ListResourcesResult, ListToolsResult, ReadResourceResult
 
-from warren import __version__
 from warren.domain.errors import ConfigError, Error
-from warren.mcp_server import prompts
 from warren.mcp_server.answers import explain, refuse
-from warren.mcp_server.resources import list_templates
-from warren.mcp_server.server import INSTRUCTIONS, NAME, TITLE, choose_tools
+from warren.mcp_server.server import build_server, choose_tools
 from warren.mcp_server.stdio import stdio_streams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from mcp.server.context import ServerRequestContext
-    from mcp_types import (
-        CallToolRequestParams,
-        ListResourceTemplatesResult,
-        PaginatedRequestParams,
-        ReadResourceRequestParams,
-    )
+    from mcp_types import CallToolRequestParams, PaginatedRequestParams, ReadResourceRequestParams
 
     from warren.mcp_server.upstream import Upstream
     from warren.settings import Settings
@@ -44,7 +35,7 @@ class Relay:
 
     async def serve(self, reader: int, writer: int) -> None:
         """Serve the client until it leaves."""
-        server = self._build()
+        server = build_server(self)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._upstream.run)
             try:
@@ -52,23 +43,6 @@ class Relay:
                     await server.run(incoming, outgoing, server.create_initialization_options())
             finally:
                 self._upstream.end()
-
-    def _build(self) -> Server[Any]:
-        server: Server[Any] = Server(
-            NAME,
-            version=__version__,
-            title=TITLE,
-            instructions=INSTRUCTIONS,
-            on_list_tools=self.list_tools,
-            on_call_tool=self.call_tool,
-            on_list_resources=self.list_resources,
-            on_list_resource_templates=self.list_templates,
-            on_list_prompts=prompts.list_prompts,
-            on_get_prompt=prompts.get_prompt,
-            on_read_resource=self.read_resource,
-        )
-        server.middleware.clear()
-        return server
 
     async def list_tools(self, _context: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
         """List the tools."""
@@ -90,12 +64,6 @@ class Relay:
     async def list_resources(self, _context: Context, _params: PaginatedRequestParams | None) -> ListResourcesResult:
         """List files."""
         return ListResourcesResult.model_validate(await _or_error(self._upstream.ask("resources/list", {})))
-
-    async def list_templates(
-        self, _context: Context, _params: PaginatedRequestParams | None
-    ) -> ListResourceTemplatesResult:
-        """Return the URI templates of files."""
-        return list_templates()
 
     async def read_resource(self, _context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         """Read a file."""

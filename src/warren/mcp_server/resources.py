@@ -58,7 +58,7 @@ async def list_resources(use: Use) -> ListResourcesResult:
     return ListResourcesResult(resources=files)
 
 
-def list_templates() -> ListResourceTemplatesResult:
+async def list_templates(_context: object, _params: object) -> ListResourceTemplatesResult:
     """Return the URI template of files."""
     template = ResourceTemplate(
         name="file",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, CallToolResult, ListToolsResult
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, ListPromptsResult, ListToolsResult
 from pydantic import ValidationError
 
 from warren import __version__
 from warren.domain.errors import Error, suggest
-from warren.mcp_server import original, prompts, resources, tools_files, tools_run, tools_sandbox
+from warren.mcp_server import original, resources, tools_files, tools_run, tools_sandbox
 from warren.mcp_server.answer_memory import PENDING, WHY
 from warren.mcp_server.answers import Failed, explain, refuse
 from warren.mcp_server.use import Use
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp_types import (
         CallToolRequestParams,
+        GetPromptRequestParams,
         ListResourcesResult,
-        ListResourceTemplatesResult,
         PaginatedRequestParams,
         ReadResourceRequestParams,
         ReadResourceResult,
     )
 
     from warren.core.service import Service
+    from warren.mcp_server.relay import Relay
     from warren.mcp_server.tool import Tool
     from warren.settings import Settings
 
@@ -59,6 +60,36 @@ def choose_tools(settings: Settings) -> dict[str, Tool]:
     return {name: tool for name, tool in TOOLS.items() if not chosen or name in chosen}
 
 
+def build_server(answers: Answers | Relay, **options: Any) -> Server[Any]:
+    """Build the library's server; templates and prompts are the same for all."""
+    server: Server[Any] = Server(
+        NAME,
+        version=__version__,
+        title=TITLE,
+        instructions=INSTRUCTIONS,
+        on_list_tools=answers.list_tools,
+        on_call_tool=answers.call_tool,
+        on_list_resources=answers.list_resources,
+        on_list_resource_templates=resources.list_templates,
+        on_list_prompts=_list_prompts,
+        on_get_prompt=_get_prompt,
+        on_read_resource=answers.read_resource,
+        **options,
+    )
+    # The gateway traces requests already.
+    server.middleware.clear()
+    return server
+
+
+async def _list_prompts(_context: Context, _params: PaginatedRequestParams | None) -> ListPromptsResult:
+    """Return an empty list: some clients ask although none are announced."""
+    return ListPromptsResult(prompts=[])
+
+
+async def _get_prompt(_context: Context, params: GetPromptRequestParams) -> NoReturn:
+    raise MCPError(INVALID_PARAMS, f"There is no prompt {params.name[:100]!r}, nor any other: use the tools.")
+
+
 class Answers:
     """Answers requests, each as its caller, which is in the request's state (`use.CALLER`)."""
 
@@ -73,23 +104,7 @@ class Answers:
 
     def build(self) -> Server[Any]:
         """Build the library's server over these."""
-        server: Server[Any] = Server(
-            NAME,
-            version=__version__,
-            title=TITLE,
-            instructions=INSTRUCTIONS,
-            get_tool_input_schema=self._schemas.get,
-            on_list_tools=self.list_tools,
-            on_call_tool=self.call_tool,
-            on_list_resources=self.list_resources,
-            on_list_resource_templates=self.list_templates,
-            on_list_prompts=prompts.list_prompts,
-            on_get_prompt=prompts.get_prompt,
-            on_read_resource=self.read_resource,
-        )
-        # The gateway traces requests already.
-        server.middleware.clear()
-        return server
+        return build_server(self, get_tool_input_schema=self._schemas.get)
 
     async def list_tools(self, _context: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
         """List the tools."""
@@ -120,12 +135,6 @@ class Answers:
         """List files."""
         with self._counted():
             return await resources.list_resources(Use(self._service, self._settings, context))
-
-    async def list_templates(
-        self, _context: Context, _params: PaginatedRequestParams | None
-    ) -> ListResourceTemplatesResult:
-        """Say how addresses of files are built."""
-        return resources.list_templates()
 
     async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         """Read a file."""

@@ -52,14 +52,22 @@ from warren.sdk.failures import ExecutionFailed, NotUnderstood, ServiceUnreachab
 from warren.sdk.results import Display, FileChange, OneShotResult, OutputFile, Picture, Raised, Result
 from warren.sdk.retries import Retries
 from warren.sdk.values import Owner, Page
-from warren.sdk.values_egress import Egress, EgressRule, Grant, Secret
 from warren.sdk.values_files import Entry, FileInfo, Found, Listing, Match
-from warren.sdk.values_images import Build, Image
-from warren.sdk.values_packages import InstalledPackages, Package
 from warren.sdk.values_renders import DegradedSlide, MissingFile, Rendered, RenderInfo, RenderStep
-from warren.sdk.values_sandboxes import Kernel, SandboxInfo, SharedLink, TerminalInfo, Usage
-from warren.sdk.values_service import AuditRow, Health
-from warren.sdk.values_skills import InstalledSkills, SkillInfo
+from warren.sdk.values_sandboxes import (
+    Egress,
+    EgressRule,
+    Grant,
+    InstalledPackages,
+    Kernel,
+    Package,
+    SandboxInfo,
+    Secret,
+    SharedLink,
+    TerminalInfo,
+    Usage,
+)
+from warren.sdk.values_service import AuditRow, Build, Health, Image, InstalledSkills, SkillInfo
 
 __all__ = [
     "AsyncClient",

@@ -1,4 +1,4 @@
-"""Answers about sandboxes, kernels, terminals and links, as frozen values."""
+"""Answers about sandboxes, and what belongs to one: egress, kernels, terminals, links, packages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,30 @@ from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003 - a field's type, read where the page about the library is made
 from typing import TYPE_CHECKING
 
-from warren.sdk.values import TIME, TUPLE, Owner, build_one
-from warren.sdk.values_egress import Egress
+from warren.sdk.values import TIME, TUPLE, Owner, build_all, build_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressRule:
+    """Something that a sandbox may reach."""
+
+    host: str
+    """A name, a glob of names, an address or a network."""
+    ports: tuple[int, ...] = field(default=(80, 443), metadata=TUPLE)
+    methods: tuple[str, ...] = field(default=(), metadata=TUPLE)
+    """Of plain HTTP; empty is all, and TLS too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Egress:
+    """What a sandbox may reach, besides what it was granted for a while."""
+
+    mode: str = "none"
+    """none, packages, rules or open."""
+    rules: tuple[EgressRule, ...] = field(default=(), metadata=build_all(EgressRule))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,3 +119,52 @@ class SharedLink:
     """port, file or terminal."""
     sandbox_id: str
     expires_at: datetime = field(metadata=TIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Something that a sandbox may reach until its time is over."""
+
+    id: str
+    host: str
+    ports: tuple[int, ...] = field(metadata=TUPLE)
+    methods: tuple[str, ...] = field(metadata=TUPLE)
+    created_at: datetime = field(metadata=TIME)
+    expires_at: datetime = field(metadata=TIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A secret that a sandbox may use and never has, without its value."""
+
+    name: str
+    """Also of the variable inside that holds the placeholder."""
+    placeholder: str
+    """What the sandbox has in its place: write it wherever the value would go."""
+    hosts: tuple[str, ...] = field(metadata=TUPLE)
+    created_at: datetime = field(metadata=TIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A package that is in a sandbox."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledPackages:
+    """What came of an installation."""
+
+    ok: bool
+    """Whether everything is there."""
+    packages: tuple[Package, ...] = field(metadata=build_all(Package))
+    """What was asked for and is there, and whatever came with it."""
+    output: str
+    """What the installer said."""
+    execution_id: str
+    hint: str | None
+    """What to do, where there is something to do."""
+    duration_ms: float
+    timed_out: bool

@@ -11,8 +11,8 @@ To add a setting, add a field to its group in `groups`. A table under a group is
 
 from warren.settings.entries import Entry, mask, variable_of
 from warren.settings.groups import CapacitySettings, LimitSettings, QuotaSettings, TracingSettings
+from warren.settings.groups_apis import RenderSettings
 from warren.settings.groups_identity import JwtSettings, TenantSettings
-from warren.settings.groups_render import RenderSettings
 from warren.settings.kinds import parse_size
 from warren.settings.root import Settings, entries, names
 from warren.settings.sources import FILE, Origin, Source

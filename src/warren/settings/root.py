@@ -22,12 +22,9 @@ from warren.settings.groups import (
     ServeSettings,
     TracingSettings,
 )
-from warren.settings.groups_dialects import DialectsSettings
-from warren.settings.groups_egress import EgressSettings
+from warren.settings.groups_apis import DialectsSettings, McpSettings, RenderSettings
 from warren.settings.groups_identity import JwtSettings, TenantSettings
-from warren.settings.groups_mcp import McpSettings
-from warren.settings.groups_packages import PackageSettings
-from warren.settings.groups_render import RenderSettings
+from warren.settings.groups_network import EgressSettings, PackageSettings
 from warren.settings.kinds import Group, Names, Seconds
 from warren.settings.sources import (
     FILE,

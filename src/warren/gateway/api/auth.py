@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LOCAL = Principal(subject="local", scope=Scope.ADMIN)
 """Every caller, where no key is required."""
-NOBODY = Principal(subject="nobody", tenant="", scope=Scope.READ)
+ANONYMOUS = Principal(subject="anonymous", tenant="", scope=Scope.READ)
 """The caller of operations that need no key; it owns nothing."""
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="warren"'}
 """A header of every 401."""

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from warren.domain.records import Caller
-from warren.gateway.api.auth import NOBODY, check_scope
+from warren.gateway.api.auth import ANONYMOUS, check_scope
 from warren.gateway.api.bodies import ClientLeft, check_length, count_large, parse_body, parse_query, read_body
 from warren.gateway.api.operations import Call, Reply
 from warren.gateway.api.problems import rate_headers
@@ -134,7 +134,7 @@ class Dispatcher:
         client = scope.get("client")
         address, request_id = client[0] if client else "", state["request_id"]
         if operation.grant is None:
-            return Caller(principal=NOBODY, request_id=request_id, address=address)
+            return Caller(principal=ANONYMOUS, request_id=request_id, address=address)
         identify: Callable[[], Awaitable[Principal]]
         if link is None:
             identify = functools.partial(self._auth.identify, headers, address=address, request_id=request_id)

@@ -1,14 +1,15 @@
 """Operations as values: the route and the documentation of each come from the same declaration.
 
 No framework's routes (ADR 19): the dispatcher knows the caller and the size before it parses a body, and names the
-parameter that an unknown one was meant to be. A routes module has a tuple `OPERATIONS`; `app.py` serves them.
+parameter that an unknown one was meant to be. A routes module has `routes`, which its handlers join by a decorator;
+`app.py` serves them.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
     from warren.domain.records import Scope as Grant
     from warren.settings import Settings
 
+    Handler = Callable[["Call"], Awaitable[ASGIApp]]
+
 M = TypeVar("M")
+P = ParamSpec("P")
+H = TypeVar("H", bound="Handler")
 
 SANDBOX_ID = re.compile(r"sbx_[a-z0-9]{8,40}")
 """The id of a sandbox, in the address of any dialect."""
@@ -33,34 +38,36 @@ SANDBOX_ID = re.compile(r"sbx_[a-z0-9]{8,40}")
 _DEPTH_SHOWN = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Answer:
     """One answer of an operation."""
 
-    status: int = 200
     description: str
     model: Any = None
     """A pydantic model, or a list of one; None when there is no body, or none of JSON."""
+    _: KW_ONLY
+    status: int = 200
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
     """Name -> description."""
     example: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One method of one path: input, required scope, handler, answers."""
 
+    tag: str
+    handler: Handler
+    summary: str
     method: str
     """An HTTP method; `*` for all methods that no other operation has; or `WEBSOCKET`, whose handler returns an
     application that accepts the connection and speaks `websocket.*`."""
     path: str
     """Below `/api/v1`, with its parameters in braces."""
-    handler: Callable[[Call], Awaitable[ASGIApp]]
     grant: Grant | None
     """The scope that a key needs; None: no key is needed."""
-    tag: str
-    summary: str
+    _: KW_ONLY
     description: str = ""
     body: type[BaseModel] | None = None
     body_is_optional: bool = False
@@ -83,6 +90,41 @@ class Operation:
     def is_stream(self) -> bool:
         """Whether every answer is a stream of events."""
         return all(answer.content_type == "text/event-stream" for answer in self.answers)
+
+
+def _declare(
+    make: Callable[Concatenate[str, Handler, str, str, str, P], Operation],
+) -> Callable[Concatenate[Routes, str, P], Callable[[H], H]]:
+    """Return the decorator of handlers; it takes what an operation takes, with the same types."""
+
+    def add(routes: Routes, route: str, /, *args: P.args, **declared: P.kwargs) -> Callable[[H], H]:
+        method, *paths = route.split()
+        declared.setdefault("query", routes.query)
+
+        def keep(handler: H) -> H:
+            summary = (handler.__doc__ or "").removesuffix(".")
+            routes.extend(make(routes.tag, handler, summary, method, path, *args, **declared) for path in paths)
+            return handler
+
+        return keep
+
+    return add
+
+
+class Routes(list[Operation]):
+    """The operations of one module, in the order of their handlers.
+
+    `@routes.add("POST /sandboxes", Scope.RUN, …)` makes a handler one, or several with `"POST /first /second"`. The
+    first line of the handler's docstring is the summary in the documentation.
+    """
+
+    def __init__(self, tag: str, *, query: type[BaseModel] | None = None) -> None:
+        super().__init__()
+        self.tag = tag
+        self.query = query
+        """The model of the queries of operations that name none."""
+
+    add = _declare(Operation)
 
 
 class Call:

@@ -24,6 +24,10 @@ _ECHOED = 2000
 """Characters of the input that each error repeats: a body may be full of errors."""
 
 
+class IgnoredQuery(BaseModel):
+    """The query of operations that read none: whatever it holds is passed over."""
+
+
 class Refused(Exception):
     """A request that a dialect refuses with a message of its contract."""
 
@@ -42,7 +46,7 @@ def parse_body(model: type[T], raw: bytes) -> T:
     except orjson.JSONDecodeError as exc:
         if not raw.strip():
             raise Refused(422, [missing(["body"])]) from None
-        detail = _error("json_invalid", ["body", exc.pos], "JSON decode error", {}) | {"ctx": {"error": exc.msg}}
+        detail = describe("json_invalid", ["body", exc.pos], "JSON decode error", {}) | {"ctx": {"error": exc.msg}}
         raise Refused(422, [detail]) from None
     try:
         # `from_attributes` as FastAPI does: pydantic's error for a value that is not an object is then the same.
@@ -56,7 +60,7 @@ def parse_query(model: type[T], raw: bytes) -> T:
     try:
         pairs = parse_qsl(raw.decode("ascii", "replace"), keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
     except ValueError:
-        raise Refused(422, [_error("query_invalid", ["query"], "The query has too many fields", None)]) from None
+        raise Refused(422, [describe("query_invalid", ["query"], "The query has too many fields", None)]) from None
     try:
         return model.model_validate(dict(pairs))
     except ValidationError as exc:
@@ -115,19 +119,20 @@ def reply(status: int, detail: object, headers: Mapping[str, str] | None = None)
 def too_long(where: list[str], value: object, most: int) -> dict[str, Any]:
     """Build pydantic's error of a text that is too long."""
     said = f"String should have at most {most} characters"
-    return _error("string_too_long", where, said, value) | {"ctx": {"max_length": most}}
+    return describe("string_too_long", where, said, value) | {"ctx": {"max_length": most}}
 
 
 def too_large(field: str, value: float, most: float) -> dict[str, Any]:
     """Build pydantic's error of a number that is too large."""
     said = f"Input should be less than or equal to {most}"
-    return _error("less_than_equal", ["body", field], said, value) | {"ctx": {"le": most}}
+    return describe("less_than_equal", ["body", field], said, value) | {"ctx": {"le": most}}
 
 
 def missing(where: list[str]) -> dict[str, Any]:
     """Build pydantic's error of a missing field."""
-    return _error("missing", where, "Field required", None)
+    return describe("missing", where, "Field required", None)
 
 
-def _error(kind: str, where: Sequence[object], message: str, value: object) -> dict[str, Any]:
+def describe(kind: str, where: Sequence[object], message: str, value: object) -> dict[str, Any]:
+    """Build an error as pydantic lists it."""
     return {"type": kind, "loc": where, "msg": message, "input": value}

@@ -8,14 +8,28 @@ from typing import TYPE_CHECKING
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from warren.domain.errors import InvalidRequest
+from warren.domain.errors import InvalidRequest, TooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterable, AsyncIterator
 
 _MAX_HEADERS = 16
 _MAX_HEADER_BYTES = 16 << 10
 _END = None
+
+
+class FileTooLarge(TooLarge):
+    """A file of a form is larger than it may be."""
+
+
+async def bounded(content: AsyncIterable[bytes], limit: int) -> AsyncIterator[bytes]:
+    """Pass on a file's content. Raises FileTooLarge."""
+    size = 0
+    async for piece in content:
+        size += len(piece)
+        if size > limit:
+            raise FileTooLarge("the file is too large")
+        yield piece
 
 
 class Part:

@@ -92,7 +92,7 @@ def _need(operation: Operation) -> str:
 
 def name_of(operation: Operation) -> str:
     """Return the id of an operation."""
-    return operation.handler.__name__.strip("_") + ("_again" if operation.path.endswith("/resume") else "")
+    return operation.handler.__name__.strip("_")
 
 
 def _request_body(operation: Operation, refs: dict[Any, Any]) -> dict[str, Any] | None:

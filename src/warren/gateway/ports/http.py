@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from anyio.abc import TaskGroup
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from warren.core.ports.ports import PortConnection
     from warren.gateway.api.operations import Call
@@ -43,23 +43,18 @@ _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _log = logging.getLogger(__name__)
 
 
-class PortReply:
-    """The answer of a server inside, as an ASGI application."""
+def proxy_request(call: Call, sandbox_id: str, mount: Mount, target: bytes) -> ASGIApp:
+    """Return the answer of a server inside, as an ASGI application. It raises Unreachable until the answer begins."""
 
-    def __init__(self, call: Call, sandbox_id: str, mount: Mount, target: bytes) -> None:
-        self._call = call
-        self._sandbox_id = sandbox_id
-        self._mount = mount
-        self._target = target
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the request, and pass on the answer. Raises Unreachable until the answer begins."""
-        call, method = self._call, scope["method"]
-        async with call.service.ports.connect(call.caller, self._sandbox_id, self._mount.port, method) as connection:
-            exchange = _Exchange(connection, self._mount, call.settings.serve.port_answer_s)
-            head = headers_in(scope["headers"], self._mount, scope["scheme"], call.caller.request_id)
-            await exchange.begin(method, self._target, head, scope)
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        async with call.service.ports.connect(call.caller, sandbox_id, mount.port, method) as connection:
+            exchange = _Exchange(connection, mount, call.settings.serve.port_answer_s)
+            head = headers_in(scope["headers"], mount, scope["scheme"], call.caller.request_id)
+            await exchange.begin(method, target, head, scope)
             await exchange.run(scope, receive, send)
+
+    return serve
 
 
 class _Exchange:

@@ -23,7 +23,7 @@ from warren.gateway.api.websockets import SUBPROTOCOL, WebSocket
 from warren.gateway.ports.headers import headers_in
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
     from websockets.typing import Subprotocol
 
     from warren.core.ports.ports import PortConnection
@@ -42,29 +42,24 @@ _SILENT = logging.Logger("silent", logging.CRITICAL)  # noqa: LOG001 - outside o
 """For a library that logs all traffic at the level debug."""
 
 
-class PortWebSocket:
-    """Both ends joined, as an ASGI application."""
+def proxy_websocket(call: Call, sandbox_id: str, mount: Mount, target: bytes) -> ASGIApp:
+    """Join both ends, as an ASGI application. It raises Unreachable."""
 
-    def __init__(self, call: Call, sandbox_id: str, mount: Mount, target: bytes) -> None:
-        self._call = call
-        self._sandbox_id = sandbox_id
-        self._mount = mount
-        self._target = target
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Open the server's side, accept the client's, and pass messages until one ends. Raises Unreachable."""
-        call, port = self._call, self._mount.port
-        async with call.service.ports.connect(call.caller, self._sandbox_id, port, "WEBSOCKET") as connection:
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        port = mount.port
+        async with call.service.ports.connect(call.caller, sandbox_id, port, "WEBSOCKET") as connection:
             client = WebSocket(scope, receive, send)
-            server = _Server(connection, self._mount, scope, self._target)
+            server = _Server(connection, mount, scope, target)
             answer_s = call.settings.serve.port_answer_s
             with anyio.move_on_after(answer_s) as waiting:
-                await server.open(headers_in(scope["headers"], self._mount, scope["scheme"], call.caller.request_id))
+                await server.open(headers_in(scope["headers"], mount, scope["scheme"], call.caller.request_id))
             if waiting.cancelled_caught:
                 raise Unreachable(f"the server on port {port} did not answer in {answer_s:g} s")
             connection.answered("101")
             await client.accept(server.subprotocol)
             await _join(client, server)
+
+    return serve
 
 
 class _Server:
@@ -211,7 +206,7 @@ async def _join(client: WebSocket, server: _Server) -> None:
         try:
             await server.messages(client)
         except ValueError:
-            ending = CloseCode.INVALID_DATA, "a message that is none"
+            ending = CloseCode.INVALID_DATA, "an invalid message"
         except ClientLeft:
             ending = client.left
         tasks.cancel_scope.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
@@ -13,6 +13,7 @@ from warren.sdk.address import Address
 from warren.sdk.environment import default_key, default_url
 from warren.sdk.failures import NotUnderstood, ServiceUnreachable, build_error, explain, explain_moved
 from warren.sdk.io_async import HTTPTransport, send_pieces, sleep
+from warren.sdk.values import build
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from warren.sdk.content import Progress
     from warren.sdk.request import Request
     from warren.sdk.retries import Retries
+
+T = TypeVar("T")
 
 _CONNECT_S = 10.0
 _KEEP_S = 60.0
@@ -82,6 +85,14 @@ class AsyncConnection:
             return answer.json()
         except ValueError as error:
             raise NotUnderstood(f"what answers at {self.address} is no Warren service: see WARREN_URL") from error
+
+    async def ask_for(self, kind: type[T], request: Request, *, progress: Progress | None = None) -> T:
+        """Return the answer as a value. Raises Error."""
+        return build(kind, await self.ask_json(request, progress=progress))
+
+    async def ask_all(self, kind: type[T], request: Request) -> tuple[T, ...]:
+        """Return the items of the answer as values. Raises Error."""
+        return tuple(build(kind, each) for each in (await self.ask_json(request))["items"])
 
     @contextlib.asynccontextmanager
     async def open(self, request: Request) -> AsyncIterator[httpx.Response]:

@@ -1,17 +1,18 @@
-"""The files of a sandbox: whole, in parts and as folders, streamed both ways."""
+"""The files of a sandbox: whole, in parts and as folders, streamed both ways, resumed where a connection broke."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from warren.domain.errors import NotFound
 from warren.sdk import folders
-from warren.sdk._async.download import AsyncDownload
 from warren.sdk.address import encode_path
 from warren.sdk.content import PIECE, Content, build_form
-from warren.sdk.io_async import in_thread
+from warren.sdk.failures import ServiceUnreachable
+from warren.sdk.io_async import in_thread, sleep
 from warren.sdk.request import api
 from warren.sdk.values import build
 from warren.sdk.values_files import Entry, FileInfo, Found, Listing
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from typing import IO
 
+    import httpx
+
     from warren.sdk._async.connection import AsyncConnection
     from warren.sdk.content import Progress, Uploadable
     from warren.sdk.request import Request
 
 COMPLETE = "warren-complete"
+_AGAIN_S = 0.2
 
 
 class AsyncFiles:
@@ -198,12 +202,12 @@ class AsyncFiles:
     async def mkdir(self, path: str, *, parents: bool = True) -> Entry:
         """Make a folder, and those above it; with `parents` it may be there already. Raises Error."""
         request = api("POST", *self._parts, "mkdir", json={"path": path, "parents": parents}, repeatable=parents)
-        return build(Entry, await self._connection.ask_json(request))
+        return await self._connection.ask_for(Entry, request)
 
     async def move(self, path: str, to: str, *, overwrite: bool = False, parents: bool = False) -> Entry:
         """Give a file or folder another name. Raises NotFound, Conflict and other Errors."""
         body = {"path": path, "to": to, "overwrite": overwrite, "parents": parents}
-        return build(Entry, await self._connection.ask_json(api("POST", *self._parts, "move", json=body)))
+        return await self._connection.ask_for(Entry, api("POST", *self._parts, "move", json=body))
 
     async def search(
         self,
@@ -218,14 +222,65 @@ class AsyncFiles:
         asked = {"path": path, "name": name, "text": text, "regex": regex, "limit": limit}
         body = {word: value for word, value in asked.items() if value is not None}
         request = api("POST", *self._parts, "search", json=body, repeatable=True)
-        return build(Found, await self._connection.ask_json(request))
+        return await self._connection.ask_for(Found, request)
 
     async def _save(self, request: Request, to: str | os.PathLike[str] | IO[bytes], progress: Progress | None) -> int:
         with folders.saving(to) as file:
-            return await AsyncDownload(self._connection, request, file, progress).run()
+            return await _Download(self._connection, request, file, progress).run()
 
     def _file(self, method: str, path: str, **rest: object) -> Request:
         return api(method, *self._parts, "files", encode_path(path), **rest)
 
     def _archive(self, method: str, path: str, kind: str, content: Content | None = None) -> Request:
         return api(method, *self._parts, "archive", params={"path": path, "format": kind}, content=content)
+
+
+class _Download:
+    """One download. Without a tag, as for an archive that is made while it is sent, it cannot resume."""
+
+    def __init__(
+        self, connection: AsyncConnection, request: Request, file: IO[bytes], progress: Progress | None
+    ) -> None:
+        self._connection = connection
+        self._request = request
+        self._file = file
+        self._progress = progress
+        self._done = 0
+        self._total: int | None = None
+        self._tag: str | None = None
+
+    async def run(self) -> int:
+        """Write all of it; return its size. Raises Error, OSError."""
+        failures = 0
+        while True:
+            before = self._done
+            try:
+                async with self._connection.open(self._rest()) as answer:
+                    await self._take(answer)
+            except ServiceUnreachable:
+                failures = 1 if self._done > before else failures + 1
+                if self._tag is None or failures > self._connection.retries.most:
+                    raise
+                await sleep(_AGAIN_S * failures)
+            else:
+                return self._done
+
+    def _rest(self) -> Request:
+        if not self._done or self._tag is None:
+            return self._request
+        headers = {**self._request.headers, "Range": f"bytes={self._done}-", "If-Range": self._tag}
+        return dataclasses.replace(self._request, headers=headers)
+
+    async def _take(self, answer: httpx.Response) -> None:
+        if self._done and answer.status_code != 206:
+            self._tag = None
+            raise ServiceUnreachable("the connection broke, and the file was changed meanwhile: download it again")
+        if self._tag is None:
+            length = answer.headers.get("content-length", "")
+            self._total = int(length) if length.isdigit() else None
+            self._tag = answer.headers.get("etag")
+        async for piece in answer.aiter_bytes(PIECE):
+            await in_thread(self._file.write, piece)
+            self._done += len(piece)
+            if self._progress is not None:
+                self._progress(self._done, self._total)

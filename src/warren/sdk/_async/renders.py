@@ -62,16 +62,15 @@ class AsyncRenders:
         """Start a render in the background. Raises Error."""
         files = await in_thread(assets_of, assets)
         body = {"html": html, "assets": files, "editable": editable, "name": name, "background": True}
-        return build(RenderInfo, await self._connection.ask_json(api("POST", "renders", json=body)))
+        return await self._connection.ask_for(RenderInfo, api("POST", "renders", json=body))
 
     async def get(self, render_id: str) -> RenderInfo:
         """Find one. Raises NotFound and other Errors."""
-        return build(RenderInfo, await self._connection.ask_json(api("GET", "renders", encode(render_id))))
+        return await self._connection.ask_for(RenderInfo, api("GET", "renders", encode(render_id)))
 
     async def list(self) -> tuple[RenderInfo, ...]:
         """List yours, newest first. Raises Error."""
-        found = await self._connection.ask_json(api("GET", "renders"))
-        return tuple(build(RenderInfo, each) for each in found["items"])
+        return await self._connection.ask_all(RenderInfo, api("GET", "renders"))
 
     async def wait(self, render_id: str, *, progress: Callable[[RenderStep], object] | None = None) -> RenderInfo:
         """Wait until one is done or has failed, and call `progress` meanwhile. Raises NotFound and other Errors.

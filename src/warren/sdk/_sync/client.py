@@ -6,21 +6,19 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from warren.domain.errors import Error, NotFound
+from warren.domain.errors import BuildFailed, Error, NotFound
 from warren.sdk._sync.connection import Connection
-from warren.sdk._sync.images import build_image, get_image
 from warren.sdk._sync.renders import Renders
 from warren.sdk._sync.sandboxes import Sandboxes
 from warren.sdk._sync.skills import Skills
 from warren.sdk.address import encode
-from warren.sdk.io_sync import shielded
+from warren.sdk.io_sync import shielded, sleep
 from warren.sdk.options import AuditOptions, OneShotOptions, build_body, input_files, read_timeout, what_to_run
 from warren.sdk.request import Request, api
 from warren.sdk.results import build_one_shot
 from warren.sdk.retries import Retries
 from warren.sdk.values import build, build_page
-from warren.sdk.values_images import Image
-from warren.sdk.values_service import AuditRow, Health
+from warren.sdk.values_service import AuditRow, Health, Image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +32,10 @@ if TYPE_CHECKING:
     from warren.sdk.options import SandboxOptions
     from warren.sdk.results import OneShotResult
     from warren.sdk.values import Page
-    from warren.sdk.values_images import Build
+    from warren.sdk.values_service import Build
+
+_LOOK_S = 0.5
+"""Between two looks at the progress of a build."""
 
 
 class Client:
@@ -112,16 +113,25 @@ class Client:
 
     def images(self) -> tuple[Image, ...]:
         """List the images that sandboxes are made from. Raises Error."""
-        found = self._connection.ask_json(api("GET", "images"))
-        return tuple(build(Image, each) for each in found["items"])
+        return self._connection.ask_all(Image, api("GET", "images"))
 
     def image(self, name: str) -> Image:
         """Get an image, and the progress of its build. Raises NotFound and other Errors."""
-        return get_image(self._connection, name)
+        return self._connection.ask_for(Image, api("GET", "images", encode(name)))
 
     def build_image(self, name: str, *, wait: bool = True, progress: Callable[[Build], object] | None = None) -> Image:
         """Build an image, as admin; the build goes on when the client leaves. Raises BuildFailed and other Errors."""
-        return build_image(self._connection, name, wait=wait, progress=progress)
+        request = api("POST", "images", encode(name), "build", repeatable=True)
+        image = self._connection.ask_for(Image, request)
+        while wait and image.state == "building":
+            if progress is not None and image.build is not None:
+                progress(image.build)
+            sleep(_LOOK_S)
+            image = self.image(name)
+        if wait and image.state != "built":
+            why = None if image.build is None else image.build.error
+            raise BuildFailed(why or f"image {name} was not built to the end: begin again")
+        return image
 
     def remove_image(self, name: str, *, stale_only: bool = False) -> int:
         """Delete the builds of an image, as admin, or only the earlier ones; returns the bytes freed. Raises Error."""

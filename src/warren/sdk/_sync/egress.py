@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from warren.sdk.address import encode
 from warren.sdk.request import api
-from warren.sdk.values import build
-from warren.sdk.values_egress import Grant, Secret
+from warren.sdk.values_sandboxes import Grant, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,12 +38,11 @@ class WayOut:
             "methods": list(methods),
             "expires_in_seconds": expires_in_seconds,
         }
-        return build(Grant, self._connection.ask_json(api("POST", *self._grants, json=body)))
+        return self._connection.ask_for(Grant, api("POST", *self._grants, json=body))
 
     def grants(self) -> tuple[Grant, ...]:
         """List its current grants. Raises Error."""
-        found = self._connection.ask_json(api("GET", *self._grants))
-        return tuple(build(Grant, each) for each in found["items"])
+        return self._connection.ask_all(Grant, api("GET", *self._grants))
 
     def revoke(self, grant_id: str) -> None:
         """Revoke a grant. Raises NotFound and other Errors."""
@@ -54,12 +52,11 @@ class WayOut:
         """Let it use a secret at some hosts; it holds a placeholder, in a variable of that name. Raises Error."""
         body = {"name": name, "value": value, "hosts": list(hosts)}
         request = api("POST", *self._secrets, json=body, repeatable=True)
-        return build(Secret, self._connection.ask_json(request))
+        return self._connection.ask_for(Secret, request)
 
     def secrets(self) -> tuple[Secret, ...]:
         """List its secrets, without their values. Raises Error."""
-        found = self._connection.ask_json(api("GET", *self._secrets))
-        return tuple(build(Secret, each) for each in found["items"])
+        return self._connection.ask_all(Secret, api("GET", *self._secrets))
 
     def remove_secret(self, name: str) -> None:
         """Revoke a secret. Raises NotFound and other Errors."""

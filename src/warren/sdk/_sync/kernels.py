@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from warren.sdk.address import encode
 from warren.sdk.request import api
-from warren.sdk.values import build
 from warren.sdk.values_sandboxes import Kernel
 
 if TYPE_CHECKING:
@@ -23,21 +22,20 @@ class Kernels:
 
     def list(self) -> tuple[Kernel, ...]:
         """List them. Raises Error."""
-        found = self._connection.ask_json(api("GET", *self._parts))
-        return tuple(build(Kernel, each) for each in found["items"])
+        return self._connection.ask_all(Kernel, api("GET", *self._parts))
 
     def create(self, name: str) -> Kernel:
         """Start one more. Raises Error."""
-        return build(Kernel, self._connection.ask_json(api("POST", *self._parts, json={"name": name})))
+        return self._connection.ask_for(Kernel, api("POST", *self._parts, json={"name": name}))
 
     def restart(self, name: str = "main") -> Kernel:
         """Restart one; its variables are lost. Raises Error."""
-        return build(Kernel, self._connection.ask_json(api("POST", *self._parts, encode(name), "restart")))
+        return self._connection.ask_for(Kernel, api("POST", *self._parts, encode(name), "restart"))
 
     def fork(self, name: str = "main", *, to: str) -> Kernel:
         """Copy one with all its variables. Raises Error."""
         request = api("POST", *self._parts, encode(name), "fork", json={"to": to})
-        return build(Kernel, self._connection.ask_json(request))
+        return self._connection.ask_for(Kernel, request)
 
     def rollback(self, name: str = "main", *, cells: int = 1) -> int:
         """Undo the last cells: variables go back, files do not. Returns how many were undone. Raises Error."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -10,17 +11,17 @@ from warren.sdk._sync.egress import WayOut
 from warren.sdk._sync.executions import Execution, Stream
 from warren.sdk._sync.files import Files
 from warren.sdk._sync.kernels import Kernels
-from warren.sdk._sync.packages import install
 from warren.sdk._sync.ports import Ports
 from warren.sdk._sync.terminal import open_terminal
 from warren.sdk.address import encode
-from warren.sdk.events import QUIET_S
+from warren.sdk.events import QUIET_S, EventParser
+from warren.sdk.failures import ServiceUnreachable, build_stream_error, explain_unread
 from warren.sdk.options import ChangeOptions, ExecOptions, build_body, read_timeout, what_to_run
 from warren.sdk.request import api, once
 from warren.sdk.results import build_result
 from warren.sdk.values import build, build_page
-from warren.sdk.values_sandboxes import SandboxInfo, SharedLink, TerminalInfo, Usage
-from warren.sdk.values_skills import InstalledSkills
+from warren.sdk.values_sandboxes import InstalledPackages, SandboxInfo, SharedLink, TerminalInfo, Usage
+from warren.sdk.values_service import InstalledSkills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from warren.sdk.request import Request
     from warren.sdk.results import Result
     from warren.sdk.values import Page
-    from warren.sdk.values_packages import InstalledPackages
 
 _PATIENCE_S = 120.0
 """Requests that end or start processes may take longer than others."""
@@ -133,7 +133,7 @@ class Sandbox:
 
     def usage(self) -> Usage:
         """Get its current resource use. Raises Error."""
-        return build(Usage, self._connection.ask_json(api("GET", *self._parts, "usage")))
+        return self._connection.ask_for(Usage, api("GET", *self._parts, "usage"))
 
     def install(
         self,
@@ -151,12 +151,15 @@ class Sandbox:
         body: dict[str, Any] = {"packages": list(packages), "ecosystem": ecosystem, "upgrade": upgrade}
         if timeout_seconds is not None:
             body["timeout_seconds"] = timeout_seconds
-        return install(self._connection, self.id, body, on_output)
+        if on_output is not None:
+            return self._follow_install(body, on_output)
+        request = api("POST", *self._parts, "packages", json=body, read_timeout_s=None)
+        return self._connection.ask_for(InstalledPackages, request)
 
     def install_skills(self, *skill_ids: str) -> InstalledSkills:
         """Put skills into its workspace, under `skills/`. Raises NotFound and other Errors."""
         request = api("POST", *self._parts, "skills", json={"skill_ids": list(skill_ids)}, repeatable=True)
-        return build(InstalledSkills, self._connection.ask_json(request))
+        return self._connection.ask_for(InstalledSkills, request)
 
     def terminal(
         self, name: str = "main", *, cols: int | None = None, rows: int | None = None, command: str | None = None
@@ -173,8 +176,7 @@ class Sandbox:
 
     def terminals(self) -> tuple[TerminalInfo, ...]:
         """List the terminals whose programs run. Raises Error."""
-        found = self._connection.ask_json(api("GET", *self._parts, "terminals"))
-        return tuple(build(TerminalInfo, each) for each in found["items"])
+        return self._connection.ask_all(TerminalInfo, api("GET", *self._parts, "terminals"))
 
     def close_terminal(self, name: str = "main") -> None:
         """End the program on a terminal. Raises Error."""
@@ -201,6 +203,25 @@ class Sandbox:
         made = self._connection.ask_json(api("POST", *self._parts, "links", json=body))
         return build(SharedLink, {**made, "url": self._connection.address.public_url + made["url"]})
 
+    def _follow_install(self, body: dict[str, Any], on_output: Callable[[str], object]) -> InstalledPackages:
+        headers, parser = {"Accept": "text/event-stream"}, EventParser()
+        request = api("POST", *self._parts, "packages", json=body, headers=headers, read_timeout_s=QUIET_S)
+        with self._connection.open(request) as answer:
+            for data in answer.iter_bytes():
+                for raw in parser.feed(data):
+                    try:
+                        said = json.loads(raw.data)
+                        text = said["data"] if raw.name in {"stdout", "stderr"} else ""
+                    except (ValueError, KeyError, TypeError) as error:
+                        raise explain_unread("an event") from error
+                    if text:
+                        on_output(text)
+                    if raw.name == "error":
+                        raise build_stream_error(said)
+                    if raw.name == "result":
+                        return build(InstalledPackages, said)
+        raise ServiceUnreachable("the stream of events ended before the installation did: ask again")
+
     def _run(self, what: dict[str, Any], options: ExecOptions) -> Result:
         body = build_body(options, ExecOptions, **what)
         return build_result(self._connection.ask_json(self._exec(body, options)))
@@ -217,5 +238,5 @@ class Sandbox:
         )
 
     def _keep(self, request: Request) -> SandboxInfo:
-        self._info = build(SandboxInfo, self._connection.ask_json(request))
+        self._info = self._connection.ask_for(SandboxInfo, request)
         return self._info

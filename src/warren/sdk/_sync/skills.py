@@ -12,7 +12,7 @@ from warren.sdk.io_sync import in_thread
 from warren.sdk.options import SkillOptions, build_body
 from warren.sdk.request import api
 from warren.sdk.values import build, build_page
-from warren.sdk.values_skills import SkillInfo
+from warren.sdk.values_service import SkillInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ class Skills:
         """Keep a text as a skill. Raises Conflict where you have one of that name, and other Errors."""
         body = {"name": name, "description": description, "skill_md_content": skill_md_content}
         request = api("POST", "skills", json={**body, "skill_metadata": dict(skill_metadata or {})})
-        return build(SkillInfo, self._connection.ask_json(request))
+        return self._connection.ask_for(SkillInfo, request)
 
     def upload(
         self,
@@ -60,7 +60,7 @@ class Skills:
             content=content,
             repeatable=replace,
         )
-        return build(SkillInfo, self._connection.ask_json(request, progress=progress))
+        return self._connection.ask_for(SkillInfo, request, progress=progress)
 
     def list(self, *, offset: int = 0, limit: int = 50, everybody: bool = False) -> Page[SkillInfo]:
         """List them by name; with `everybody`, as admin, other people's too. Raises Error."""
@@ -70,12 +70,12 @@ class Skills:
 
     def get(self, skill_id: str) -> SkillInfo:
         """Get one, with its text. Raises NotFound and other Errors."""
-        return build(SkillInfo, self._connection.ask_json(api("GET", "skills", encode(skill_id))))
+        return self._connection.ask_for(SkillInfo, api("GET", "skills", encode(skill_id)))
 
     def update(self, skill_id: str, **changes: Unpack[SkillOptions]) -> SkillInfo:
         """Change or share one of yours. Raises Error."""
         request = api("PATCH", "skills", encode(skill_id), json=build_body(changes, SkillOptions))
-        return build(SkillInfo, self._connection.ask_json(request))
+        return self._connection.ask_for(SkillInfo, request)
 
     def delete(self, skill_id: str) -> None:
         """Delete one; what sandboxes have of it stays there. Raises Error."""

@@ -18,7 +18,7 @@ from warren.domain.errors import Error, NotFound, Overloaded, QuotaExceeded
 from warren.domain.records import Scope
 from warren.domain.values import Storage
 from warren.gateway.api.bodies import BodyAnnouncedTooLarge
-from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.operations import Answer, Routes, json_reply
 from warren.gateway.dialects import details
 from warren.gateway.dialects.chatui import (
     containers,
@@ -31,7 +31,7 @@ from warren.gateway.dialects.chatui import (
     translate,
     words,
 )
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 from warren.gateway.dialects.dialect import Dialect
 
 if TYPE_CHECKING:
@@ -40,14 +40,26 @@ if TYPE_CHECKING:
     from warren.domain.records import Sandbox
     from warren.gateway.api.operations import Call
 
-_TAG = "Containers"
 _GUARD_S = 30.0
 _SATURATED = "Container creation is temporarily saturated. Please retry shortly."
 _FAILED = "Internal error during container creation"
 
 _log = logging.getLogger(__name__)
 
+_PATH = "/containers/{container_id}"
 
+routes = Routes("Containers", query=IgnoredQuery)
+
+
+@routes.add(
+    "POST /containers",
+    Scope.RUN,
+    body=schemas.CreateContainer,
+    body_is_optional=True,
+    body_limit=words.body_limit,
+    answers=(Answer("The container.", schemas.Container),),
+    errors=(400, 422, 429, 503),
+)
 async def create_container(call: Call) -> ASGIApp:
     """Make a container."""
     body, settings = call.body(schemas.CreateContainer), call.settings.dialects.chatui
@@ -138,15 +150,17 @@ async def _give_env(call: Call, sandbox: Sandbox, env: bytes) -> None:
         raise Refused(500, _FAILED) from error
 
 
+@routes.add(f"GET {_PATH}", Scope.READ, answers=(Answer("The container.", schemas.Container),), errors=(403, 404))
 async def get_container(call: Call) -> ASGIApp:
-    """Show a container; that is no use of it."""
+    """Show a container."""
     container_id = call.params["container_id"]
     sandbox = await containers.find(call, container_id)
     return json_reply(translate.render_container(sandbox, container_id, time.time(), call.settings.dialects.chatui))
 
 
+@routes.add(f"DELETE {_PATH}", Scope.RUN, answers=(Answer("It is gone.", schemas.Removed),), errors=(403, 404))
 async def delete_container(call: Call) -> ASGIApp:
-    """Remove a container, whatever it is doing."""
+    """Remove a container."""
     container_id = call.params["container_id"]
     sandbox = await containers.find(call, container_id)
     known = containers.containers_of(call.service)
@@ -158,56 +172,17 @@ async def delete_container(call: Call) -> ASGIApp:
     return json_reply({"status": "success", "message": f"Container {container_id} removed."})
 
 
-_PATH = "/containers/{container_id}"
-
-OPERATIONS = (
-    *routes_execute.OPERATIONS,
-    Operation(
-        method="POST",
-        path="/containers",
-        handler=create_container,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Make a container",
-        body=schemas.CreateContainer,
-        body_is_optional=True,
-        body_limit=words.body_limit,
-        query=schemas.Nothing,
-        answers=(Answer(description="The container.", model=schemas.Container),),
-        errors=(400, 422, 429, 503),
-    ),
-    Operation(
-        method="GET",
-        path=_PATH,
-        handler=get_container,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Show a container",
-        query=schemas.Nothing,
-        answers=(Answer(description="The container.", model=schemas.Container),),
-        errors=(403, 404),
-    ),
-    Operation(
-        method="DELETE",
-        path=_PATH,
-        handler=delete_container,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Remove a container",
-        query=schemas.Nothing,
-        answers=(Answer(description="It is gone.", model=schemas.Removed),),
-        errors=(403, 404),
-    ),
-    *routes_about.OPERATIONS,
-    *routes_latex.OPERATIONS,
-    *routes_render.OPERATIONS,
-)
-
 DIALECT = Dialect(
     name="chatui",
     title="ChatUI",
     about="Containers as ChatUI's code execution gateway serves them: fresh processes, files in, `/tmp/output` out.",
-    operations=OPERATIONS,
+    operations=(
+        *routes_execute.routes,
+        *routes,
+        *routes_about.routes,
+        *routes_latex.routes,
+        *routes_render.routes,
+    ),
     parse_body=details.parse_body,
     parse_query=details.parse_query,
     respond=words.respond,

@@ -6,21 +6,25 @@ from typing import TYPE_CHECKING
 
 from warren.domain.errors import NotFound
 from warren.domain.records import Scope
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.dialects.chatui import report, schemas, translate
 from warren.gateway.dialects.chatui.containers import containers_of
+from warren.gateway.dialects.details import IgnoredQuery
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from warren.gateway.api.operations import Call
 
-_TAG = "About"
 _NOTE = "replica-local counters; use /metrics for aggregation across replicas"
 
 
+routes = Routes("About", query=IgnoredQuery)
+
+
+@routes.add("GET /", None, answers=(Answer("Where things are.", schemas.About),))
 async def about(_call: Call) -> ASGIApp:
-    """Describe the gateway to programs; browsers get Warren's own page."""
+    """What this is."""  # noqa: D401 - the summary that the documentation has
     return json_reply(
         {
             "message": "Code Execution Gateway",
@@ -33,8 +37,9 @@ async def about(_call: Call) -> ASGIApp:
     )
 
 
+@routes.add("GET /version", None, answers=(Answer("Versions and features.", schemas.Version),))
 async def get_version(call: Call) -> ASGIApp:
-    """Return the release of the original whose contract this is, and the available features."""
+    """The release whose contract this is."""  # noqa: D401 - the summary that the documentation has
     with_pip, render = call.settings.dialects.chatui.allow_pip, call.settings.render
     try:
         await call.service.images.get(render.image)
@@ -44,55 +49,13 @@ async def get_version(call: Call) -> ASGIApp:
     return json_reply(translate.render_version(render.version, with_pip=with_pip, with_rendering=with_rendering))
 
 
+@routes.add("GET /metrics/json", Scope.READ, answers=(Answer("Counts since the service began.", schemas.Counts),))
 async def get_counts(call: Call) -> ASGIApp:
-    """Return counts of executions since the service started."""
+    """How much was run."""
     return json_reply({"_note": _NOTE, **report.count(containers_of(call.service), call.service.renders)})
 
 
+@routes.add("GET /internal/auth/apikey", Scope.READ, answers=(Answer("It is.", status=204),))
 async def check_key(_call: Call) -> ASGIApp:
-    """Confirm that a key is valid, for a proxy that asks."""
+    """Whether a key is good."""
     return NO_CONTENT
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/",
-        handler=about,
-        grant=None,
-        tag=_TAG,
-        summary="What this is",
-        query=schemas.Nothing,
-        answers=(Answer(description="Where things are.", model=schemas.About),),
-    ),
-    Operation(
-        method="GET",
-        path="/version",
-        handler=get_version,
-        grant=None,
-        tag=_TAG,
-        summary="The release whose contract this is",
-        query=schemas.Nothing,
-        answers=(Answer(description="Versions and features.", model=schemas.Version),),
-    ),
-    Operation(
-        method="GET",
-        path="/metrics/json",
-        handler=get_counts,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="How much was run",
-        query=schemas.Nothing,
-        answers=(Answer(description="Counts since the service began.", model=schemas.Counts),),
-    ),
-    Operation(
-        method="GET",
-        path="/internal/auth/apikey",
-        handler=check_key,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Whether a key is good",
-        query=schemas.Nothing,
-        answers=(Answer(status=204, description="It is."),),
-    ),
-)

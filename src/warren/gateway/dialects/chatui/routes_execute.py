@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from typing import TYPE_CHECKING
 
@@ -24,17 +23,16 @@ from warren.domain.errors import (
 from warren.domain.records import Scope
 from warren.domain.values import Cause, new_id
 from warren.gateway.api.large_responses import LARGE, answer_with, send_in_pieces
-from warren.gateway.api.operations import Answer, Operation, dump, json_reply
+from warren.gateway.api.operations import Answer, Routes, dump, json_reply
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects.chatui import containers, schemas, translate, words
-from warren.gateway.dialects.chatui.translate import Failure, Output
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.chatui.translate import Executed, Failure, Output
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Send
     from starlette.types import Scope as Request
 
-    from warren.core.executions.executions import NewExecution
     from warren.domain.records import Execution, Sandbox
     from warren.domain.values import Entry, ExecResult
     from warren.gateway.api.operations import Call
@@ -46,8 +44,22 @@ _ANOTHER = "Another execution is in progress for this container. Please wait."
 _USED_UP = "Container session reached its maximum number of executions."
 
 
+routes = Routes("Programs", query=IgnoredQuery)
+
+
+@routes.add(
+    "POST /execute",
+    Scope.RUN,
+    description="Each is a process of its own; files in `/home/sandbox` stay. What a program does wrong is a "
+    "result: `error_type` says what, and after a timeout all that it wrote is there, and the container too.",
+    body=schemas.Execute,
+    body_limit=words.body_limit,
+    example={"container_id": "0" * 64, "language": "python", "code": "print(6 * 7)", "timeout": 30},
+    answers=(Answer("What it did.", schemas.Executed),),
+    errors=(400, 403, 404, 422, 429),
+)
 async def execute(call: Call) -> ASGIApp:
-    """Run a program in a container."""
+    """Run a program."""
     body, settings = call.body(schemas.Execute), call.settings.dialects.chatui
     faults = translate.find_faults(body, settings)
     if faults:
@@ -62,27 +74,10 @@ async def execute(call: Call) -> ASGIApp:
     return answer_with(call, len(answer.stdout) + len(answer.stderr), lambda: json_reply(answer.render()))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """The outcome of a program, before it is JSON."""
-
-    execution_id: str
-    failure: Failure | None = None
-    stdout: str = ""
-    stderr: str = ""
-    files: tuple[Output, ...] = ()
-    seconds: float = 0.0
-    install_s: float | None = None
-
-    def render(self) -> dict[str, object]:
-        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        return translate.render_executed(fields.pop("execution_id"), **fields)
-
-
 class _Large:
     """An answer with large files, which counts as a large answer until it has been read."""
 
-    def __init__(self, answer: _Answer, held: contextlib.AsyncExitStack) -> None:
+    def __init__(self, answer: Executed, held: contextlib.AsyncExitStack) -> None:
         self._answer = answer
         self._held = held
 
@@ -111,7 +106,7 @@ class _Program:
         self.is_large = False
         """Whether its answer has a place among the large ones."""
 
-    async def run(self) -> _Answer:
+    async def run(self) -> Executed:
         """Wait for its turn and run it. Raises Refused."""
         container_id = self._body.container_id
         key = (self._call.caller.principal.owner, container_id)
@@ -122,7 +117,7 @@ class _Program:
             files = await self._parse_files()
             if not self._body.code.strip():
                 failure = Failure(error="Empty code provided", error_type="ValueError")
-                return _Answer(execution_id=new_id("exe"), failure=failure)
+                return Executed(execution_id=new_id("exe"), failure=failure)
             try:
                 with self._known.running():
                     answer = await self._run(sandbox, files)
@@ -149,7 +144,7 @@ class _Program:
         with contextlib.suppress(NotFound):
             await self._call.service.sandboxes.delete(self._call.caller, sandbox.id)
 
-    async def _run(self, sandbox: Sandbox, files: dict[str, bytes]) -> _Answer:
+    async def _run(self, sandbox: Sandbox, files: dict[str, bytes]) -> Executed:
         begun = time.monotonic()
         try:
             try:
@@ -159,7 +154,7 @@ class _Program:
                 return self._answer_lost(Failure(error=why, error_type="FileUploadError"), begun)
             left_s = await self._install(sandbox)
             new = translate.parse_program(self._body, left_s, self._settings)
-            execution = await self._execute(sandbox, new)
+            execution = await self._call.service.executions.run(self._call.caller, sandbox.id, new)
             assert execution.result is not None
             outputs = await self._collect(sandbox, execution.result)
             return await self._finish(sandbox, execution, outputs)
@@ -167,8 +162,8 @@ class _Program:
             failure = Failure(error="Execution failed due to an infrastructure error", error_type="GatewayError")
             return self._answer_lost(failure, begun)
 
-    def _answer_lost(self, failure: Failure, begun: float) -> _Answer:
-        return _Answer(execution_id=new_id("exe"), failure=failure, seconds=time.monotonic() - begun)
+    def _answer_lost(self, failure: Failure, begun: float) -> Executed:
+        return Executed(execution_id=new_id("exe"), failure=failure, seconds=time.monotonic() - begun)
 
     async def _put(self, sandbox: Sandbox, files: dict[str, bytes]) -> None:
         for name, content in files.items():
@@ -188,9 +183,6 @@ class _Program:
             self._install_error = translate.explain_install(str(error))
         self._install_s = time.monotonic() - begun
         return max(0.001, self._timeout_s - self._install_s)
-
-    async def _execute(self, sandbox: Sandbox, new: NewExecution) -> Execution:
-        return await self._call.service.executions.run(self._call.caller, sandbox.id, new)
 
     async def _collect(self, sandbox: Sandbox, result: ExecResult) -> tuple[Output, ...]:
         """Take what the program left, and leave the folders empty."""
@@ -239,7 +231,7 @@ class _Program:
             return Output(name=entry.path, size=entry.size, error=str(error))
         return Output(name=entry.path, size=len(content), content=content)
 
-    async def _finish(self, sandbox: Sandbox, execution: Execution, outputs: tuple[Output, ...]) -> _Answer:
+    async def _finish(self, sandbox: Sandbox, execution: Execution, outputs: tuple[Output, ...]) -> Executed:
         result = execution.result
         assert result is not None
         is_removed = result.cause is Cause.TIMEOUT and self._settings.timeout_removes
@@ -254,7 +246,7 @@ class _Program:
         if self._install_error:
             stderr = self._install_error + stderr
             failure = failure or Failure(error="Pip installation failed", error_type="InstallationError")
-        return _Answer(
+        return Executed(
             execution_id=execution.id,
             failure=failure,
             stdout=stdout,
@@ -264,7 +256,7 @@ class _Program:
             install_s=self._install_s,
         )
 
-    def _count(self, answer: _Answer) -> None:
+    def _count(self, answer: Executed) -> None:
         failure = answer.failure
         outcome = "successful" if failure is None else "timed_out" if failure.timed_out else "failed"
         self._known.count(outcome, answer.seconds)
@@ -272,23 +264,3 @@ class _Program:
 
 def _leave_out(entry: Entry) -> Output:
     return Output(name=entry.path, size=entry.size, error="The gateway had no room for files: please retry")
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/execute",
-        handler=execute,
-        grant=Scope.RUN,
-        tag="Programs",
-        summary="Run a program",
-        description="Each is a process of its own; files in `/home/sandbox` stay. What a program does wrong is a "
-        "result: `error_type` says what, and after a timeout all that it wrote is there, and the container too.",
-        body=schemas.Execute,
-        body_limit=words.body_limit,
-        query=schemas.Nothing,
-        example={"container_id": "0" * 64, "language": "python", "code": "print(6 * 7)", "timeout": 30},
-        answers=(Answer(description="What it did.", model=schemas.Executed),),
-        errors=(400, 403, 404, 422, 429),
-    ),
-)

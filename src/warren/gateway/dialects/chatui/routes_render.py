@@ -11,11 +11,11 @@ from anyio import to_thread
 from warren.core.slides.job import NewRender
 from warren.domain.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, RenderFailed, TooLarge
 from warren.domain.records import Scope
-from warren.gateway.api.operations import Answer, Operation
+from warren.gateway.api.operations import Answer, Routes
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.api.transfers import Streamed
 from warren.gateway.dialects.chatui import schemas, translate, words
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -28,8 +28,27 @@ _STATUSES = {"too_many_slides": 400, "output_too_large": 400, "slide_size": 400,
 RATE = "Render rate limit exceeded for this principal."
 
 
+routes = Routes("Rendering", query=IgnoredQuery)
+
+
+@routes.add(
+    "POST /api/render /api/v1/render",
+    Scope.RUN,
+    description="A page with elements of the class `slide` becomes a presentation: pictures of them (`v1`), or "
+    "text, shapes, tables and pictures that can be edited (`v2`). `X-Degraded-Slides` lists those that had to "
+    "stay pictures.",
+    body=schemas.Deck,
+    body_limit=lambda settings: settings.render.body_bytes,
+    answers=(
+        Answer(
+            description="An archive: the presentation, and a picture of each slide under `slides/`.",
+            content_type="application/zip",
+        ),
+    ),
+    errors=(400, 422, 501),
+)
 async def render_slides(call: Call) -> ASGIApp:
-    """Render a deck."""
+    """Render slides."""
     body = call.body(schemas.Deck)
     version = body.rendering_version or call.settings.render.version
     name = f"presentation_{version}_{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}"
@@ -88,33 +107,3 @@ def _parse_files(body: schemas.Deck, settings: Settings) -> dict[str, bytes]:
     if len(body.input_files) > settings.render.files:
         raise Refused(400, f"too many input_files (max {settings.render.files})")
     return {each.file_name: words.decode_file(each.file_name, each.base64_content) for each in body.input_files}
-
-
-def _body_limit(settings: Settings) -> int:
-    return settings.render.body_bytes
-
-
-OPERATIONS = tuple(
-    Operation(
-        method="POST",
-        path=path,
-        handler=render_slides,
-        grant=Scope.RUN,
-        tag="Rendering",
-        summary="Render slides",
-        description="A page with elements of the class `slide` becomes a presentation: pictures of them (`v1`), or "
-        "text, shapes, tables and pictures that can be edited (`v2`). `X-Degraded-Slides` lists those that had to "
-        "stay pictures.",
-        body=schemas.Deck,
-        body_limit=_body_limit,
-        query=schemas.Nothing,
-        answers=(
-            Answer(
-                description="An archive: the presentation, and a picture of each slide under `slides/`.",
-                content_type="application/zip",
-            ),
-        ),
-        errors=(400, 422, 501),
-    )
-    for path in ("/api/render", "/api/v1/render")
-)

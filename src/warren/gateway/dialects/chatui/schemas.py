@@ -41,12 +41,6 @@ def _check_package(name: str) -> str:
     return name
 
 
-class Nothing(BaseModel):
-    """A query in which nothing means anything."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
 class CreateContainer(BaseModel):
     """What a container may do."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.executions.executions import NewExecution
 from warren.domain.values import Cause, Echo, ExecKind, Keep
-from warren.gateway.dialects.details import Refused, too_large
+from warren.gateway.dialects.details import Refused, describe, too_large
 from warren.gateway.dialects.named_files import guess_type
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warren.domain.records import Sandbox
     from warren.domain.values import ExecResult
     from warren.gateway.dialects.chatui.schemas import Execute
-    from warren.settings.groups_dialects import ChatuiSettings
+    from warren.settings.groups_apis import ChatuiSettings
 
 RELEASE = "1.1.0"
 """The release of the original whose contract this is: what clients see as its version."""
@@ -80,13 +80,7 @@ def find_faults(body: Execute, settings: ChatuiSettings) -> list[dict[str, Any]]
 
 
 def _value_error(field: str, why: str, value: object) -> dict[str, Any]:
-    return {
-        "type": "value_error",
-        "loc": ["body", field],
-        "msg": f"Value error, {why}",
-        "input": value,
-        "ctx": {"error": why},
-    }
+    return describe("value_error", ["body", field], f"Value error, {why}", value) | {"ctx": {"error": why}}
 
 
 def parse_files(body: Execute, settings: ChatuiSettings) -> dict[str, bytes]:
@@ -205,28 +199,32 @@ def render_id(execution_id: str) -> str:
     return f"{digits[:8]}-{digits[8:11]}"
 
 
-def render_executed(
-    execution_id: str,
-    *,
-    failure: Failure | None = None,
-    stdout: str = "",
-    stderr: str = "",
-    files: tuple[Output, ...] = (),
-    seconds: float = 0.0,
-    install_s: float | None = None,
-) -> dict[str, Any]:
-    """Build the answer to a program."""
-    return {
-        "execution_id": render_id(execution_id),
-        "stdout": stdout,
-        "stderr": stderr,
-        "error": None if failure is None else failure.error,
-        "error_type": None if failure is None else failure.error_type,
-        "files": render_files(files),
-        "execution_time": round(seconds, 3),
-        "install_time": None if install_s is None else round(install_s, 3),
-        "timed_out": failure is not None and failure.timed_out,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """The outcome of a program, before it is JSON."""
+
+    execution_id: str
+    failure: Failure | None = None
+    stdout: str = ""
+    stderr: str = ""
+    files: tuple[Output, ...] = ()
+    seconds: float = 0.0
+    install_s: float | None = None
+
+    def render(self) -> dict[str, Any]:
+        """Build the answer to a program."""
+        failure, install_s = self.failure, self.install_s
+        return {
+            "execution_id": render_id(self.execution_id),
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+            "error": None if failure is None else failure.error,
+            "error_type": None if failure is None else failure.error_type,
+            "files": render_files(self.files),
+            "execution_time": round(self.seconds, 3),
+            "install_time": None if install_s is None else round(install_s, 3),
+            "timed_out": failure is not None and failure.timed_out,
+        }
 
 
 def render_version(rendering: str, *, with_pip: bool, with_rendering: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from warren.domain.errors import InvalidRequest
 from warren.domain.records import Scope
 from warren.gateway.api.bodies import read_body
 from warren.gateway.api.large_responses import LARGE, answer_with, measure_displays, measure_result
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.streaming import EventStream, finish_unless_left
 from warren.gateway.dialects.native import schemas_executions as schemas
 from warren.gateway.dialects.native import translate, translate_requests
@@ -33,9 +33,35 @@ if TYPE_CHECKING:
 
 _FREE = contextlib.nullcontext()
 
+_STREAM = Answer(f"Server-sent events: {EVENTS}", content_type="text/event-stream")
+_PATH = "/sandboxes/{sandbox_id}/executions"
 
+routes = Routes("Executions")
+
+
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/exec",
+    Scope.RUN,
+    description="Answers when it has ended; what a program does wrong is a result, never an HTTP error. A stopped "
+    "sandbox is started first. With `Accept: text/event-stream` or `stream: true` the answer is a stream of "
+    "events. A client that goes away ends what is not in the background.",
+    body=schemas.Exec,
+    example={"code": "x = 6 * 7\nx", "timeout_seconds": 60},
+    headers=IDEMPOTENCY,
+    answers=(
+        Answer("How it ended.", ExecutionShown),
+        _STREAM,
+        Answer(
+            status=202,
+            description="It runs in the background.",
+            model=ExecutionShown,
+            headers={"Location": "Where the execution is."},
+        ),
+    ),
+    errors=(404, 409, 502),
+)
 async def run_execution(call: Call) -> ASGIApp:
-    """Run something: to its end, followed, or in the background."""
+    """Run code or a command."""
     body = call.body(schemas.Exec)
     new = translate_requests.parse_execution(body, idempotency_key(call))
     target = sandbox_id(call)
@@ -114,21 +140,50 @@ async def _follow(
     return EventStream(write(), held, heartbeat_s=call.settings.serve.heartbeat_s)
 
 
+@routes.add(
+    f"GET {_PATH}",
+    Scope.READ,
+    description="Long code and output are cut here, and large displays left out: ask for one execution to have all "
+    "that is kept of it.",
+    query=schemas.ListExecutions,
+    answers=(Answer("A part of the list.", ListOf[RecordedExecution]),),
+    errors=(404,),
+)
 async def list_executions(call: Call) -> Reply:
-    """List what ran in a sandbox."""
+    """List executions, newest first."""
     query = call.query(schemas.ListExecutions)
     page = await call.service.executions.list(call.caller, sandbox_id(call), offset=query.offset, limit=query.limit)
     return json_reply(translate.render_page(page, translate.render_listed))
 
 
+@routes.add(
+    f"GET {_PATH}/{{execution_id}}",
+    Scope.READ,
+    query=schemas.Encoded,
+    answers=(Answer("The execution.", RecordedExecution),),
+    errors=(404,),
+)
 async def get_execution(call: Call) -> Reply:
     """Show an execution."""
     execution = await call.service.executions.get(call.caller, sandbox_id(call), execution_id(call))
     return json_reply(translate.render_recorded(execution, call.query(schemas.Encoded).encoding))
 
 
+@routes.add(
+    f"GET {_PATH}/{{execution_id}}/events",
+    Scope.READ,
+    query=schemas.FollowEvents,
+    headers={
+        "Last-Event-ID": {
+            "description": "The last event that you have seen, as browsers send it; wins over `after`.",
+            "schema": {"type": "string", "pattern": "^[0-9]{0,15}$"},
+        }
+    },
+    answers=(_STREAM,),
+    errors=(404, 502),
+)
 async def follow_execution(call: Call) -> EventStream:
-    """Replay the events of an execution, then follow it."""
+    """Replay and follow the events of an execution."""
     query = call.query(schemas.FollowEvents)
     sandbox, wanted, after = sandbox_id(call), execution_id(call), _last_seen(call, query.after)
     execution = await call.service.executions.get(call.caller, sandbox, wanted)
@@ -144,8 +199,17 @@ def _last_seen(call: Call, after: int) -> int:
     return int(text)
 
 
+@routes.add(
+    f"POST {_PATH}/{{execution_id}}/stdin",
+    Scope.RUN,
+    description="For an execution that was started with `stdin_open`. The body is the bytes.",
+    raw_body="application/octet-stream",
+    query=schemas.WriteStdin,
+    answers=(Answer("Written.", status=204),),
+    errors=(404, 409, 502),
+)
 async def write_stdin(call: Call) -> Reply:
-    """Give a running execution input."""
+    """Write to standard input."""
     sandbox, wanted = sandbox_id(call), execution_id(call)
     data = await read_body(call.scope, call.receive, call.settings.serve.body_bytes)
     executions = call.service.executions
@@ -158,125 +222,28 @@ async def write_stdin(call: Call) -> Reply:
     return NO_CONTENT
 
 
+@routes.add(
+    f"POST {_PATH}/{{execution_id}}/interrupt",
+    Scope.RUN,
+    description="As Ctrl-C does. One that has ended is left alone.",
+    answers=(Answer("The signal is sent.", status=204),),
+    errors=(404, 409, 502),
+)
 async def interrupt_execution(call: Call) -> Reply:
     """Interrupt an execution."""
     await call.service.executions.interrupt(call.caller, sandbox_id(call), execution_id(call))
     return NO_CONTENT
 
 
+@routes.add(
+    f"POST {_PATH}/{{execution_id}}/kill",
+    Scope.RUN,
+    description="A kernel that is killed is rolled back to the end of the cell before. One that has ended is "
+    "left alone.",
+    answers=(Answer("It is killed.", status=204),),
+    errors=(404, 409, 502),
+)
 async def kill_execution(call: Call) -> Reply:
     """Kill an execution."""
     await call.service.executions.kill(call.caller, sandbox_id(call), execution_id(call))
     return NO_CONTENT
-
-
-_STREAM = Answer(description=f"Server-sent events: {EVENTS}", content_type="text/event-stream")
-
-EXEC = Operation(
-    method="POST",
-    path="/sandboxes/{sandbox_id}/exec",
-    handler=run_execution,
-    grant=Scope.RUN,
-    tag="Executions",
-    summary="Run code or a command",
-    description="Answers when it has ended; what a program does wrong is a result, never an HTTP error. A stopped "
-    "sandbox is started first. With `Accept: text/event-stream` or `stream: true` the answer is a stream of "
-    "events. A client that goes away ends what is not in the background.",
-    body=schemas.Exec,
-    example={"code": "x = 6 * 7\nx", "timeout_seconds": 60},
-    headers=IDEMPOTENCY,
-    answers=(
-        Answer(description="How it ended.", model=ExecutionShown),
-        _STREAM,
-        Answer(
-            status=202,
-            description="It runs in the background.",
-            model=ExecutionShown,
-            headers={"Location": "Where the execution is."},
-        ),
-    ),
-    errors=(404, 409, 502),
-)
-
-_PATH = "/sandboxes/{sandbox_id}/executions"
-
-OPERATIONS = (
-    EXEC,
-    Operation(
-        method="GET",
-        path=_PATH,
-        handler=list_executions,
-        grant=Scope.READ,
-        tag="Executions",
-        summary="List executions, newest first",
-        description="Long code and output are cut here, and large displays left out: ask for one execution to have all "
-        "that is kept of it.",
-        query=schemas.ListExecutions,
-        answers=(Answer(description="A part of the list.", model=ListOf[RecordedExecution]),),
-        errors=(404,),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_PATH}/{{execution_id}}",
-        handler=get_execution,
-        grant=Scope.READ,
-        tag="Executions",
-        summary="Show an execution",
-        query=schemas.Encoded,
-        answers=(Answer(description="The execution.", model=RecordedExecution),),
-        errors=(404,),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_PATH}/{{execution_id}}/events",
-        handler=follow_execution,
-        grant=Scope.READ,
-        tag="Executions",
-        summary="Replay and follow the events of an execution",
-        query=schemas.FollowEvents,
-        headers={
-            "Last-Event-ID": {
-                "description": "The last event that you have seen, as browsers send it; wins over `after`.",
-                "schema": {"type": "string", "pattern": "^[0-9]{0,15}$"},
-            }
-        },
-        answers=(_STREAM,),
-        errors=(404, 502),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_PATH}/{{execution_id}}/stdin",
-        handler=write_stdin,
-        grant=Scope.RUN,
-        tag="Executions",
-        summary="Write to standard input",
-        description="For an execution that was started with `stdin_open`. The body is the bytes.",
-        raw_body="application/octet-stream",
-        query=schemas.WriteStdin,
-        answers=(Answer(status=204, description="Written."),),
-        errors=(404, 409, 502),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_PATH}/{{execution_id}}/interrupt",
-        handler=interrupt_execution,
-        grant=Scope.RUN,
-        tag="Executions",
-        summary="Interrupt an execution",
-        description="As Ctrl-C does. One that has ended is left alone.",
-        answers=(Answer(status=204, description="The signal is sent."),),
-        errors=(404, 409, 502),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_PATH}/{{execution_id}}/kill",
-        handler=kill_execution,
-        grant=Scope.RUN,
-        tag="Executions",
-        summary="Kill an execution",
-        description="A kernel that is killed is rolled back to the end of the cell before. One that has ended is "
-        "left alone.",
-        answers=(Answer(status=204, description="It is killed."),),
-        errors=(404, 409, 502),
-    ),
-)

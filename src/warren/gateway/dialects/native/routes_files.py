@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.domain.errors import Conflict, InvalidRequest, NotFound, OutOfRange, PreconditionFailed
 from warren.domain.records import Scope
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, Reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Reply, Routes
 from warren.gateway.api.problems import build_problem
 from warren.gateway.api.transfers import Streamed, Upload
 from warren.gateway.dialects.native.common import sandbox_id
@@ -26,11 +26,53 @@ if TYPE_CHECKING:
     from warren.gateway.api.operations import Call
 
 PATH = "/sandboxes/{sandbox_id}/files/{path:path}"
-_TAG = "Files"
 
 
+def _header(description: str) -> dict[str, Any]:
+    return {"description": description, "schema": {"type": "string"}}
+
+
+_WRITE_CONDITIONS = {
+    "If-Match": _header("Only if the file has one of these tags; `*` is any."),
+    "If-None-Match": _header("`*`: only if there is no file yet."),
+    "If-Unmodified-Since": _header("Only if it was not changed since."),
+}
+_READ_CONDITIONS = {
+    **_WRITE_CONDITIONS,
+    "If-None-Match": _header("304 if the file still has this tag."),
+    "If-Modified-Since": _header("304 if the file was not changed since."),
+}
+_STATE = {"ETag": "Names this state of the file.", "Last-Modified": "When it was changed."}
+_CONTENT = {**_STATE, "Content-Disposition": "Always an attachment.", "Accept-Ranges": "`bytes`."}
+_UNCHANGED = Answer("The caller has it already.", status=304, headers=_STATE)
+
+routes = Routes("Files")
+
+
+@routes.add(
+    f"GET {PATH}",
+    Scope.READ,
+    description="One range of bytes is answered as a part, several as the whole. A download that fails half-way "
+    "closes the connection.",
+    headers={
+        **_READ_CONDITIONS,
+        "Range": _header("`bytes=0-99`, `bytes=100-` or `bytes=-100`."),
+        "If-Range": _header("A tag or date: if the file has changed, all of it is answered."),
+    },
+    answers=(
+        Answer("The file.", content_type="*/*", headers=_CONTENT),
+        Answer(
+            status=206,
+            description="A part of it.",
+            content_type="*/*",
+            headers={**_CONTENT, "Content-Range": "Which part, and the size of the whole."},
+        ),
+        _UNCHANGED,
+    ),
+    errors=(404, 409, 414, 412, 416, 502),
+)
 async def read_file(call: Call) -> ASGIApp:
-    """Answer with a file, or a part of it."""
+    """Read a file."""
     conditions, path = Conditions.of(call.header), parse_path(call.scope)
     span = None
     before: Entry | None = None
@@ -68,8 +110,15 @@ async def _open(call: Call, path: str, span: Span | None, before: Entry | None) 
     raise AssertionError
 
 
+@routes.add(
+    f"HEAD {PATH}",
+    Scope.READ,
+    headers=_READ_CONDITIONS,
+    answers=(Answer("The headers of a read.", headers=_CONTENT), _UNCHANGED),
+    errors=(404, 409, 414, 412, 502),
+)
 async def describe_file(call: Call) -> ASGIApp:
-    """Answer with the headers of a file."""
+    """Describe a file."""
     conditions = Conditions.of(call.header)
     entry = await _stat_file(call, parse_path(call.scope))
     conditions.check(entry)
@@ -103,8 +152,18 @@ def _out_of_range(call: Call, error: OutOfRange) -> ASGIApp:
     return dataclasses.replace(problem, headers=headers).respond(call.caller.request_id)
 
 
+@routes.add(
+    f"PUT {PATH}",
+    Scope.RUN,
+    description="Whole, or not at all: concurrent readers see the old one.",
+    raw_body="application/octet-stream",
+    query=WriteFile,
+    headers=_WRITE_CONDITIONS,
+    answers=(Answer("It is written.", status=204, headers=_STATE),),
+    errors=(404, 409, 414, 412, 413, 502),
+)
 async def write_file(call: Call) -> ASGIApp:
-    """Write the body of the request to a file."""
+    """Write a file."""
     query, path = call.query(WriteFile), parse_path(call.scope)
     upload = Upload(call.scope, call.receive, call.settings.serve.upload_bytes)
     if path.endswith("/"):
@@ -135,6 +194,14 @@ async def write_file(call: Call) -> ASGIApp:
     return Reply(b"", 204, tuple(entry_headers(entry)))
 
 
+@routes.add(
+    f"DELETE {PATH}",
+    Scope.RUN,
+    query=DeleteFile,
+    headers=_WRITE_CONDITIONS,
+    answers=(Answer("It is gone.", status=204),),
+    errors=(404, 409, 414, 412, 502),
+)
 async def delete_file(call: Call) -> ASGIApp:
     """Delete a file or folder."""
     conditions = Conditions.of(call.header)
@@ -154,88 +221,3 @@ async def _find(call: Call, path: str) -> Entry | None:
     except NotFound:
         # Also where there is no such sandbox, which the write itself then says.
         return None
-
-
-def _header(description: str) -> dict[str, Any]:
-    return {"description": description, "schema": {"type": "string"}}
-
-
-_WRITE_CONDITIONS = {
-    "If-Match": _header("Only if the file has one of these tags; `*` is any."),
-    "If-None-Match": _header("`*`: only if there is no file yet."),
-    "If-Unmodified-Since": _header("Only if it was not changed since."),
-}
-_READ_CONDITIONS = {
-    **_WRITE_CONDITIONS,
-    "If-None-Match": _header("304 if the file still has this tag."),
-    "If-Modified-Since": _header("304 if the file was not changed since."),
-}
-_STATE = {"ETag": "Names this state of the file.", "Last-Modified": "When it was changed."}
-_CONTENT = {**_STATE, "Content-Disposition": "Always an attachment.", "Accept-Ranges": "`bytes`."}
-_UNCHANGED = Answer(status=304, description="The caller has it already.", headers=_STATE)
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path=PATH,
-        handler=read_file,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Read a file",
-        description="One range of bytes is answered as a part, several as the whole. A download that fails half-way "
-        "closes the connection.",
-        headers={
-            **_READ_CONDITIONS,
-            "Range": _header("`bytes=0-99`, `bytes=100-` or `bytes=-100`."),
-            "If-Range": _header("A tag or date: if the file has changed, all of it is answered."),
-        },
-        answers=(
-            Answer(description="The file.", content_type="*/*", headers=_CONTENT),
-            Answer(
-                status=206,
-                description="A part of it.",
-                content_type="*/*",
-                headers={**_CONTENT, "Content-Range": "Which part, and the size of the whole."},
-            ),
-            _UNCHANGED,
-        ),
-        errors=(404, 409, 414, 412, 416, 502),
-    ),
-    Operation(
-        method="HEAD",
-        path=PATH,
-        handler=describe_file,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Describe a file",
-        headers=_READ_CONDITIONS,
-        answers=(Answer(description="The headers of a read.", headers=_CONTENT), _UNCHANGED),
-        errors=(404, 409, 414, 412, 502),
-    ),
-    Operation(
-        method="PUT",
-        path=PATH,
-        handler=write_file,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Write a file",
-        description="Whole, or not at all: concurrent readers see the old one.",
-        raw_body="application/octet-stream",
-        query=WriteFile,
-        headers=_WRITE_CONDITIONS,
-        answers=(Answer(status=204, description="It is written.", headers=_STATE),),
-        errors=(404, 409, 414, 412, 413, 502),
-    ),
-    Operation(
-        method="DELETE",
-        path=PATH,
-        handler=delete_file,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Delete a file or folder",
-        query=DeleteFile,
-        headers=_WRITE_CONDITIONS,
-        answers=(Answer(status=204, description="It is gone."),),
-        errors=(404, 409, 414, 412, 502),
-    ),
-)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from warren.domain.errors import Error, InvalidRequest
 from warren.domain.records import Scope
-from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.operations import Answer, Routes, json_reply
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.api.transfers import Streamed, Upload
 from warren.gateway.dialects.multipart import Form
@@ -37,10 +37,26 @@ if TYPE_CHECKING:
 
 COMPLETE = "Warren-Complete"
 MAX_FORM_FILES = 10_000
-_TAG = "Files"
 _TYPES = {"tar": "application/x-tar", "tar.gz": "application/gzip", "zip": "application/zip"}
 
 
+routes = Routes("Files")
+
+
+@routes.add(
+    "GET /sandboxes/{sandbox_id}/files",
+    Scope.READ,
+    description="Sorted by path.",
+    query=ListFiles,
+    answers=(
+        Answer(
+            description="What is in it.",
+            model=list[EntryShown],
+            headers={COMPLETE: "`false` when there is more than was listed."},
+        ),
+    ),
+    errors=(404, 409, 414, 502),
+)
 async def list_files(call: Call) -> ASGIApp:
     """List a folder."""
     query = call.query(ListFiles)
@@ -57,8 +73,18 @@ async def list_files(call: Call) -> ASGIApp:
     return json_reply(await render_all(render_entry, entries), 200, header)
 
 
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/files",
+    Scope.RUN,
+    description="Each part with a file name is a file; its name may have folders. They are written one by one as "
+    "they arrive: when one fails, those before it are there.",
+    raw_body="multipart/form-data",
+    query=UploadFiles,
+    answers=(Answer("All are written.", list[EntryShown], status=201),),
+    errors=(404, 409, 414, 413, 502),
+)
 async def upload_files(call: Call) -> ASGIApp:
-    """Write each file of a form."""
+    """Write several files from a form."""
     query = call.query(UploadFiles)
     source = Upload(call.scope, call.receive, call.settings.serve.upload_bytes)
     return await source.finish(_write_form(call, query, Form(call.header(b"content-type"), aiter(source))))
@@ -96,6 +122,14 @@ def _so_far(written: list[dict[str, Any]]) -> str:
     return f"; the {len(written)} before it were written" if written else ""
 
 
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/mkdir",
+    Scope.RUN,
+    body=MakeFolder,
+    example={"path": "outputs/charts"},
+    answers=(Answer("It is there.", EntryShown, status=201),),
+    errors=(404, 409, 413, 502),
+)
 async def make_folder(call: Call) -> ASGIApp:
     """Make a folder."""
     body = call.body(MakeFolder)
@@ -103,6 +137,14 @@ async def make_folder(call: Call) -> ASGIApp:
     return json_reply(render_entry(entry), 201)
 
 
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/move",
+    Scope.RUN,
+    body=Move,
+    example={"path": "draft.txt", "to": "final.txt"},
+    answers=(Answer("It is there.", EntryShown),),
+    errors=(404, 409, 413, 502),
+)
 async def move_file(call: Call) -> ASGIApp:
     """Move a file or folder."""
     body = call.body(Move)
@@ -112,6 +154,15 @@ async def move_file(call: Call) -> ASGIApp:
     return json_reply(render_entry(entry))
 
 
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/search",
+    Scope.READ,
+    body=Search,
+    body_is_optional=True,
+    example={"name": "*.py", "text": "import pandas"},
+    answers=(Answer("What was found.", Found),),
+    errors=(404, 409, 502),
+)
 async def search_files(call: Call) -> ASGIApp:
     """Search names and lines."""
     body = call.body(Search)
@@ -128,8 +179,16 @@ async def search_files(call: Call) -> ASGIApp:
     return json_reply({"items": await render_all(render_match, matches), "complete": complete})
 
 
+@routes.add(
+    "GET /sandboxes/{sandbox_id}/archive",
+    Scope.READ,
+    description="Made while it is sent. One that fails half-way closes the connection.",
+    query=Archive,
+    answers=(Answer("The archive.", content_type="*/*"),),
+    errors=(404, 409, 414, 502),
+)
 async def get_archive(call: Call) -> ASGIApp:
-    """Answer with a folder as an archive."""
+    """Get a folder as an archive."""
     query = call.query(Archive)
     name = posixpath.basename(posixpath.normpath(query.path)).strip(".") or "workspace"
     headers = [(b"content-type", _TYPES[query.format].encode()), *attachment_headers(f"{name}.{query.format}")]
@@ -154,109 +213,20 @@ async def _after(first: bytes, rest: AsyncIterator[bytes] | None = None) -> Asyn
             yield piece
 
 
+@routes.add(
+    "PUT /sandboxes/{sandbox_id}/archive",
+    Scope.RUN,
+    description="All of it, or nothing: a member that leads out of the folder, or is a device, fails the whole.",
+    raw_body="application/octet-stream",
+    query=Archive,
+    answers=(Answer("How much came out of it.", Unpacked),),
+    errors=(404, 409, 414, 413, 502),
+)
 async def put_archive(call: Call) -> ASGIApp:
-    """Unpack the body of the request into a folder."""
+    """Unpack an archive into a folder."""
     query = call.query(Archive)
     upload = Upload(call.scope, call.receive, call.settings.serve.upload_bytes)
     entries = await upload.finish(
         call.service.files.unpack(call.caller, sandbox_id(call), query.path, upload, query.format)
     )
     return json_reply({"entries": entries})
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/sandboxes/{sandbox_id}/files",
-        handler=list_files,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="List a folder",
-        description="Sorted by path.",
-        query=ListFiles,
-        answers=(
-            Answer(
-                description="What is in it.",
-                model=list[EntryShown],
-                headers={COMPLETE: "`false` when there is more than was listed."},
-            ),
-        ),
-        errors=(404, 409, 414, 502),
-    ),
-    Operation(
-        method="POST",
-        path="/sandboxes/{sandbox_id}/files",
-        handler=upload_files,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Write several files from a form",
-        description="Each part with a file name is a file; its name may have folders. They are written one by one as "
-        "they arrive: when one fails, those before it are there.",
-        raw_body="multipart/form-data",
-        query=UploadFiles,
-        answers=(Answer(status=201, description="All are written.", model=list[EntryShown]),),
-        errors=(404, 409, 414, 413, 502),
-    ),
-    Operation(
-        method="POST",
-        path="/sandboxes/{sandbox_id}/mkdir",
-        handler=make_folder,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Make a folder",
-        body=MakeFolder,
-        example={"path": "outputs/charts"},
-        answers=(Answer(status=201, description="It is there.", model=EntryShown),),
-        errors=(404, 409, 413, 502),
-    ),
-    Operation(
-        method="POST",
-        path="/sandboxes/{sandbox_id}/move",
-        handler=move_file,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Move a file or folder",
-        body=Move,
-        example={"path": "draft.txt", "to": "final.txt"},
-        answers=(Answer(description="It is there.", model=EntryShown),),
-        errors=(404, 409, 413, 502),
-    ),
-    Operation(
-        method="POST",
-        path="/sandboxes/{sandbox_id}/search",
-        handler=search_files,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Search names and lines",
-        body=Search,
-        body_is_optional=True,
-        example={"name": "*.py", "text": "import pandas"},
-        answers=(Answer(description="What was found.", model=Found),),
-        errors=(404, 409, 502),
-    ),
-    Operation(
-        method="GET",
-        path="/sandboxes/{sandbox_id}/archive",
-        handler=get_archive,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Get a folder as an archive",
-        description="Made while it is sent. One that fails half-way closes the connection.",
-        query=Archive,
-        answers=(Answer(description="The archive.", content_type="*/*"),),
-        errors=(404, 409, 414, 502),
-    ),
-    Operation(
-        method="PUT",
-        path="/sandboxes/{sandbox_id}/archive",
-        handler=put_archive,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Unpack an archive into a folder",
-        description="All of it, or nothing: a member that leads out of the folder, or is a device, fails the whole.",
-        raw_body="application/octet-stream",
-        query=Archive,
-        answers=(Answer(description="How much came out of it.", model=Unpacked),),
-        errors=(404, 409, 414, 413, 502),
-    ),
-)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from warren.domain.records import Scope
-from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.operations import Answer, Routes, json_reply
 from warren.gateway.api.streaming import EventStream, encode_event
 from warren.gateway.dialects.native import translate
 from warren.gateway.dialects.native.schemas import Query
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from warren.core.image_builds import Build
     from warren.gateway.api.operations import Call, Reply
 
-_TAG = "Images"
 _PATH = "/images/{image}"
 _EVENTS = (
     "`progress` (`phase`, `detail`, `done`, `total`) for each step, then `result` (the image), or `error` (a problem)."
@@ -35,6 +34,10 @@ class RemoveImage(Query):
     stale_only: bool = Field(default=False, description="Only builds of earlier versions of it.")
 
 
+routes = Routes("Images")
+
+
+@routes.add("GET /images", Scope.READ, answers=(Answer("Every image, and whether it is built.", ImagesShown),))
 async def list_images(call: Call) -> Reply:
     """List the images."""
     builds = call.service.image_builds
@@ -49,13 +52,31 @@ async def list_images(call: Call) -> Reply:
     )
 
 
+@routes.add(f"GET {_PATH}", Scope.READ, answers=(Answer("The image.", ImageShown),), errors=(404,))
 async def get_image(call: Call) -> Reply:
-    """Show an image."""
+    """Show an image, and how far its build is."""
     return await _show(call, call.params["image"])
 
 
+@routes.add(
+    f"POST {_PATH}/build",
+    Scope.ADMIN,
+    description="In the background: one at a time, and it goes on when you leave. Who asks again joins it. With "
+    "`Accept: text/event-stream` the answer is a stream of its progress.",
+    answers=(
+        Answer(
+            status=202,
+            description="It is being built.",
+            model=ImageShown,
+            headers={"Location": "Where the image is."},
+        ),
+        Answer("It is built already.", ImageShown),
+        Answer(_EVENTS, content_type="text/event-stream"),
+    ),
+    errors=(404, 409),
+)
 async def build_image(call: Call) -> ASGIApp:
-    """Build an image in the background."""
+    """Build an image."""
     name = call.params["image"]
     build = await call.service.image_builds.start(call.caller, name)
     if "text/event-stream" in (call.header(b"accept") or ""):
@@ -76,6 +97,14 @@ async def _follow(call: Call, name: str, build: Build | None) -> AsyncGenerator[
     yield encode_event("result", shown)
 
 
+@routes.add(
+    f"DELETE {_PATH}",
+    Scope.ADMIN,
+    description="Its spec stays, and it can be built again. Refused while there are sandboxes that are made from it.",
+    query=RemoveImage,
+    answers=(Answer("They are gone.", Freed),),
+    errors=(404, 409),
+)
 async def remove_image(call: Call) -> Reply:
     """Delete the builds of an image."""
     name = call.params["image"]
@@ -88,60 +117,3 @@ async def _show(call: Call, name: str, status: int = 200, *headers: tuple[bytes,
     spec, found = await builds.status(name)
     shown = translate.render_image(spec, found, call.settings.image, builds.last(spec.name))
     return json_reply(shown, status, *headers)
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/images",
-        handler=list_images,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="List the images",
-        answers=(Answer(description="Every image, and whether it is built.", model=ImagesShown),),
-    ),
-    Operation(
-        method="GET",
-        path=_PATH,
-        handler=get_image,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Show an image, and how far its build is",
-        answers=(Answer(description="The image.", model=ImageShown),),
-        errors=(404,),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_PATH}/build",
-        handler=build_image,
-        grant=Scope.ADMIN,
-        tag=_TAG,
-        summary="Build an image",
-        description="In the background: one at a time, and it goes on when you leave. Who asks again joins it. With "
-        "`Accept: text/event-stream` the answer is a stream of its progress.",
-        answers=(
-            Answer(
-                status=202,
-                description="It is being built.",
-                model=ImageShown,
-                headers={"Location": "Where the image is."},
-            ),
-            Answer(description="It is built already.", model=ImageShown),
-            Answer(description=_EVENTS, content_type="text/event-stream"),
-        ),
-        errors=(404, 409),
-    ),
-    Operation(
-        method="DELETE",
-        path=_PATH,
-        handler=remove_image,
-        grant=Scope.ADMIN,
-        tag=_TAG,
-        summary="Delete the builds of an image",
-        description="Its spec stays, and it can be built again. Refused while there are sandboxes that are made from "
-        "it.",
-        query=RemoveImage,
-        answers=(Answer(description="They are gone.", model=Freed),),
-        errors=(404, 409),
-    ),
-)

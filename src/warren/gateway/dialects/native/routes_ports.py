@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from warren.domain.errors import Forbidden, NotFound
 from warren.domain.records import Scope
 from warren.gateway.api.dispatch import ANY, PREFIX, WEBSOCKET
-from warren.gateway.api.operations import Answer, Operation, Reply
+from warren.gateway.api.operations import Answer, Reply, Routes
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.ports.headers import Mount, is_service_worker
 
@@ -26,11 +26,28 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _REFUSED = frozenset({"CONNECT", "TRACE"})
 _ALLOW = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
 
+_ABOUT = (
+    "Any method, streamed both ways; a stopped sandbox is resumed. The server gets your request without what "
+    "authenticated it: send `X-Warren-Authorization` for it to have an `Authorization`. Its address is in "
+    "`X-Forwarded-Prefix`, `X-Forwarded-Host` and `X-Forwarded-Proto`. WebSockets are opened here too. For a browser, "
+    "make a link."
+)
 
+routes = Routes("Ports")
+
+
+@routes.add(
+    f"{ANY} {_PATH}/{{path:path}}",
+    Scope.RUN,
+    description=_ABOUT,
+    is_passed_on=True,
+    answers=(Answer("Whatever the server answers, with its status.", content_type="*/*"),),
+    errors=(404, 405, 409, 502),
+)
 async def proxy_port(call: Call) -> ASGIApp:
-    """Pass a request to a server inside, and its answer back."""
+    """Ask a server inside a sandbox."""
     # Not above, as its like below: a command that runs one program and ends would pay for it.
-    from warren.gateway.ports.http import PortReply
+    from warren.gateway.ports.http import proxy_request
 
     scope, mount = call.scope, _mount(call)
     if scope["state"].get("has_key_in_path"):
@@ -41,18 +58,32 @@ async def proxy_port(call: Call) -> ASGIApp:
         raise Forbidden("no service worker is served from a sandbox: it would answer for other addresses of ours too")
     if mount.gives_no_origin and call.header(b"origin") == "null" and call.header(b"access-control-request-method"):
         return _allow_own_pages(call)
-    return PortReply(call, sandbox_id(call), mount, _target(call))
+    return proxy_request(call, sandbox_id(call), mount, _target(call))
 
 
+@routes.add(
+    f"{WEBSOCKET} {_PATH}/{{path:path}}",
+    Scope.RUN,
+    is_passed_on=True,
+    answers=(Answer("It is open.", status=101),),
+    errors=(404, 409, 502),
+)
 async def connect_port(call: Call) -> ASGIApp:
-    """Open a WebSocket to a server inside."""
-    from warren.gateway.ports.websocket import PortWebSocket
+    """Open a WebSocket to a server inside a sandbox."""
+    from warren.gateway.ports.websocket import proxy_websocket
 
-    return PortWebSocket(call, sandbox_id(call), _mount(call), _target(call))
+    return proxy_websocket(call, sandbox_id(call), _mount(call), _target(call))
 
 
+@routes.add(
+    f"{ANY} {_PATH}",
+    Scope.RUN,
+    is_passed_on=True,
+    answers=(Answer("It is one slash further.", status=308),),
+    errors=(404,),
+)
 async def redirect_port(call: Call) -> ASGIApp:
-    """Say where a server's own pages begin: without the slash their relative links would lead elsewhere."""
+    """Find the first page of a server inside a sandbox."""
     query = call.scope["query_string"]
     return Reply(b"", 308, ((b"location", b"./%d/" % _port(call) + (b"?" + query if query else b"")),))
 
@@ -94,48 +125,3 @@ def _allow_own_pages(call: Call) -> Reply:
     if asked:
         headers.append((b"access-control-allow-headers", asked.encode("latin-1")))
     return Reply(b"", 204, tuple(headers))
-
-
-_ABOUT = (
-    "Any method, streamed both ways; a stopped sandbox is resumed. The server gets your request without what "
-    "authenticated it: send `X-Warren-Authorization` for it to have an `Authorization`. Its address is in "
-    "`X-Forwarded-Prefix`, `X-Forwarded-Host` and `X-Forwarded-Proto`. WebSockets are opened here too. For a browser, "
-    "make a link."
-)
-
-OPERATIONS = (
-    Operation(
-        method=ANY,
-        path=f"{_PATH}/{{path:path}}",
-        handler=proxy_port,
-        grant=Scope.RUN,
-        tag="Ports",
-        summary="Ask a server inside a sandbox",
-        description=_ABOUT,
-        is_passed_on=True,
-        answers=(Answer(description="Whatever the server answers, with its status.", content_type="*/*"),),
-        errors=(404, 405, 409, 502),
-    ),
-    Operation(
-        method=WEBSOCKET,
-        path=f"{_PATH}/{{path:path}}",
-        handler=connect_port,
-        grant=Scope.RUN,
-        tag="Ports",
-        summary="Open a WebSocket to a server inside a sandbox",
-        is_passed_on=True,
-        answers=(Answer(status=101, description="It is open."),),
-        errors=(404, 409, 502),
-    ),
-    Operation(
-        method=ANY,
-        path=_PATH,
-        handler=redirect_port,
-        grant=Scope.RUN,
-        tag="Ports",
-        summary="Find the first page of a server inside a sandbox",
-        is_passed_on=True,
-        answers=(Answer(status=308, description="It is one slash further."),),
-        errors=(404,),
-    ),
-)

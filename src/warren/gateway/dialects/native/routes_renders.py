@@ -11,7 +11,7 @@ from warren.core.policy.slides import EDITABLE, PICTURES
 from warren.core.slides.job import DeckFailed, NewRender
 from warren.domain.errors import InvalidRequest, RenderFailed
 from warren.domain.records import Scope
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.streaming import EventStream, encode_event, finish_unless_left
 from warren.gateway.api.transfers import Streamed
 from warren.gateway.dialects.native import schemas_renders as schemas
@@ -24,16 +24,40 @@ if TYPE_CHECKING:
 
     from warren.domain.records import Render
     from warren.gateway.api.operations import Call, Reply
-    from warren.settings import Settings
 
-_TAG = "Slides"
 _PATH = "/renders/{render_id}"
 _ZIP = "An archive: the presentation, and a picture of each slide under `slides/`."
 _EVENTS = "`progress` (`phase`, `done`, `total`) for each step, then `result` (the render)."
 
 
+routes = Routes("Slides")
+
+
+@routes.add(
+    "POST /renders",
+    Scope.RUN,
+    description="Each element of the class `slide` becomes a slide, as one exact picture or as text, shapes, "
+    "tables and pictures that can be edited. It is rendered in a sandbox of its own, without a network; what a "
+    "page loads it must bring. A slide that cannot be made editable is a picture, and `X-Degraded-Slides` lists "
+    "it. `X-Missing-Count` and `X-Script-Error-Count` say that the page asked for what is not there, or that its "
+    "scripts failed; the record of a render in the background says for what, and how. A client that goes away ends "
+    "it, unless it is in the background.",
+    body=schemas.CreateRender,
+    body_limit=lambda settings: settings.render.body_bytes,
+    example={"html": "<section class='slide'><h1>Hello</h1></section>", "editable": True},
+    answers=(
+        Answer(_ZIP, content_type="application/zip"),
+        Answer(
+            status=202,
+            description="It is rendered in the background.",
+            model=schemas.RenderShown,
+            headers={"Location": "Where the render is."},
+        ),
+    ),
+    errors=(404, 413, 422, 502),
+)
 async def create_render(call: Call) -> ASGIApp:
-    """Render a deck."""
+    """Make a presentation of a page."""
     body = call.body(schemas.CreateRender)
     new = await to_thread.run_sync(_parse, body)
     renders = call.service.renders
@@ -63,16 +87,25 @@ async def create_render(call: Call) -> ASGIApp:
     raise AssertionError
 
 
+@routes.add("GET /renders", Scope.READ, answers=(Answer("Newest first.", schemas.RendersShown),))
 async def list_renders(call: Call) -> Reply:
-    """List renders in the background."""
+    """List your renders in the background."""
     return json_reply({"items": [show(each) for each in await call.service.renders.list(call.caller)]})
 
 
+@routes.add(f"GET {_PATH}", Scope.READ, answers=(Answer("The render.", schemas.RenderShown),), errors=(404,))
 async def get_render(call: Call) -> Reply:
     """Show a render."""
     return json_reply(show(await call.service.renders.get(call.caller, _id(call))))
 
 
+@routes.add(
+    f"GET {_PATH}/events",
+    Scope.READ,
+    description="From its beginning to its end, also when it is over.",
+    answers=(Answer(_EVENTS, content_type="text/event-stream"),),
+    errors=(404,),
+)
 async def follow_render(call: Call) -> ASGIApp:
     """Follow a render."""
     render_id = _id(call)
@@ -89,8 +122,11 @@ async def _follow(call: Call, render_id: str) -> AsyncGenerator[bytes, None]:
     yield encode_event("result", show(await call.service.renders.get(call.caller, render_id)))
 
 
+@routes.add(
+    f"GET {_PATH}/result", Scope.READ, answers=(Answer(_ZIP, content_type="application/zip"),), errors=(404, 409, 422)
+)
 async def get_render_result(call: Call) -> ASGIApp:
-    """Answer with what a render made."""
+    """Get what a render made."""
     file = await call.service.renders.result(call.caller, _id(call))
     async with contextlib.AsyncExitStack() as held:
         content = await held.enter_async_context(call.service.stored_files.read(call.caller, file))
@@ -99,6 +135,13 @@ async def get_render_result(call: Call) -> ASGIApp:
     raise AssertionError
 
 
+@routes.add(
+    f"DELETE {_PATH}",
+    Scope.RUN,
+    description="What it made is deleted too.",
+    answers=(Answer("It is gone.", status=204),),
+    errors=(404,),
+)
 async def delete_render(call: Call) -> Reply:
     """End and forget a render."""
     await call.service.renders.delete(call.caller, _id(call))
@@ -144,89 +187,3 @@ def _archive_headers(name: str) -> list[tuple[bytes, bytes]]:
         (b"content-type", b"application/zip"),
         (b"content-disposition", f'attachment; filename="{name}.zip"'.encode()),
     ]
-
-
-def _body_limit(settings: Settings) -> int:
-    return settings.render.body_bytes
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/renders",
-        handler=create_render,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Make a presentation of a page",
-        description="Each element of the class `slide` becomes a slide, as one exact picture or as text, shapes, "
-        "tables and pictures that can be edited. It is rendered in a sandbox of its own, without a network; what a "
-        "page loads it must bring. A slide that cannot be made editable is a picture, and `X-Degraded-Slides` lists "
-        "it. `X-Missing-Count` and `X-Script-Error-Count` say that the page asked for what is not there, or that its "
-        "scripts failed; the record of a render in the background says for what, and how. A client that goes away ends "
-        "it, unless it is in the background.",
-        body=schemas.CreateRender,
-        body_limit=_body_limit,
-        example={"html": "<section class='slide'><h1>Hello</h1></section>", "editable": True},
-        answers=(
-            Answer(description=_ZIP, content_type="application/zip"),
-            Answer(
-                status=202,
-                description="It is rendered in the background.",
-                model=schemas.RenderShown,
-                headers={"Location": "Where the render is."},
-            ),
-        ),
-        errors=(404, 413, 422, 502),
-    ),
-    Operation(
-        method="GET",
-        path="/renders",
-        handler=list_renders,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="List your renders in the background",
-        answers=(Answer(description="Newest first.", model=schemas.RendersShown),),
-    ),
-    Operation(
-        method="GET",
-        path=_PATH,
-        handler=get_render,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Show a render",
-        answers=(Answer(description="The render.", model=schemas.RenderShown),),
-        errors=(404,),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_PATH}/events",
-        handler=follow_render,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Follow a render",
-        description="From its beginning to its end, also when it is over.",
-        answers=(Answer(description=_EVENTS, content_type="text/event-stream"),),
-        errors=(404,),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_PATH}/result",
-        handler=get_render_result,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Get what a render made",
-        answers=(Answer(description=_ZIP, content_type="application/zip"),),
-        errors=(404, 409, 422),
-    ),
-    Operation(
-        method="DELETE",
-        path=_PATH,
-        handler=delete_render,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="End and forget a render",
-        description="What it made is deleted too.",
-        answers=(Answer(status=204, description="It is gone."),),
-        errors=(404,),
-    ),
-)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from warren.domain.errors import Forbidden
 from warren.domain.records import Scope
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.dialects.native import schemas_sandboxes as schemas
 from warren.gateway.dialects.native import translate, translate_requests
 from warren.gateway.dialects.native.common import IDEMPOTENCY, idempotency_key, sandbox_id
@@ -15,9 +15,32 @@ from warren.gateway.dialects.native.schemas_answers import ListOf, SandboxShown,
 if TYPE_CHECKING:
     from warren.gateway.api.operations import Call, Reply
 
+_ONE = Answer("The sandbox.", SandboxShown)
+_CREATED = {"Location": "Where the sandbox is."}
+_EXAMPLE = {"image": "data", "memory_mb": 512, "idle_timeout_seconds": 1800, "session_key": "agent-session-abc"}
 
+_STARTED = "Executions and file operations start a stopped sandbox by themselves."
+
+routes = Routes("Sandboxes")
+
+
+@routes.add(
+    "POST /sandboxes",
+    Scope.RUN,
+    description="The same `session_key` gives the same sandbox, also when many ask at once; a stopped one is "
+    "started again.",
+    body=schemas.CreateSandbox,
+    body_is_optional=True,
+    example=_EXAMPLE,
+    headers=IDEMPOTENCY,
+    answers=(
+        Answer("A new sandbox, running.", SandboxShown, status=201, headers=_CREATED),
+        Answer("The sandbox of that key.", SandboxShown, headers=_CREATED),
+    ),
+    errors=(404, 409, 501),
+)
 async def create_sandbox(call: Call) -> Reply:
-    """Make a sandbox, or find the one of the session key."""
+    """Make a sandbox."""
     body = call.body(schemas.CreateSandbox)
     new = translate_requests.parse_new_sandbox(
         body, call.service.policy.limits_of(call.caller.principal.tenant), idempotency_key(call)
@@ -30,8 +53,14 @@ async def create_sandbox(call: Call) -> Reply:
     return json_reply(translate.render_sandbox(sandbox), 201 if is_new else 200, location)
 
 
+@routes.add(
+    "GET /sandboxes",
+    Scope.READ,
+    query=schemas.ListSandboxes,
+    answers=(Answer("A part of the list.", ListOf[SandboxShown]),),
+)
 async def list_sandboxes(call: Call) -> Reply:
-    """List the caller's sandboxes, or everybody's."""
+    """List sandboxes, newest first."""
     query = call.query(schemas.ListSandboxes)
     principal = call.caller.principal
     if query.everybody and not principal.may(Scope.ADMIN):
@@ -41,11 +70,21 @@ async def list_sandboxes(call: Call) -> Reply:
     return json_reply(translate.render_page(page, translate.render_sandbox))
 
 
+@routes.add("GET /sandboxes/{sandbox_id}", Scope.READ, answers=(_ONE,), errors=(404,))
 async def get_sandbox(call: Call) -> Reply:
     """Show a sandbox."""
     return json_reply(translate.render_sandbox(await call.service.sandboxes.get(call.caller, sandbox_id(call))))
 
 
+@routes.add(
+    "PATCH /sandboxes/{sandbox_id}",
+    Scope.RUN,
+    description="Limits of a running sandbox change at once, where the engine can.",
+    body=schemas.UpdateSandbox,
+    example={"idle_timeout_seconds": 600, "metadata": {"agent": "planner"}},
+    answers=(_ONE,),
+    errors=(404, 409, 501, 502),
+)
 async def update_sandbox(call: Call) -> Reply:
     """Change a sandbox."""
     target = sandbox_id(call)
@@ -54,127 +93,53 @@ async def update_sandbox(call: Call) -> Reply:
     return json_reply(translate.render_sandbox(await call.service.sandboxes.update(call.caller, target, changes)))
 
 
+@routes.add(
+    "DELETE /sandboxes/{sandbox_id}", Scope.RUN, answers=(Answer("It is gone.", status=204),), errors=(404, 409)
+)
 async def delete_sandbox(call: Call) -> Reply:
-    """Remove a sandbox."""
+    """Remove a sandbox, workspace and all."""
     await call.service.sandboxes.delete(call.caller, sandbox_id(call))
     return NO_CONTENT
 
 
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/stop",
+    Scope.RUN,
+    description="Its processes end and its memory is free; a persistent workspace stays.",
+    answers=(_ONE,),
+    errors=(404, 409, 502),
+)
 async def stop_sandbox(call: Call) -> Reply:
     """Stop a sandbox."""
     return json_reply(translate.render_sandbox(await call.service.sandboxes.stop(call.caller, sandbox_id(call))))
 
 
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/start",
+    Scope.RUN,
+    description=_STARTED,
+    answers=(_ONE,),
+    errors=(404, 409, 502),
+)
 async def start_sandbox(call: Call) -> Reply:
     """Start a stopped sandbox."""
     return json_reply(translate.render_sandbox(await call.service.sandboxes.start(call.caller, sandbox_id(call))))
 
 
-async def measure_sandbox(call: Call) -> Reply:
-    """Say what a sandbox uses."""
-    return json_reply(UsageShown.render(await call.service.sandboxes.usage(call.caller, sandbox_id(call))))
-
-
-_ONE = Answer(description="The sandbox.", model=SandboxShown)
-_CREATED = {"Location": "Where the sandbox is."}
-_EXAMPLE = {"image": "data", "memory_mb": 512, "idle_timeout_seconds": 1800, "session_key": "agent-session-abc"}
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/sandboxes",
-        handler=create_sandbox,
-        grant=Scope.RUN,
-        tag="Sandboxes",
-        summary="Make a sandbox",
-        description="The same `session_key` gives the same sandbox, also when many ask at once; a stopped one is "
-        "started again.",
-        body=schemas.CreateSandbox,
-        body_is_optional=True,
-        example=_EXAMPLE,
-        headers=IDEMPOTENCY,
-        answers=(
-            Answer(status=201, description="A new sandbox, running.", model=SandboxShown, headers=_CREATED),
-            Answer(description="The sandbox of that key.", model=SandboxShown, headers=_CREATED),
-        ),
-        errors=(404, 409, 501),
-    ),
-    Operation(
-        method="GET",
-        path="/sandboxes",
-        handler=list_sandboxes,
-        grant=Scope.READ,
-        tag="Sandboxes",
-        summary="List sandboxes, newest first",
-        query=schemas.ListSandboxes,
-        answers=(Answer(description="A part of the list.", model=ListOf[SandboxShown]),),
-    ),
-    Operation(
-        method="GET",
-        path="/sandboxes/{sandbox_id}",
-        handler=get_sandbox,
-        grant=Scope.READ,
-        tag="Sandboxes",
-        summary="Show a sandbox",
-        answers=(_ONE,),
-        errors=(404,),
-    ),
-    Operation(
-        method="PATCH",
-        path="/sandboxes/{sandbox_id}",
-        handler=update_sandbox,
-        grant=Scope.RUN,
-        tag="Sandboxes",
-        summary="Change a sandbox",
-        description="Limits of a running sandbox change at once, where the engine can.",
-        body=schemas.UpdateSandbox,
-        example={"idle_timeout_seconds": 600, "metadata": {"agent": "planner"}},
-        answers=(_ONE,),
-        errors=(404, 409, 501, 502),
-    ),
-    Operation(
-        method="DELETE",
-        path="/sandboxes/{sandbox_id}",
-        handler=delete_sandbox,
-        grant=Scope.RUN,
-        tag="Sandboxes",
-        summary="Remove a sandbox, workspace and all",
-        answers=(Answer(status=204, description="It is gone."),),
-        errors=(404, 409),
-    ),
-    Operation(
-        method="POST",
-        path="/sandboxes/{sandbox_id}/stop",
-        handler=stop_sandbox,
-        grant=Scope.RUN,
-        tag="Sandboxes",
-        summary="Stop a sandbox",
-        description="Its processes end and its memory is free; a persistent workspace stays.",
-        answers=(_ONE,),
-        errors=(404, 409, 502),
-    ),
-    *(
-        Operation(
-            method="POST",
-            path=f"/sandboxes/{{sandbox_id}}/{verb}",
-            handler=start_sandbox,
-            grant=Scope.RUN,
-            tag="Sandboxes",
-            summary=summary,
-            description="Executions and file operations start a stopped sandbox by themselves.",
-            answers=(_ONE,),
-            errors=(404, 409, 502),
-        )
-        for verb, summary in (("start", "Start a stopped sandbox"), ("resume", "The same as start"))
-    ),
-    Operation(
-        method="GET",
-        path="/sandboxes/{sandbox_id}/usage",
-        handler=measure_sandbox,
-        grant=Scope.READ,
-        tag="Sandboxes",
-        summary="Measure a sandbox",
-        answers=(Answer(description="What it uses now.", model=UsageShown),),
-        errors=(404, 409, 502),
-    ),
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/resume", Scope.RUN, description=_STARTED, answers=(_ONE,), errors=(404, 409, 502)
 )
+async def start_sandbox_again(call: Call) -> Reply:
+    """The same as start."""  # noqa: D401 - the summary that the documentation has
+    return await start_sandbox(call)
+
+
+@routes.add(
+    "GET /sandboxes/{sandbox_id}/usage",
+    Scope.READ,
+    answers=(Answer("What it uses now.", UsageShown),),
+    errors=(404, 409, 502),
+)
+async def measure_sandbox(call: Call) -> Reply:
+    """Measure a sandbox."""
+    return json_reply(UsageShown.render(await call.service.sandboxes.usage(call.caller, sandbox_id(call))))

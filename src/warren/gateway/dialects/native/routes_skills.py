@@ -13,7 +13,7 @@ from warren.domain.errors import Forbidden, InvalidRequest, TooLarge
 from warren.domain.records import Scope
 from warren.domain.values import KIB
 from warren.gateway.api.large_responses import answer_with
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.transfers import Streamed, Upload
 from warren.gateway.dialects.multipart import Form
 from warren.gateway.dialects.named_files import attachment_headers
@@ -29,13 +29,51 @@ if TYPE_CHECKING:
     from warren.domain.records import Skill
     from warren.gateway.api.operations import Call
 
-_TAG = "Skills"
 _FORM_BYTES = 64 * KIB
 """What a form has besides its file."""
 
+_ONE = Answer("The skill.", schemas.SkillDetails)
+_MADE = Answer(
+    status=201,
+    description="It is kept.",
+    model=schemas.SkillDetails,
+    headers={"Location": "Where the skill is."},
+)
 
+routes = Routes("Skills")
+
+
+@routes.add(
+    "POST /sandboxes/{sandbox_id}/skills",
+    Scope.RUN,
+    description="Each is unpacked inside, in `/workspace/skills/<name>`. One that is there already, and the same, "
+    "is left alone; an earlier version of it is replaced.",
+    body=schemas.InstallSkills,
+    example={"skill_ids": ["skl_0123456789abcdef01234567"]},
+    answers=(Answer("They are there.", schemas.Installed),),
+    errors=(404, 409, 413, 502),
+)
+async def install_skills(call: Call) -> ASGIApp:
+    """Put skills into a sandbox."""
+    body = call.body(schemas.InstallSkills)
+    installed, known = await call.service.skill_installation.install(call.caller, sandbox_id(call), body.skill_ids)
+    return json_reply({"installed": list(installed), "already_installed": list(known)})
+
+
+@routes.add(
+    "POST /skills",
+    Scope.RUN,
+    body=schemas.CreateSkill,
+    example={
+        "name": "data-analyzer",
+        "description": "Analyzes tables.",
+        "skill_md_content": "# How to analyze a table\n\nLook at it first.\n",
+    },
+    answers=(_MADE,),
+    errors=(409,),
+)
 async def create_skill(call: Call) -> ASGIApp:
-    """Keep a text as a skill."""
+    """Write a skill."""
     body = call.body(schemas.CreateSkill)
     package = await to_thread.run_sync(
         lambda: pack_text(with_front(body.skill_md_content, body.name, body.description))
@@ -46,8 +84,19 @@ async def create_skill(call: Call) -> ASGIApp:
     return _made(call, skill, package.skill_md)
 
 
+@routes.add(
+    "POST /skills/upload",
+    Scope.RUN,
+    description="One file of a form: a `.zip` or `.skill` of at most 10 MiB and 100 files, with a `SKILL.md` at "
+    "its root or in its only folder, or a `.md` that is one. Its head says the name and the description.",
+    raw_body="multipart/form-data",
+    example={"file": "skill.zip"},
+    query=schemas.UploadSkill,
+    answers=(_MADE,),
+    errors=(409,),
+)
 async def upload_skill(call: Call) -> ASGIApp:
-    """Keep a package as a skill."""
+    """Upload a skill."""
     query = call.query(schemas.UploadSkill)
     async with call.service.files.transfers.one(call.caller.principal.owner):
         source = Upload(call.scope, call.receive, MAX_PACKAGE + _FORM_BYTES)
@@ -83,8 +132,15 @@ def _made(call: Call, skill: Skill, text: str) -> ASGIApp:
     return answer_with(call, len(text), lambda: json_reply(shown, 201, location))
 
 
+@routes.add(
+    "GET /skills",
+    Scope.READ,
+    description="Yours, and those that others of your tenant share.",
+    query=schemas.ListSkills,
+    answers=(Answer("A part of the list.", ListOf[schemas.SkillShown]),),
+)
 async def list_skills(call: Call) -> ASGIApp:
-    """List the skills that the caller may use."""
+    """List skills, by name."""
     query = call.query(schemas.ListSkills)
     if query.everybody and not call.caller.principal.may(Scope.ADMIN):
         raise Forbidden("only a key with the scope admin sees everybody's skills")
@@ -94,12 +150,22 @@ async def list_skills(call: Call) -> ASGIApp:
     return json_reply(render_page(page, render_skill))
 
 
+@routes.add("GET /skills/{skill_id}", Scope.READ, answers=(_ONE,), errors=(404, 409))
 async def get_skill(call: Call) -> ASGIApp:
-    """Show a skill and what it says."""
+    """Show a skill."""
     async with _one_package(call):
         return _show(call, *await call.service.skills.get_with_text(call.caller, _skill_id(call)))
 
 
+@routes.add(
+    "PATCH /skills/{skill_id}",
+    Scope.RUN,
+    description="Only your own. Sandboxes that have it keep what they have until it is installed again.",
+    body=schemas.UpdateSkill,
+    example={"portal_visible": True},
+    answers=(_ONE,),
+    errors=(404, 409),
+)
 async def update_skill(call: Call) -> ASGIApp:
     """Change a skill."""
     body = call.body(schemas.UpdateSkill)
@@ -117,14 +183,33 @@ async def update_skill(call: Call) -> ASGIApp:
         return _show(call, skill, await call.service.skills.get_text(skill))
 
 
+@routes.add(
+    "DELETE /skills/{skill_id}",
+    Scope.RUN,
+    description="What sandboxes have of it stays there.",
+    answers=(Answer("It is gone.", status=204),),
+    errors=(404,),
+)
 async def delete_skill(call: Call) -> ASGIApp:
     """Delete a skill."""
     await call.service.skills.delete(call.caller, _skill_id(call))
     return NO_CONTENT
 
 
+@routes.add(
+    "GET /skills/{skill_id}/package",
+    Scope.READ,
+    answers=(
+        Answer(
+            description="The zip.",
+            content_type="application/zip",
+            headers={"ETag": "Names this state of it.", "Content-Disposition": "Always an attachment."},
+        ),
+    ),
+    errors=(404, 409),
+)
 async def get_skill_package(call: Call) -> ASGIApp:
-    """Answer with the package of a skill."""
+    """Get the package of a skill."""
     skill = await call.service.skills.get(call.caller, _skill_id(call))
     headers = [
         (b"content-type", b"application/zip"),
@@ -136,13 +221,6 @@ async def get_skill_package(call: Call) -> ASGIApp:
         content = await held.enter_async_context(call.service.skills.read(skill))
         return Streamed(content, held.pop_all(), headers=headers, length=content.size)
     raise AssertionError
-
-
-async def install_skills(call: Call) -> ASGIApp:
-    """Put skills into a sandbox."""
-    body = call.body(schemas.InstallSkills)
-    installed, known = await call.service.skill_installation.install(call.caller, sandbox_id(call), body.skill_ids)
-    return json_reply({"installed": list(installed), "already_installed": list(known)})
 
 
 def _one_package(call: Call) -> contextlib.AbstractAsyncContextManager[None]:
@@ -173,121 +251,3 @@ def render_skill(skill: Skill) -> dict[str, Any]:
         portal_tags=skill.tags,
         updated_at=render_time(skill.changed_at),
     )
-
-
-_ONE = Answer(description="The skill.", model=schemas.SkillDetails)
-_MADE = Answer(
-    status=201,
-    description="It is kept.",
-    model=schemas.SkillDetails,
-    headers={"Location": "Where the skill is."},
-)
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/sandboxes/{sandbox_id}/skills",
-        handler=install_skills,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Put skills into a sandbox",
-        description="Each is unpacked inside, in `/workspace/skills/<name>`. One that is there already, and the same, "
-        "is left alone; an earlier version of it is replaced.",
-        body=schemas.InstallSkills,
-        example={"skill_ids": ["skl_0123456789abcdef01234567"]},
-        answers=(Answer(description="They are there.", model=schemas.Installed),),
-        errors=(404, 409, 413, 502),
-    ),
-    Operation(
-        method="POST",
-        path="/skills",
-        handler=create_skill,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Write a skill",
-        body=schemas.CreateSkill,
-        example={
-            "name": "data-analyzer",
-            "description": "Analyzes tables.",
-            "skill_md_content": "# How to analyze a table\n\nLook at it first.\n",
-        },
-        answers=(_MADE,),
-        errors=(409,),
-    ),
-    Operation(
-        method="POST",
-        path="/skills/upload",
-        handler=upload_skill,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Upload a skill",
-        description="One file of a form: a `.zip` or `.skill` of at most 10 MiB and 100 files, with a `SKILL.md` at "
-        "its root or in its only folder, or a `.md` that is one. Its head says the name and the description.",
-        raw_body="multipart/form-data",
-        example={"file": "skill.zip"},
-        query=schemas.UploadSkill,
-        answers=(_MADE,),
-        errors=(409,),
-    ),
-    Operation(
-        method="GET",
-        path="/skills",
-        handler=list_skills,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="List skills, by name",
-        description="Yours, and those that others of your tenant share.",
-        query=schemas.ListSkills,
-        answers=(Answer(description="A part of the list.", model=ListOf[schemas.SkillShown]),),
-    ),
-    Operation(
-        method="GET",
-        path="/skills/{skill_id}",
-        handler=get_skill,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Show a skill",
-        answers=(_ONE,),
-        errors=(404, 409),
-    ),
-    Operation(
-        method="PATCH",
-        path="/skills/{skill_id}",
-        handler=update_skill,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Change a skill",
-        description="Only your own. Sandboxes that have it keep what they have until it is installed again.",
-        body=schemas.UpdateSkill,
-        example={"portal_visible": True},
-        answers=(_ONE,),
-        errors=(404, 409),
-    ),
-    Operation(
-        method="DELETE",
-        path="/skills/{skill_id}",
-        handler=delete_skill,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Delete a skill",
-        description="What sandboxes have of it stays there.",
-        answers=(Answer(status=204, description="It is gone."),),
-        errors=(404,),
-    ),
-    Operation(
-        method="GET",
-        path="/skills/{skill_id}/package",
-        handler=get_skill_package,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Get the package of a skill",
-        answers=(
-            Answer(
-                description="The zip.",
-                content_type="application/zip",
-                headers={"ETag": "Names this state of it.", "Content-Disposition": "Always an attachment."},
-            ),
-        ),
-        errors=(404, 409),
-    ),
-)

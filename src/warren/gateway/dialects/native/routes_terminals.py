@@ -13,7 +13,7 @@ from warren.domain.errors import Error, InvalidRequest
 from warren.domain.records import Scope
 from warren.gateway.api.bodies import ClientLeft, parse_body
 from warren.gateway.api.dispatch import WEBSOCKET
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.websockets import SUBPROTOCOL, WebSocket
 from warren.gateway.dialects.native.common import sandbox_id
 from warren.gateway.dialects.native.schemas import KERNEL_NAME, Text
@@ -113,8 +113,43 @@ async def _say(websocket: WebSocket, kind: str, **fields: object) -> None:
     await websocket.send(orjson.dumps({"type": kind, **fields}).decode())
 
 
+_PATH = "/sandboxes/{sandbox_id}/terminals"
+_ONE = f"{_PATH}/{{terminal}}"
+
+routes = Routes("Terminals")
+
+
+@routes.add(
+    f"GET {_PATH}",
+    Scope.READ,
+    answers=(Answer("Those whose programs run, attached to or not.", TerminalsShown),),
+    errors=(404, 409, 502),
+)
+async def list_terminals(call: Call) -> Reply:
+    """List the terminals of a sandbox."""
+    terminals = await call.service.terminals.list(call.caller, sandbox_id(call))
+    shown = [TerminalShown.render(each, attached=each.viewers, age_seconds=each.age_s) for each in terminals]
+    return json_reply({"items": shown})
+
+
+@routes.add(
+    f"{WEBSOCKET} {_ONE}",
+    Scope.RUN,
+    description=(
+        "Binary frames are what is typed and what is shown. Text frames are JSON: from the server first "
+        '`{"type": "ready", "name", "created", "scrollback"}`, where `scrollback` counts the bytes that were '
+        'shown before, and at the end `{"type": "exit", "exit_code"}`; from the client '
+        '`{"type": "resize", "cols", "rows"}`, and `{"type": "close"}`, which hangs up on the program. '
+        "A client that goes away leaves the program running: connecting again shows the scroll-back. "
+        "A failure closes with the code 4000 + its status. "
+        f"A web page sends its key as the subprotocol `warren.key.` + key, beside `{SUBPROTOCOL}`."
+    ),
+    query=TerminalQuery,
+    answers=(Answer("It is open.", status=101),),
+    errors=(404, 409, 502),
+)
 async def open_terminal(call: Call) -> TerminalSocket:
-    """Open a terminal, or attach to it; before anything is accepted."""
+    """Open a terminal, or attach to it, over a WebSocket."""
     query = call.query(TerminalQuery)
     if (query.cols is None) != (query.rows is None):
         raise InvalidRequest("give both cols and rows, or neither")
@@ -132,13 +167,13 @@ async def open_terminal(call: Call) -> TerminalSocket:
         return TerminalSocket(session, held.pop_all())
 
 
-async def list_terminals(call: Call) -> Reply:
-    """List the terminals."""
-    terminals = await call.service.terminals.list(call.caller, sandbox_id(call))
-    shown = [TerminalShown.render(each, attached=each.viewers, age_seconds=each.age_s) for each in terminals]
-    return json_reply({"items": shown})
-
-
+@routes.add(
+    f"DELETE {_ONE}",
+    Scope.RUN,
+    description="As closing the window would: it is hung up on, and killed a second later.",
+    answers=(Answer("It was hung up on.", status=204),),
+    errors=(404, 409, 502),
+)
 async def close_terminal(call: Call) -> Reply:
     """End the program on a terminal."""
     await call.service.terminals.hang_up(call.caller, sandbox_id(call), terminal_name(call))
@@ -148,51 +183,3 @@ async def close_terminal(call: Call) -> Reply:
 def terminal_name(call: Call) -> str:
     """Return the terminal of the path. Raises NotFound for what cannot be one."""
     return call.id("terminal", KERNEL_NAME, "terminal")
-
-
-_PATH = "/sandboxes/{sandbox_id}/terminals"
-_ONE = f"{_PATH}/{{terminal}}"
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path=_PATH,
-        handler=list_terminals,
-        grant=Scope.READ,
-        tag="Terminals",
-        summary="List the terminals of a sandbox",
-        answers=(Answer(description="Those whose programs run, attached to or not.", model=TerminalsShown),),
-        errors=(404, 409, 502),
-    ),
-    Operation(
-        method=WEBSOCKET,
-        path=_ONE,
-        handler=open_terminal,
-        grant=Scope.RUN,
-        tag="Terminals",
-        summary="Open a terminal, or attach to it, over a WebSocket",
-        description=(
-            "Binary frames are what is typed and what is shown. Text frames are JSON: from the server first "
-            '`{"type": "ready", "name", "created", "scrollback"}`, where `scrollback` counts the bytes that were '
-            'shown before, and at the end `{"type": "exit", "exit_code"}`; from the client '
-            '`{"type": "resize", "cols", "rows"}`, and `{"type": "close"}`, which hangs up on the program. '
-            "A client that goes away leaves the program running: connecting again shows the scroll-back. "
-            "A failure closes with the code 4000 + its status. "
-            f"A web page sends its key as the subprotocol `warren.key.` + key, beside `{SUBPROTOCOL}`."
-        ),
-        query=TerminalQuery,
-        answers=(Answer(status=101, description="It is open."),),
-        errors=(404, 409, 502),
-    ),
-    Operation(
-        method="DELETE",
-        path=_ONE,
-        handler=close_terminal,
-        grant=Scope.RUN,
-        tag="Terminals",
-        summary="End the program on a terminal",
-        description="As closing the window would: it is hung up on, and killed a second later.",
-        answers=(Answer(status=204, description="It was hung up on."),),
-        errors=(404, 409, 502),
-    ),
-)

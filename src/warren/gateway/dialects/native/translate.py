@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.executions.records import cut, cut_text
 from warren.core.files.files import WORKSPACE
+from warren.domain.egress import EgressMode
 from warren.domain.values import MIB, Cause
 from warren.gateway.api.large_responses import measure_displays
 from warren.gateway.dialects.native.answers import render_time
@@ -25,7 +26,6 @@ from warren.gateway.dialects.native.schemas_answers import (
     StartedShown,
 )
 from warren.gateway.dialects.native.schemas_egress import GrantShown, SecretShown
-from warren.gateway.dialects.native.translate_egress import has_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def render_sandbox(sandbox: Sandbox) -> dict[str, Any]:
         disk_mb=limits.disk_bytes // MIB,
         checkpoint_mb=limits.checkpoint_bytes // MIB,
         checkpoints=limits.checkpoints,
-        network_enabled=has_network(sandbox.egress),
+        network_enabled=sandbox.egress.mode in {EgressMode.PACKAGES, EgressMode.OPEN} or bool(sandbox.egress.rules),
         idle_timeout_seconds=sandbox.idle_timeout_s or None,
         max_lifetime_seconds=sandbox.max_lifetime_s or None,
         metadata=dict(sandbox.metadata),

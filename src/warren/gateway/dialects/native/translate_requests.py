@@ -11,19 +11,18 @@ from warren.core.executions.oneshot import OneShot
 from warren.core.executions.request import NewExecution
 from warren.core.sandboxes.changes import SandboxChanges
 from warren.core.sandboxes.sandboxes import NewSandbox
+from warren.domain.egress import Egress, EgressMode, EgressRule
 from warren.domain.errors import InvalidRequest
 from warren.domain.gpus import GpuRequest
-from warren.domain.records import AuditQuery, SandboxQuery
+from warren.domain.records import SandboxQuery
 from warren.domain.values import MIB, ExecKind
-from warren.gateway.dialects.native.translate_egress import parse_egress
 
 if TYPE_CHECKING:
     from warren.domain.records import Owner
     from warren.domain.values import Limits
-    from warren.gateway.dialects.native.schemas_audit import ListAudit
-    from warren.gateway.dialects.native.schemas_executions import RunFields
+    from warren.gateway.dialects.native.schemas_egress import EgressBody, EgressRuleBody
+    from warren.gateway.dialects.native.schemas_executions import InputFile, Run, RunFields
     from warren.gateway.dialects.native.schemas_renders import Asset
-    from warren.gateway.dialects.native.schemas_run import InputFile, Run
     from warren.gateway.dialects.native.schemas_sandboxes import (
         CreateSandbox,
         LimitFields,
@@ -96,11 +95,6 @@ def parse_sandbox_query(query: ListSandboxes, owner: Owner | None) -> SandboxQue
     )
 
 
-def parse_audit_query(query: ListAudit) -> AuditQuery:
-    """Build the filters of a list of audit rows."""
-    return AuditQuery(**query.model_dump())
-
-
 def parse_execution(body: RunFields, idempotency_key: str | None = None) -> NewExecution:
     """Build an execution for the core. Raises InvalidRequest unless exactly one thing is to be run."""
     kind, code = _parse_kind(body)
@@ -158,3 +152,16 @@ def _parse_kind(body: RunFields) -> tuple[ExecKind, str]:
     if body.language == "bash":
         return ExecKind.SHELL, body.code
     return (ExecKind.SCRIPT if getattr(body, "fresh", False) else ExecKind.CELL), body.code
+
+
+def parse_egress(asked: EgressBody | None, network_enabled: bool | None = None) -> Egress | None:
+    """Build what a sandbox shall be able to reach; None is as the operator decided."""
+    if asked is None:
+        modes = {True: EgressMode.OPEN, False: EgressMode.NONE}
+        return None if network_enabled is None else Egress(mode=modes[network_enabled])
+    return Egress(mode=EgressMode(asked.mode), rules=tuple(map(parse_rule, asked.rules)))
+
+
+def parse_rule(rule: EgressRuleBody) -> EgressRule:
+    """Build a rule."""
+    return EgressRule(host=rule.host, ports=tuple(rule.ports), methods=tuple(rule.methods))

@@ -1,4 +1,4 @@
-"""What the routes of Onyx's dialect share: files by id, sessions by name, and sandboxes as its settings want them."""
+"""What the routes of Onyx's dialect share: files by id, uploads, sessions by name, and answers to programs."""
 
 from __future__ import annotations
 
@@ -7,24 +7,45 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from warren.domain.errors import NotFound, Overloaded, QuotaExceeded
+from warren.domain.errors import InvalidRequest, NotFound, Overloaded, QuotaExceeded, TooLarge
+from warren.gateway.api.large_responses import answer_with, measure_result
+from warren.gateway.api.operations import json_reply
 from warren.gateway.api.problems import build_problem
+from warren.gateway.api.streaming import EventStream, encode_event, finish_unless_left
+from warren.gateway.api.transfers import Upload
 from warren.gateway.dialects import details
 from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.multipart import Form
 from warren.gateway.dialects.onyx import translate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from starlette.responses import Response
+    from starlette.types import ASGIApp
 
+    from warren.core.executions.jobs import Job
     from warren.domain.records import Sandbox, StoredFile
     from warren.domain.values import Limits
     from warren.gateway.api.operations import Call
+    from warren.gateway.api.problems import Problem
+    from warren.gateway.dialects.multipart import Part
     from warren.gateway.dialects.onyx import schemas
 
 _SESSION = re.compile(r"code-session-[0-9a-f]{32}")
 _SHOWN = 200
+_FORM_BYTES = 1 << 20
+"""Around the file: its boundaries and the other fields."""
+EVENTS = (
+    "`output` (`stream`, `data`), any number of them, then one `result` (`exit_code`, `timed_out`, `duration_ms`, "
+    "`files`) or one `error` (`message`)."
+)
+_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+)
 
 
 async def resolve(call: Call, files: Sequence[schemas.FileRef], *, reserved: bool) -> dict[str, StoredFile]:
@@ -91,3 +112,67 @@ def respond(exc: BaseException, request_id: str) -> Response:
 
 def _unavailable(reason: str) -> str:
     return f"Executor capacity unavailable ({reason})"
+
+
+async def answer(call: Call, job: Job) -> ASGIApp:
+    """Run a job to its end and answer with it. A client that leaves ends it."""
+    limit = call.settings.dialects.onyx.output_bytes
+    done = await finish_unless_left(call.receive, call.service.jobs.run(call.caller, job))
+    size = measure_result(done.execution.result)
+    return answer_with(call, size, lambda: json_reply(translate.render_executed(done, limit)))
+
+
+async def follow(call: Call, job: Job, held: contextlib.AsyncExitStack) -> ASGIApp:
+    """Start a job and answer with its events; what `held` has is let go with the answer."""
+    followed = await held.enter_async_context(call.service.jobs.follow(call.caller, job))
+    events = await held.enter_async_context(contextlib.aclosing(followed.events()))
+
+    async def write() -> AsyncGenerator[bytes, None]:
+        writer = translate.StreamWriter(call.settings.dialects.onyx.output_bytes)
+        async for event in events:
+            for written in writer.write(event):
+                yield written
+        for written in writer.finish(await followed.finish()):
+            yield written
+
+    return EventStream(write(), held.pop_all(), heartbeat_s=call.settings.serve.heartbeat_s, headers=_HEADERS, say=_say)
+
+
+def _say(problem: Problem, _request_id: str) -> bytes:
+    return encode_event("error", {"message": problem.detail})
+
+
+@contextlib.asynccontextmanager
+async def open_upload(call: Call) -> AsyncIterator[Part]:
+    """Find the field `file`, which the body reads to its end. Raises Refused."""
+    limit = call.settings.dialects.onyx.file_bytes
+    try:
+        upload = Upload(call.scope, call.receive, limit + _FORM_BYTES)
+        form = _open_form(call, upload)
+        part = await form.next_part()
+        while part is not None and (part.field != "file" or part.filename is None):
+            await _skip(part)
+            part = await form.next_part()
+        if part is None:
+            raise _missing()
+        yield part
+        while (rest := await form.next_part()) is not None:
+            await _skip(rest)
+    except TooLarge:
+        raise Refused(413, f"File size exceeds maximum of {translate.render_size(limit)}") from None
+
+
+def _open_form(call: Call, upload: Upload) -> Form:
+    try:
+        return Form(call.header(b"content-type"), aiter(upload))
+    except InvalidRequest:
+        raise _missing() from None
+
+
+async def _skip(part: Part) -> None:
+    async for _ in part:
+        pass  # It means nothing here.
+
+
+def _missing() -> Refused:
+    return Refused(422, [details.missing(["body", "file"])])

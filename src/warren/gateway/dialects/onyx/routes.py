@@ -3,34 +3,82 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warren.core.executions.jobs import Job
 from warren.domain.records import Scope
-from warren.gateway.api.operations import Answer, Operation
+from warren.gateway.api.operations import Answer, Routes
 from warren.gateway.dialects import details
+from warren.gateway.dialects.details import IgnoredQuery
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.onyx import common, routes_files, routes_session_files, routes_sessions, schemas, translate
-from warren.gateway.dialects.onyx.report import OnyxReport
-from warren.gateway.dialects.onyx.running import EVENTS, answer, follow
+from warren.gateway.dialects.onyx.common import EVENTS, answer, follow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from prometheus_client.metrics_core import Metric
     from starlette.types import ASGIApp
 
+    from warren.core.service import Service
     from warren.gateway.api.operations import Call
+    from warren.gateway.ops.metrics import Metrics
+    from warren.settings import Settings
 
-_TAG = "Programs"
-
-
-async def execute(call: Call) -> ASGIApp:
-    """Run a program to its end."""
-    return await answer(call, await _parse(call))
+VERSION = "0.5.0"
+"""Of the API that is served: clients use sessions only from 0.4.0 on. Our own is in `/healthz`."""
 
 
+class OnyxReport:
+    """The report of one service."""
+
+    def __init__(self, service: Service, settings: Settings) -> None: ...
+
+    def health(self) -> Mapping[str, Any]:
+        """Return the version by which clients choose what they use."""
+        return {"version": VERSION}
+
+    def details(self, reasons: list[str]) -> Mapping[str, Any]:  # noqa: ARG002 - the seam's
+        """Return nothing more."""
+        return {}
+
+    def collect(self, metrics: Metrics) -> Iterator[Metric]:  # noqa: ARG002 - the seam's
+        """Yield no numbers."""
+        return iter(())
+
+
+_EXAMPLE = {"code": "print('Hello, World!')\n2 + 2"}
+
+routes = Routes("Programs", query=IgnoredQuery)
+
+
+@routes.add(
+    "POST /v1/execute/stream",
+    Scope.RUN,
+    description=EVENTS,
+    body=schemas.Execute,
+    example=_EXAMPLE,
+    answers=(Answer(EVENTS, content_type="text/event-stream"),),
+    errors=(404, 422, 429, 503),
+)
 async def execute_stream(call: Call) -> ASGIApp:
-    """Run a program and answer with its output while it runs."""
+    """Run a Python program, and follow it."""
     async with contextlib.AsyncExitStack() as held:
         return await follow(call, await _parse(call), held)
+
+
+@routes.add(
+    "POST /v1/execute",
+    Scope.RUN,
+    description="In a sandbox of its own. Stored files go in by their ids; what it makes or changes is stored.",
+    body=schemas.Execute,
+    example=_EXAMPLE,
+    answers=(Answer("How it ended, and what it left.", schemas.Executed),),
+    errors=(404, 422, 429, 503),
+)
+async def execute(call: Call) -> ASGIApp:
+    """Run a Python program."""
+    return await answer(call, await _parse(call))
 
 
 async def _parse(call: Call) -> Job:
@@ -46,47 +94,11 @@ async def _parse(call: Call) -> Job:
     )
 
 
-_EXAMPLE = {"code": "print('Hello, World!')\n2 + 2"}
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/execute/stream",
-        handler=execute_stream,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Run a Python program, and follow it",
-        description=EVENTS,
-        body=schemas.Execute,
-        query=schemas.Nothing,
-        example=_EXAMPLE,
-        answers=(Answer(description=EVENTS, content_type="text/event-stream"),),
-        errors=(404, 422, 429, 503),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/execute",
-        handler=execute,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Run a Python program",
-        description="In a sandbox of its own. Stored files go in by their ids; what it makes or changes is stored.",
-        body=schemas.Execute,
-        query=schemas.Nothing,
-        example=_EXAMPLE,
-        answers=(Answer(description="How it ended, and what it left.", model=schemas.Executed),),
-        errors=(404, 422, 429, 503),
-    ),
-    *routes_files.OPERATIONS,
-    *routes_sessions.OPERATIONS,
-    *routes_session_files.OPERATIONS,
-)
-
 DIALECT = Dialect(
     name="onyx",
     title="Onyx code interpreter",
     about="Python programs with files, and sessions, as Onyx's code interpreter serves them.",
-    operations=OPERATIONS,
+    operations=(*routes, *routes_files.routes, *routes_sessions.routes, *routes_session_files.routes),
     parse_body=details.parse_body,
     parse_query=details.parse_query,
     respond=common.respond,

@@ -8,26 +8,36 @@ from typing import TYPE_CHECKING
 from warren.domain.errors import NotFound, QuotaExceeded, TooLarge
 from warren.domain.records import Scope
 from warren.gateway.api.large_responses import answer_with
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.problems import retry_after
 from warren.gateway.api.transfers import Streamed
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import schemas, translate
-from warren.gateway.dialects.onyx.uploads import open_upload
+from warren.gateway.dialects.onyx.common import open_upload
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from warren.gateway.api.operations import Call
 
-_TAG = "Files"
 _SHOWN = 200
 _ROW = 150
 """Bytes of a file in a list, besides its name."""
 OCTETS = (b"content-type", b"application/octet-stream")
 
 
+routes = Routes("Files", query=IgnoredQuery)
+
+
+@routes.add(
+    "POST /v1/files",
+    Scope.RUN,
+    description="The field `file` of a form. It is kept for an hour, unless the operator says otherwise.",
+    raw_body="multipart/form-data",
+    answers=(Answer("The file.", schemas.Uploaded, status=201),),
+    errors=(413, 422, 429),
+)
 async def upload_file(call: Call) -> ASGIApp:
     """Store a file."""
     settings, owner = call.settings.dialects.onyx, call.caller.principal.owner
@@ -48,15 +58,27 @@ async def upload_file(call: Call) -> ASGIApp:
     return json_reply(translate.render_uploaded(file), 201)
 
 
+@routes.add(
+    "GET /v1/files",
+    Scope.READ,
+    description="The caller's own, uploaded or left by programs; oldest first.",
+    answers=(Answer("The files.", schemas.StoredFiles),),
+)
 async def list_files(call: Call) -> ASGIApp:
-    """List the caller's files."""
+    """List the stored files."""
     files = await call.service.stored_files.list(call.caller)
     size = sum(len(file.name) + _ROW for file in files)
     return answer_with(call, size, lambda: json_reply({"files": [translate.render_stored(file) for file in files]}))
 
 
+@routes.add(
+    "GET /v1/files/{file_id}",
+    Scope.READ,
+    answers=(Answer("The file.", content_type="application/octet-stream"),),
+    errors=(404,),
+)
 async def download_file(call: Call) -> ASGIApp:
-    """Answer with a file."""
+    """Fetch a file."""
     try:
         async with contextlib.AsyncExitStack() as held:
             file = await call.service.stored_files.get(call.caller, call.params["file_id"])
@@ -68,6 +90,7 @@ async def download_file(call: Call) -> ASGIApp:
         raise _not_found(call) from None
 
 
+@routes.add("DELETE /v1/files/{file_id}", Scope.RUN, answers=(Answer("It is gone.", status=204),), errors=(404,))
 async def delete_file(call: Call) -> ASGIApp:
     """Delete a file."""
     try:
@@ -85,53 +108,3 @@ def too_large(call: Call) -> Refused:
 
 def _not_found(call: Call) -> Refused:
     return Refused(404, f"File with ID '{call.params['file_id'][:_SHOWN]}' not found")
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/files",
-        handler=upload_file,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Store a file",
-        description="The field `file` of a form. It is kept for an hour, unless the operator says otherwise.",
-        raw_body="multipart/form-data",
-        query=schemas.Nothing,
-        answers=(Answer(status=201, description="The file.", model=schemas.Uploaded),),
-        errors=(413, 422, 429),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/files",
-        handler=list_files,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="List the stored files",
-        description="The caller's own, uploaded or left by programs; oldest first.",
-        query=schemas.Nothing,
-        answers=(Answer(description="The files.", model=schemas.StoredFiles),),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/files/{file_id}",
-        handler=download_file,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Fetch a file",
-        query=schemas.Nothing,
-        answers=(Answer(description="The file.", content_type="application/octet-stream"),),
-        errors=(404,),
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/files/{file_id}",
-        handler=delete_file,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Delete a file",
-        query=schemas.Nothing,
-        answers=(Answer(status=204, description="It is gone."),),
-        errors=(404,),
-    ),
-)

@@ -9,36 +9,70 @@ from urllib.parse import quote, unquote_to_bytes
 
 from warren.domain.errors import Conflict, NotFound, TooLarge
 from warren.domain.records import Scope
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.transfers import Streamed
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
+from warren.gateway.dialects.multipart import FileTooLarge, bounded
 from warren.gateway.dialects.named_files import attachment_headers
 from warren.gateway.dialects.onyx import common, schemas, translate
+from warren.gateway.dialects.onyx.common import open_upload
 from warren.gateway.dialects.onyx.routes_files import OCTETS, too_large
-from warren.gateway.dialects.onyx.uploads import open_upload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator
-
     from starlette.types import ASGIApp
 
     from warren.gateway.api.operations import Call
 
-_TAG = "Files of sessions"
 _PATH = "/v1/sessions/{session_id}/files"
 _MOST = 100_000
 _SHOWN = 200
 
 
+routes = Routes("Files of sessions", query=IgnoredQuery)
+
+
+@routes.add(
+    f"GET {_PATH}", Scope.READ, answers=(Answer("What is in its workspace.", schemas.SessionFiles),), errors=(404,)
+)
 async def list_files(call: Call) -> ASGIApp:
-    """List the workspace of a session."""
+    """List the files of a session."""
     async with common.session(call) as sandbox:
         entries, complete = await call.service.files.list(call.caller, sandbox.id, recursive=True, limit=_MOST)
     return json_reply(translate.render_entries(entries, is_cut=not complete))
 
 
+@routes.add(
+    f"POST {_PATH}",
+    Scope.RUN,
+    description="The field `file` of a form, at the `path` of the query.",
+    raw_body="multipart/form-data",
+    query=schemas.WriteFile,
+    answers=(Answer("It is written.", status=204),),
+    errors=(404, 413, 422),
+)
+async def write_file(call: Call) -> ASGIApp:
+    """Write a file of a session."""
+    path = translate.parse_path(call.query(schemas.WriteFile).path)
+    async with common.session(call) as sandbox, open_upload(call) as part:
+        content = bounded(part, call.settings.dialects.onyx.file_bytes)
+        try:
+            await call.service.files.write(call.caller, sandbox.id, path, content)
+        except TooLarge as error:
+            # Otherwise it is the workspace that is full.
+            raise too_large(call) if isinstance(error, FileTooLarge) else Refused(413, str(error)) from None
+        except Conflict as error:
+            raise Refused(422, str(error)) from None
+    return NO_CONTENT
+
+
+@routes.add(
+    f"GET {_PATH}/{{path:path}}",
+    Scope.READ,
+    answers=(Answer("The file.", content_type="application/octet-stream"),),
+    errors=(404, 422),
+)
 async def read_file(call: Call) -> ASGIApp:
-    """Answer with a file of a session."""
+    """Read a file of a session."""
     async with common.session(call) as sandbox, contextlib.AsyncExitStack() as held:
         path = translate.parse_path(_path(call))
         try:
@@ -50,73 +84,7 @@ async def read_file(call: Call) -> ASGIApp:
     raise AssertionError
 
 
-async def write_file(call: Call) -> ASGIApp:
-    """Write a file of a session."""
-    path = translate.parse_path(call.query(schemas.WriteFile).path)
-    async with common.session(call) as sandbox, open_upload(call) as part:
-        content = _bounded(part, call.settings.dialects.onyx.file_bytes)
-        try:
-            await call.service.files.write(call.caller, sandbox.id, path, content)
-        except TooLarge as error:
-            raise too_large(call) if isinstance(error, _FileTooLarge) else Refused(413, str(error)) from None
-        except Conflict as error:
-            raise Refused(422, str(error)) from None
-    return NO_CONTENT
-
-
-class _FileTooLarge(TooLarge):
-    """The client sends more than it may; otherwise it is the workspace that is full."""
-
-
-async def _bounded(content: AsyncIterable[bytes], limit: int) -> AsyncIterator[bytes]:
-    size = 0
-    async for piece in content:
-        size += len(piece)
-        if size > limit:
-            raise _FileTooLarge("the file is too large")
-        yield piece
-
-
 def _path(call: Call) -> str:
     """Return the path in the address, byte for byte: the parameters have lost what is no UTF-8."""
     raw: bytes = call.scope.get("raw_path") or quote(call.scope["path"]).encode()
     return os.fsdecode(unquote_to_bytes(raw.partition(b"/sessions/")[2].partition(b"/files/")[2]))
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path=_PATH,
-        handler=list_files,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="List the files of a session",
-        query=schemas.Nothing,
-        answers=(Answer(description="What is in its workspace.", model=schemas.SessionFiles),),
-        errors=(404,),
-    ),
-    Operation(
-        method="POST",
-        path=_PATH,
-        handler=write_file,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Write a file of a session",
-        description="The field `file` of a form, at the `path` of the query.",
-        raw_body="multipart/form-data",
-        query=schemas.WriteFile,
-        answers=(Answer(status=204, description="It is written."),),
-        errors=(404, 413, 422),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_PATH}/{{path:path}}",
-        handler=read_file,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Read a file of a session",
-        query=schemas.Nothing,
-        answers=(Answer(description="The file.", content_type="application/octet-stream"),),
-        errors=(404, 422),
-    ),
-)

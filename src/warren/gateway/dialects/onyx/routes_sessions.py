@@ -17,11 +17,11 @@ from warren.domain.errors import Error
 from warren.domain.records import Scope
 from warren.domain.values import Storage
 from warren.gateway.api.large_responses import answer_with, measure_result
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.streaming import finish_unless_left
-from warren.gateway.dialects.details import Refused
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 from warren.gateway.dialects.onyx import common, schemas, translate
-from warren.gateway.dialects.onyx.running import EVENTS, answer, follow
+from warren.gateway.dialects.onyx.common import EVENTS, answer, follow
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -29,10 +29,74 @@ if TYPE_CHECKING:
     from warren.domain.records import Sandbox
     from warren.gateway.api.operations import Call
 
-_TAG = "Sessions"
 _PATH = "/v1/sessions/{session_id}"
 
 
+routes = Routes("Sessions", query=IgnoredQuery)
+
+
+@routes.add(
+    f"POST {_PATH}/bash",
+    Scope.RUN,
+    description="With a bash of its own. When its time is over, it and all that it started is killed.",
+    body=schemas.Bash,
+    example={"cmd": "ls -l"},
+    answers=(Answer("How it ended.", schemas.Ran),),
+    errors=(404, 422, 429, 503),
+)
+async def run_bash(call: Call) -> ASGIApp:
+    """Run a command in a session."""
+    body, settings = call.body(schemas.Bash), call.settings.dialects.onyx
+    translate.check_timeout(body.timeout_ms, settings)
+    async with common.session(call) as sandbox:
+        new = translate.parse_command(body, settings)
+        work = call.service.executions.run(call.caller, sandbox.id, new)
+        execution = await finish_unless_left(call.receive, work)
+    result = execution.result
+    assert result is not None
+    limit = settings.output_bytes
+    return answer_with(call, measure_result(result), lambda: json_reply(translate.render_ran(result, limit)))
+
+
+@routes.add(
+    f"POST {_PATH}/python",
+    Scope.RUN,
+    description="Files stay, variables do not. `files` are those that the client has already: what is still as "
+    "they are is not among the files of the answer, which are those changed since the last program.",
+    body=schemas.Execute,
+    example={"code": "open('a.txt', 'w').write('kept')"},
+    answers=(Answer("How it ended, and what it left.", schemas.Executed),),
+    errors=(404, 422, 429, 503),
+)
+async def run_python(call: Call) -> ASGIApp:
+    """Run a Python program in a session."""
+    async with common.session(call) as sandbox:
+        return await answer(call, await _parse(call, sandbox))
+
+
+@routes.add(
+    f"POST {_PATH}/python/stream",
+    Scope.RUN,
+    description=EVENTS,
+    body=schemas.Execute,
+    example={"code": "print('hello')"},
+    answers=(Answer(EVENTS, content_type="text/event-stream"),),
+    errors=(404, 422, 429, 503),
+)
+async def run_python_stream(call: Call) -> ASGIApp:
+    """Run a Python program in a session, and follow it."""
+    async with contextlib.AsyncExitStack() as held, common.session(call) as sandbox:
+        return await follow(call, await _parse(call, sandbox), held)
+
+
+@routes.add(
+    "POST /v1/sessions",
+    Scope.RUN,
+    body=schemas.CreateSession,
+    example={"ttl_seconds": 900},
+    answers=(Answer("The session.", schemas.Session, status=201),),
+    errors=(404, 422, 429, 501, 503),
+)
 async def create_session(call: Call) -> ASGIApp:
     """Make a session."""
     body = call.body(schemas.CreateSession)
@@ -71,6 +135,7 @@ def _choose_egress(call: Call, wanted: bool | None) -> Egress | None:
     return egress
 
 
+@routes.add(f"DELETE {_PATH}", Scope.RUN, answers=(Answer("It is gone.", status=204),), errors=(404,))
 async def delete_session(call: Call) -> ASGIApp:
     """End a session."""
     async with common.session(call) as sandbox:
@@ -78,8 +143,16 @@ async def delete_session(call: Call) -> ASGIApp:
     return NO_CONTENT
 
 
+@routes.add(
+    f"POST {_PATH}/keepalive",
+    Scope.RUN,
+    body=schemas.KeepAlive,
+    example={"ttl_seconds": 900},
+    answers=(Answer("The session.", schemas.Session),),
+    errors=(404, 422),
+)
 async def keep_alive(call: Call) -> ASGIApp:
-    """Let a session live for so long from now."""
+    """Let a session live longer."""
     body = call.body(schemas.KeepAlive)
     async with common.session(call) as sandbox:
         lifetime_s = time.time() - sandbox.created_at + body.ttl_seconds
@@ -87,32 +160,6 @@ async def keep_alive(call: Call) -> ASGIApp:
             call.caller, sandbox.id, SandboxChanges(max_lifetime_s=lifetime_s)
         )
     return json_reply(translate.render_session(changed, call.params["session_id"]))
-
-
-async def run_bash(call: Call) -> ASGIApp:
-    """Run a command in a session."""
-    body, settings = call.body(schemas.Bash), call.settings.dialects.onyx
-    translate.check_timeout(body.timeout_ms, settings)
-    async with common.session(call) as sandbox:
-        new = translate.parse_command(body, settings)
-        work = call.service.executions.run(call.caller, sandbox.id, new)
-        execution = await finish_unless_left(call.receive, work)
-    result = execution.result
-    assert result is not None
-    limit = settings.output_bytes
-    return answer_with(call, measure_result(result), lambda: json_reply(translate.render_ran(result, limit)))
-
-
-async def run_python(call: Call) -> ASGIApp:
-    """Run a program in a session to its end."""
-    async with common.session(call) as sandbox:
-        return await answer(call, await _parse(call, sandbox))
-
-
-async def run_python_stream(call: Call) -> ASGIApp:
-    """Run a program in a session and answer with its output while it runs."""
-    async with contextlib.AsyncExitStack() as held, common.session(call) as sandbox:
-        return await follow(call, await _parse(call, sandbox), held)
 
 
 async def _parse(call: Call, sandbox: Sandbox) -> Job:
@@ -124,87 +171,3 @@ async def _parse(call: Call, sandbox: Sandbox) -> Job:
         inputs=await common.resolve(call, body.files, reserved=False),
         ttl_s=settings.file_ttl_s,
     )
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path=f"{_PATH}/bash",
-        handler=run_bash,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Run a command in a session",
-        description="With a bash of its own. When its time is over, it and all that it started is killed.",
-        body=schemas.Bash,
-        query=schemas.Nothing,
-        example={"cmd": "ls -l"},
-        answers=(Answer(description="How it ended.", model=schemas.Ran),),
-        errors=(404, 422, 429, 503),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_PATH}/python",
-        handler=run_python,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Run a Python program in a session",
-        description="Files stay, variables do not. `files` are those that the client has already: what is still as "
-        "they are is not among the files of the answer, which are those changed since the last program.",
-        body=schemas.Execute,
-        query=schemas.Nothing,
-        example={"code": "open('a.txt', 'w').write('kept')"},
-        answers=(Answer(description="How it ended, and what it left.", model=schemas.Executed),),
-        errors=(404, 422, 429, 503),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_PATH}/python/stream",
-        handler=run_python_stream,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Run a Python program in a session, and follow it",
-        description=EVENTS,
-        body=schemas.Execute,
-        query=schemas.Nothing,
-        example={"code": "print('hello')"},
-        answers=(Answer(description=EVENTS, content_type="text/event-stream"),),
-        errors=(404, 422, 429, 503),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/sessions",
-        handler=create_session,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Make a session",
-        body=schemas.CreateSession,
-        query=schemas.Nothing,
-        example={"ttl_seconds": 900},
-        answers=(Answer(status=201, description="The session.", model=schemas.Session),),
-        errors=(404, 422, 429, 501, 503),
-    ),
-    Operation(
-        method="DELETE",
-        path=_PATH,
-        handler=delete_session,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="End a session",
-        query=schemas.Nothing,
-        answers=(Answer(status=204, description="It is gone."),),
-        errors=(404,),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_PATH}/keepalive",
-        handler=keep_alive,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Let a session live longer",
-        body=schemas.KeepAlive,
-        query=schemas.Nothing,
-        example={"ttl_seconds": 900},
-        answers=(Answer(description="The session.", model=schemas.Session),),
-        errors=(404, 422),
-    ),
-)

@@ -7,10 +7,6 @@ from typing import Literal
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
 
-class Nothing(BaseModel):
-    """A query in which nothing means anything."""
-
-
 class FileRef(BaseModel):
     """A stored file, and where a program finds it."""
 

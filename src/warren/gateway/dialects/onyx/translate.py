@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warren.domain.records import Sandbox, StoredFile
     from warren.domain.values import Entry, Event, ExecResult
     from warren.gateway.dialects.onyx import schemas
-    from warren.settings.groups_dialects import OnyxSettings
+    from warren.settings.groups_apis import OnyxSettings
 
 ENTRY = "__main__.py"
 """The name of a program in its workspace."""

@@ -13,11 +13,11 @@ from warren.domain.errors import Conflict, NotFound, Overloaded, QuotaExceeded
 from warren.domain.records import Scope
 from warren.domain.values import Storage
 from warren.gateway.api.large_responses import answer_with
-from warren.gateway.api.operations import NO_CONTENT, Answer, Operation, json_reply
+from warren.gateway.api.operations import NO_CONTENT, Answer, Routes, json_reply
 from warren.gateway.api.problems import retry_after
 from warren.gateway.api.streaming import finish_unless_left
 from warren.gateway.dialects import details
-from warren.gateway.dialects.details import Refused, list_errors, too_large
+from warren.gateway.dialects.details import IgnoredQuery, Refused, list_errors, too_large
 from warren.gateway.dialects.dialect import Dialect
 from warren.gateway.dialects.otari import anthropic, editor, routes_files, routes_tools, schemas, translate
 from warren.gateway.dialects.otari.sessions import session_id, unknown, using
@@ -34,10 +34,48 @@ if TYPE_CHECKING:
 
     M = TypeVar("M", bound=BaseModel)
 
-_TAG = "Sessions"
 _FORMAT = "result_format"
 
+_PATH = "/sessions/{session_id}"
+_EXAMPLE = {"tool": "code_execution", "input": {"code": "print(6 * 7)"}}
 
+routes = Routes("Sessions", query=IgnoredQuery)
+
+
+@routes.add(
+    f"POST {_PATH}/exec",
+    Scope.RUN,
+    description="Python with variables that stay, a shell, or a text editor. What a program does wrong is a "
+    "result: `return_code` and `stderr` say so, and after a timeout all that was written is there.",
+    body=schemas.Exec,
+    example=_EXAMPLE,
+    answers=(Answer("What it did.", schemas.ExecAnswer),),
+    errors=(404, 422, 503),
+)
+async def execute(call: Call) -> ASGIApp:
+    """Use a tool."""
+    since = time.monotonic()
+    body = call.body(schemas.Exec)
+    tool_use_id = body.tool_use_id or f"srvtoolu_{secrets.token_hex(12)}"
+    async with using(call) as live:
+        is_strict = live.sandbox.metadata.get(_FORMAT) == "anthropic"
+        ran, content = await finish_unless_left(call.receive, _TOOLS[body.tool](call, live.id, body, is_strict))
+    duration_ms = int((time.monotonic() - since) * 1000)
+    return answer_with(
+        call,
+        translate.measure(ran, content, tool_use_id),
+        lambda: json_reply(translate.render_exec(ran, content, body.tool, tool_use_id, duration_ms)),
+    )
+
+
+@routes.add(
+    "POST /sessions",
+    Scope.RUN,
+    body=schemas.CreateSession,
+    body_is_optional=True,
+    answers=(Answer("The session.", schemas.Session, status=201),),
+    errors=(422, 503),
+)
 async def create_session(call: Call) -> ASGIApp:
     """Make a session."""
     body, settings = call.body(schemas.CreateSession), call.settings.dialects.otari
@@ -74,8 +112,9 @@ async def _full(call: Call, error: QuotaExceeded | Overloaded) -> Refused:
     return Refused(503, str(error), retry)
 
 
+@routes.add(f"GET {_PATH}", Scope.READ, answers=(Answer("The session.", schemas.Session),), errors=(404, 422))
 async def get_session(call: Call) -> ASGIApp:
-    """Show a session, without counting as its use."""
+    """Show a session."""
     session = session_id(call)
     try:
         return json_reply(translate.render_session(await call.service.sandboxes.get(call.caller, session)))
@@ -83,8 +122,9 @@ async def get_session(call: Call) -> ASGIApp:
         raise unknown(session) from None
 
 
+@routes.add(f"DELETE {_PATH}", Scope.RUN, answers=(Answer("It is gone, or was not there.", status=204),), errors=(422,))
 async def delete_session(call: Call) -> ASGIApp:
-    """End a session; a missing one counts as ended."""
+    """End a session."""
     try:
         await call.service.sandboxes.delete(call.caller, session_id(call))
     except NotFound:
@@ -93,22 +133,6 @@ async def delete_session(call: Call) -> ASGIApp:
         if refused.status != 404:
             raise
     return NO_CONTENT
-
-
-async def execute(call: Call) -> ASGIApp:
-    """Use a tool."""
-    since = time.monotonic()
-    body = call.body(schemas.Exec)
-    tool_use_id = body.tool_use_id or f"srvtoolu_{secrets.token_hex(12)}"
-    async with using(call) as live:
-        is_strict = live.sandbox.metadata.get(_FORMAT) == "anthropic"
-        ran, content = await finish_unless_left(call.receive, _TOOLS[body.tool](call, live.id, body, is_strict))
-    duration_ms = int((time.monotonic() - since) * 1000)
-    return answer_with(
-        call,
-        translate.measure(ran, content, tool_use_id),
-        lambda: json_reply(translate.render_exec(ran, content, body.tool, tool_use_id, duration_ms)),
-    )
 
 
 async def _run_python(call: Call, session: str, body: schemas.Exec, is_strict: bool) -> tuple[Ran, dict[str, Any]]:
@@ -157,69 +181,11 @@ def _parse_input(model: type[M], body: schemas.Exec) -> M:
         raise Refused(422, list_errors(exc, (), with_url=True)) from None
 
 
-_PATH = "/sessions/{session_id}"
-_EXAMPLE = {"tool": "code_execution", "input": {"code": "print(6 * 7)"}}
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path=f"{_PATH}/exec",
-        handler=execute,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Use a tool",
-        description="Python with variables that stay, a shell, or a text editor. What a program does wrong is a "
-        "result: `return_code` and `stderr` say so, and after a timeout all that was written is there.",
-        body=schemas.Exec,
-        query=schemas.Nothing,
-        example=_EXAMPLE,
-        answers=(Answer(description="What it did.", model=schemas.ExecAnswer),),
-        errors=(404, 422, 503),
-    ),
-    Operation(
-        method="POST",
-        path="/sessions",
-        handler=create_session,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Make a session",
-        body=schemas.CreateSession,
-        body_is_optional=True,
-        query=schemas.Nothing,
-        answers=(Answer(status=201, description="The session.", model=schemas.Session),),
-        errors=(422, 503),
-    ),
-    Operation(
-        method="GET",
-        path=_PATH,
-        handler=get_session,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Show a session",
-        query=schemas.Nothing,
-        answers=(Answer(description="The session.", model=schemas.Session),),
-        errors=(404, 422),
-    ),
-    Operation(
-        method="DELETE",
-        path=_PATH,
-        handler=delete_session,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="End a session",
-        query=schemas.Nothing,
-        answers=(Answer(status=204, description="It is gone, or was not there."),),
-        errors=(422,),
-    ),
-    *routes_files.OPERATIONS,
-    *routes_tools.OPERATIONS,
-)
-
 DIALECT = Dialect(
     name="otari",
     title="otari",
     about="Sessions as otari's sandbox container serves them: three tools, files, and tools of the client's own.",
-    operations=OPERATIONS,
+    operations=(*routes, *routes_files.routes, *routes_tools.routes),
     parse_body=details.parse_body,
     parse_query=details.parse_query,
     respond=details.respond,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from warren.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from warren.domain.records import Scope
 from warren.domain.values import MIB
-from warren.gateway.api.operations import Answer, Operation, json_reply
+from warren.gateway.api.operations import Answer, Routes, json_reply
 from warren.gateway.api.transfers import Streamed, Upload
-from warren.gateway.dialects.details import Refused, missing
-from warren.gateway.dialects.multipart import Form
+from warren.gateway.dialects.details import IgnoredQuery, Refused, missing
+from warren.gateway.dialects.multipart import Form, bounded
 from warren.gateway.dialects.otari import schemas, translate
 from warren.gateway.dialects.otari.sessions import using
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from warren.gateway.api.operations import Call
     from warren.gateway.dialects.multipart import Part
 
-_TAG = "Files"
 _FORM_BYTES = 1 << 20
 """Around the file: its boundaries and the other fields."""
 _FIELD_BYTES = 16 << 10
@@ -33,9 +32,21 @@ _HELD_BYTES = 1 << 20
 """Of a file that comes before its path is known, held here; a larger one waits in the workspace under another name."""
 _LISTED = 100_000
 
+_PATH = "/sessions/{session_id}/files"
 
+routes = Routes("Files", query=IgnoredQuery)
+
+
+@routes.add(
+    f"POST {_PATH}",
+    Scope.RUN,
+    description="A form with the field `file`, and `path` where its own name will not do.",
+    raw_body="multipart/form-data",
+    answers=(Answer("It is written.", schemas.Uploaded, status=201),),
+    errors=(400, 403, 404, 413, 422),
+)
 async def upload_file(call: Call) -> ASGIApp:
-    """Write the file of a form."""
+    """Upload a file."""
     most = call.settings.dialects.otari.upload_bytes
     async with using(call) as live:
         try:
@@ -74,7 +85,7 @@ class _Receiving:
         return entry
 
     async def _take(self, form: Form, part: Part) -> Entry:
-        name, content = part.filename or "upload.bin", _bounded(part, self._most)
+        name, content = part.filename or "upload.bin", bounded(part, self._most)
         if self._path:
             return await self._write(self._path, content)
         held: list[bytes] = []
@@ -132,15 +143,6 @@ def _explained(path: str, *, what: str = "file") -> Any:
         raise translate.explain_path(error, path, missing=what) from error
 
 
-async def _bounded(part: Part, most: int) -> AsyncIterator[bytes]:
-    size = 0
-    async for piece in part:
-        size += len(piece)
-        if size > most:
-            raise TooLarge("the file is too large")
-        yield piece
-
-
 async def _chain(held: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     for piece in held:
         yield piece
@@ -148,8 +150,15 @@ async def _chain(held: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator
         yield piece
 
 
+@routes.add(
+    f"GET {_PATH}",
+    Scope.READ,
+    query=schemas.PathQuery,
+    answers=(Answer("The file.", content_type="*/*"),),
+    errors=(400, 403, 404, 422),
+)
 async def download_file(call: Call) -> ASGIApp:
-    """Answer with a file."""
+    """Download a file."""
     path = call.query(schemas.PathQuery).path
     async with contextlib.AsyncExitStack() as held:
         live = await held.enter_async_context(using(call, Scope.READ))
@@ -164,6 +173,14 @@ async def download_file(call: Call) -> ASGIApp:
     raise AssertionError
 
 
+@routes.add(
+    f"GET {_PATH}/list",
+    Scope.READ,
+    description="Not those of folders below it.",
+    query=schemas.ListQuery,
+    answers=(Answer("The files, sorted.", schemas.Listed),),
+    errors=(403, 404, 422),
+)
 async def list_files(call: Call) -> ASGIApp:
     """List the files of a folder."""
     path = call.query(schemas.ListQuery).path
@@ -189,45 +206,3 @@ async def _find_files(call: Call, session: str, path: str) -> AsyncIterator[Entr
                 target = await files.stat(call.caller, session, each.path)
                 if target.type == "file":
                     yield target
-
-
-_PATH = "/sessions/{session_id}/files"
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path=_PATH,
-        handler=upload_file,
-        grant=Scope.RUN,
-        tag=_TAG,
-        summary="Upload a file",
-        description="A form with the field `file`, and `path` where its own name will not do.",
-        raw_body="multipart/form-data",
-        query=schemas.Nothing,
-        answers=(Answer(status=201, description="It is written.", model=schemas.Uploaded),),
-        errors=(400, 403, 404, 413, 422),
-    ),
-    Operation(
-        method="GET",
-        path=_PATH,
-        handler=download_file,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="Download a file",
-        query=schemas.PathQuery,
-        answers=(Answer(description="The file.", content_type="*/*"),),
-        errors=(400, 403, 404, 422),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_PATH}/list",
-        handler=list_files,
-        grant=Scope.READ,
-        tag=_TAG,
-        summary="List the files of a folder",
-        description="Not those of folders below it.",
-        query=schemas.ListQuery,
-        answers=(Answer(description="The files, sorted.", model=schemas.Listed),),
-        errors=(403, 404, 422),
-    ),
-)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from warren.core.callbacks.callbacks import NewCallbacks, check_tool_name
 from warren.domain.errors import InvalidRequest
 from warren.domain.records import Scope
-from warren.gateway.api.operations import Answer, Operation, json_reply
-from warren.gateway.dialects.details import Refused
+from warren.gateway.api.operations import Answer, Routes, json_reply
+from warren.gateway.dialects.details import IgnoredQuery, Refused
 from warren.gateway.dialects.otari import schemas
 from warren.gateway.dialects.otari.sessions import using
 
@@ -20,6 +20,23 @@ if TYPE_CHECKING:
 _FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-real-ip", b"via")
 
 
+routes = Routes("Tools", query=IgnoredQuery)
+
+
+@routes.add(
+    "POST /sessions/{session_id}/programmatic-tools/register",
+    Scope.RUN,
+    description="Code imports them from `_platform_tools`. A call is made by the service, so it needs no network "
+    "in the session, and the token never gets there.",
+    body=schemas.Register,
+    example={
+        "callback_url": "https://gateway.example.com/tools/call",
+        "token": "secret",
+        "tools": [{"name": "look_up", "doc": "Look something up."}],
+    },
+    answers=(Answer("Code can import them.", schemas.Registered),),
+    errors=(404, 422),
+)
 async def register_tools(call: Call) -> ASGIApp:
     """Offer tools to the code of a session."""
     body = call.body(schemas.Register)
@@ -57,26 +74,3 @@ def _find_peer(call: Call) -> str:
     """Return the client's address where it is certain: behind an unknown proxy, it would be the proxy's."""
     is_direct = not any(call.header(name) for name in _FORWARDED)
     return call.caller.address if is_direct or call.settings.serve.trusted_proxies else ""
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/sessions/{session_id}/programmatic-tools/register",
-        handler=register_tools,
-        grant=Scope.RUN,
-        tag="Tools",
-        summary="Offer tools to the code of a session",
-        description="Code imports them from `_platform_tools`. A call is made by the service, so it needs no network "
-        "in the session, and the token never gets there.",
-        body=schemas.Register,
-        query=schemas.Nothing,
-        example={
-            "callback_url": "https://gateway.example.com/tools/call",
-            "token": "secret",
-            "tools": [{"name": "look_up", "doc": "Look something up."}],
-        },
-        answers=(Answer(description="Code can import them.", model=schemas.Registered),),
-        errors=(404, 422),
-    ),
-)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 MAX_CODE = 200_000
 MAX_TIMEOUT_S = 120
 
 Tool = Literal["code_execution", "bash_code_execution", "text_editor_code_execution"]
 Format = Literal["otari", "anthropic"]
-
-
-class Nothing(BaseModel):
-    """A query in which nothing means anything."""
-
-    model_config = ConfigDict(extra="ignore")
 
 
 class CreateSession(BaseModel):

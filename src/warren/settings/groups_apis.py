@@ -1,4 +1,4 @@
-"""Settings of the dialects: which are served, their access, and the options of each original."""
+"""Settings of what is served besides the native API: the dialects, MCP and slides."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from warren.domain.values import MIB
-from warren.settings.kinds import Group, Names, Size
+from warren.domain.values import GIB, MIB, Limits
+from warren.settings.kinds import Gpus, Group, Names, Size
 
 
 class DialectSettings(Group):
@@ -144,3 +144,93 @@ class DialectsSettings(Group):
     otari: OtariSettings = Field(default=OtariSettings(), description="otari's sessions, under `/sessions`.")
     onyx: OnyxSettings = Field(default=OnyxSettings(), description="Onyx's code interpreter, under `/v1`.")
     chatui: ChatuiSettings = Field(default=ChatuiSettings(), description="ChatUI's gateway: `/containers`, `/execute`.")
+
+
+class McpSettings(Group):
+    """MCP server: tools for models."""
+
+    enabled: bool = Field(default=True, description="Serve MCP at `/mcp`.")
+    sse: bool = Field(
+        default=True,
+        description="Also serve the transport of older clients: `/sse`, with `/messages/` for their requests.",
+    )
+    tools: Names = Field(default=(), description="Names of the tools to offer; when empty, all.")
+    image: str = Field(default="", description="Image of its sandboxes; when empty, the default image.")
+    egress: Literal["none", "packages", "open"] = Field(
+        default="packages",
+        description="Egress of its sandboxes, within that of their tenant: `none`, `packages` or `open`.",
+    )
+    gpus: Gpus = Field(
+        default="auto",
+        description="GPUs of its sandboxes: `auto` (all that exist), `none`, `all`, a number or names.",
+    )
+    sandbox_per_session: bool = Field(
+        default=True,
+        description="Give each session of streamable HTTP its own sandbox, removed with it, unless a call names one; "
+        "otherwise all sessions of a principal share one.",
+    )
+    idle_timeout_s: int = Field(
+        default=1800,
+        ge=1,
+        le=366 * 86_400,
+        description="Seconds without use after which a sandbox is stopped or removed.",
+    )
+    max_timeout_s: int = Field(
+        default=3600, ge=1, le=86_400, description="Longest timeout of a tool call, in seconds; 600 for `run_code`."
+    )
+    output_chars: int = Field(
+        default=20_000,
+        ge=1000,
+        le=200_000,
+        description="Characters of an output in a tool result: its beginning and its end.",
+    )
+    sessions: int = Field(default=1000, ge=1, le=100_000, description="Sessions of older clients at once.")
+    own_sessions: int = Field(default=100, ge=1, le=100_000, description="The same, of one principal.")
+    session_idle_s: int = Field(
+        default=1800, ge=1, le=86_400, description="Seconds without a request after which such a session is closed."
+    )
+
+
+class RenderSettings(Group):
+    """HTML decks to PowerPoint, each in a sandbox of its own."""
+
+    image: str = Field(default="office", description="Image with the browser.")
+    version: Literal["v1", "v2"] = Field(
+        default="v1", description="Default version: `v1` pictures of slides, `v2` editable slides."
+    )
+    warm: int = Field(default=1, ge=0, le=64, description="Sandboxes with a browser that is started ahead.")
+    warm_s: float = Field(
+        default=600, ge=0, le=86_400, description="Seconds after the last render that these stay ready."
+    )
+    at_once: int = Field(default=2, ge=1, le=256, description="Decks rendered at the same time.")
+    wait_s: float = Field(
+        default=0.5, ge=0, le=600, description="Seconds that a request waits for a slot before it is rejected."
+    )
+    per_minute: int = Field(default=10, ge=0, description="Decks per minute of one principal; 0 is no limit.")
+    timeout_s: float = Field(default=180, gt=0, le=3600, description="Timeout of a deck, in seconds.")
+    memory_bytes: Size = Field(default=1536 * MIB, ge=256 * MIB, description="Memory of one render.")
+    cpus: float = Field(default=2.0, ge=0.05, le=1024, description="Processors of one render.")
+    pids: int = Field(default=512, ge=64, le=32_768, description="Processes and threads of one render.")
+    disk_bytes: Size = Field(default=GIB, ge=64 * MIB, description="Disk of one render.")
+    body_bytes: Size = Field(default=180_000_000, ge=1024, description="Largest body of a request.")
+    html_chars: int = Field(default=2_000_000, ge=1, description="Characters of a page.")
+    files: int = Field(default=32, ge=0, le=1000, description="Files of a page.")
+    file_bytes: Size = Field(default=25_000_000, ge=1, description="Largest of them.")
+    files_bytes: Size = Field(default=120_000_000, ge=1, description="All of them together.")
+    slides: int = Field(default=200, ge=1, le=2000, description="Slides of a deck.")
+    output_bytes: Size = Field(default=220_000_000, ge=1, description="Largest archive in a response.")
+    waiting: int = Field(default=100, ge=1, description="Unfinished background renders of all principals.")
+    own_waiting: int = Field(default=10, ge=1, description="The same, of one principal.")
+    keep_s: float = Field(
+        default=3600, gt=0, le=366 * 86_400, description="Seconds that the result of a background render is kept."
+    )
+
+    def build_limits(self) -> Limits:
+        """Build the limits of its sandboxes. Raises InvalidRequest for values out of range."""
+        return Limits(
+            memory_bytes=self.memory_bytes,
+            cpus=self.cpus,
+            pids=self.pids,
+            disk_bytes=self.disk_bytes,
+            checkpoints=0,
+        )
