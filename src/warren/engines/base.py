@@ -104,8 +104,7 @@ def load_engine(name: str) -> type[Engine]:
     """Import the engine class of that name; nothing else of any engine is imported."""
     target = ENGINES.get(name)
     if target is None:
-        message = f"unknown engine {name!r}: choose one of {', '.join(sorted(ENGINES))}"
-        raise InvalidRequest(message)
+        raise InvalidRequest(f"unknown engine {name!r}: choose one of {', '.join(sorted(ENGINES))}")
     module, _, attribute = target.partition(":")
     engine: type[Engine] = getattr(importlib.import_module(module), attribute)
     return engine

@@ -34,10 +34,9 @@ from typing import TYPE_CHECKING, Any
 
 from warren.render.browser.browser import Browser, BrowserMissing
 from warren.render.browser.cdp import BrowserGone, CallRefused, ScriptFailed
-from warren.render.browser.deck import Deck
+from warren.render.browser.deck import Deck, RenderFailed
 from warren.render.browser.mirror import Mirror
-from warren.render.failure import RenderFailed
-from warren.render.rendering import Rendered, Rendering, Wanted
+from warren.render.rendering import Rendered, Rendering
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,14 +132,7 @@ async def render(browser: Browser, path: str) -> bool:
     job = Job(result=os.path.join(os.path.dirname(path), "result.json"))
     try:
         job = Job.read(path)
-        wanted = Wanted(
-            zip_path=job.zip,
-            name=job.name,
-            editable=job.editable,
-            max_slides=job.max_slides,
-            max_output_bytes=job.max_output_bytes,
-        )
-        rendering = Rendering(browser, wanted, tell)
+        rendering = Rendering(browser, job, tell)
         rendered = rendering.result
         async with asyncio.timeout(job.timeout_s) as limit:
             await rendering.run(job.load_deck(), Mirror(job.mirror))

@@ -209,8 +209,7 @@ class Connection:
         elif kind == "credit":
             amount = header.get("n")
             if not isinstance(amount, int) or not 0 < amount <= 1 << 30:
-                message = "credit is not a number"
-                raise ProtocolError(message)
+                raise ProtocolError("credit is not a number")
             stream.credit += amount
             if stream.on_credit is not None:
                 stream.on_credit()
@@ -219,8 +218,7 @@ class Connection:
 
     def _request(self, stream_id: int, header: Header, payload: bytes) -> None:
         if stream_id % 2 == 0 or stream_id in self._streams:
-            message = "request id is even or in use"
-            raise ProtocolError(message)
+            raise ProtocolError("request id is even or in use")
         stream = Stream(self, stream_id)
         window = header.get("window")
         if type(window) is int and 0 < window < WINDOW:
@@ -234,8 +232,7 @@ class Connection:
     def _take_data(self, stream: Stream, payload: bytes) -> None:
         stream.window -= len(payload)
         if stream.window < 0 or len(payload) > CHUNK:
-            message = "data without credit"
-            raise ProtocolError(message)
+            raise ProtocolError("data without credit")
         if stream.on_data is not None:
             stream.on_data(payload)
         else:

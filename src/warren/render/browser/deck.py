@@ -40,6 +40,14 @@ _TAG = re.compile(rb"<(?:script|link)\b[^>]{0,4096}>", re.IGNORECASE)
 _INTEGRITY = re.compile(rb"""\sintegrity\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>]+)""", re.IGNORECASE)
 
 
+class RenderFailed(Exception):
+    """The deck cannot be rendered: a code for programs, which `job.py` lists, and one sentence for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One response to the browser."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from warren.render.browser import deck as decks
 from warren.render.browser.browser import HEIGHT, WIDTH
-from warren.render.failure import RenderFailed
+from warren.render.browser.deck import RenderFailed
 
 if TYPE_CHECKING:
     from warren.render.browser.browser import Browser

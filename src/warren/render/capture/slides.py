@@ -1,20 +1,24 @@
-"""Finds the slides of a page and shows one at a time, independent of how the deck hides the others."""
+"""Finds the slides of a page, shows one at a time, however the deck hides the others, and takes its picture."""
 
 from __future__ import annotations
 
+import base64
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from warren.render.browser.browser import HEIGHT, WIDTH
+from warren.render.browser.deck import RenderFailed
 from warren.render.capture.slides_script import LIBRARY
-from warren.render.failure import RenderFailed
 
 if TYPE_CHECKING:
+    from warren.render.browser.cdp import Session
     from warren.render.browser.page import Page
 
 MAX_SIDE = 4096
 _MIN_SIDE = 16
 _MAX_TEXT = 4000
+_SHOT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,15 @@ class Shown:
     height: float
     node: int
     """The browser's `backendNodeId` of its element; 0 unless requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A picture of a slide, and the size of the slide in CSS pixels."""
+
+    png: bytes = field(repr=False)
+    width: float
+    height: float
 
 
 class Slides:
@@ -81,6 +94,19 @@ class Slides:
             )
         node = await self._session.evaluate_node(f"slides.element({index})") if with_node else 0
         return Shown(index, x, y, width, height, node)
+
+
+async def take_shot(session: Session, shown: Shown) -> Shot:
+    """Take the picture of a slide, in its own size."""
+    params: dict[str, Any] = {"format": "png", "optimizeForSpeed": True, "captureBeyondViewport": False}
+    x, y = round(shown.x), round(shown.y)
+    width, height = max(1, round(shown.width)), max(1, round(shown.height))
+    if (x, y, width, height) != (0, 0, WIDTH, HEIGHT):
+        scrolled = await session.evaluate("[scrollX, scrollY]")
+        clip = {"x": x + scrolled[0], "y": y + scrolled[1], "width": width, "height": height, "scale": 1}
+        params |= {"clip": clip, "captureBeyondViewport": x + width > WIDTH or y + height > HEIGHT}
+    answer = await session.call("Page.captureScreenshot", params, timeout_s=_SHOT_S)
+    return Shot(base64.b64decode(answer["data"]), width, height)
 
 
 def _number(value: Any) -> float:

@@ -86,9 +86,9 @@ def _grids(canvas: Canvas, nodes: list[Node]) -> list[Grid]:
 
 def _paint_all(canvas: Canvas, nodes: list[Node]) -> list[Placed]:
     found: list[Placed] = []
-    tabled = {id(cell) for grid in _grids(canvas, nodes) for cell in grid.cells}
+    tabled: set[int] = set()
     for grid in _grids(canvas, nodes):
-        tabled |= grid.nodes
+        tabled |= grid.nodes | {id(cell) for cell in grid.cells}
     inside: set[int] = set()
     for node in nodes:
         if id(node.parent) in inside:

@@ -8,12 +8,7 @@ import re
 from warren.render.scene import css
 from warren.render.scene.scene import Gradient
 
-_SIDES = {
-    "to top": 0.0,
-    "to right": 90.0,
-    "to bottom": 180.0,
-    "to left": 270.0,
-}
+_SIDES = {"to top": 0.0, "to right": 90.0, "to bottom": 180.0, "to left": 270.0}
 
 
 def layers(image: str) -> list[str]:

@@ -64,13 +64,8 @@ class Canvas:
         if taken is None:
             self.requests[key] = Request(key, backend, node.pseudo, bounds, kind, scale)
             return None
-        place = Rect(taken.x, taken.y, taken.width, taken.height)
-        return Picture(box=replace_box(place), data=taken.png, name=node.name)
-
-
-def replace_box(rect: Rect) -> Box:
-    """Return a rectangle as an upright box."""
-    return Box(rect.x, rect.y, rect.width, rect.height)
+        box = Box(taken.x, taken.y, taken.width, taken.height)
+        return Picture(box=box, data=taken.png, name=node.name)
 
 
 def paint(canvas: Canvas, node: Node) -> list[Shape | Picture]:
@@ -205,7 +200,7 @@ def fills_of(node: Node, rect: Rect) -> list[Fill]:
             if any(stop.colour.alpha > _FAINT for stop in stops):
                 found.append(replace(one, stops=stops))
     found += [css.faded(shade.colour, node.opacity) for shade in _inlays(node, rect)]
-    return _flattened(found)
+    return flattened(found)
 
 
 def _inlays(node: Node, rect: Rect) -> list[Shadow]:
@@ -218,7 +213,7 @@ def _inlays(node: Node, rect: Rect) -> list[Shadow]:
     ]
 
 
-def _flattened(fills: list[Fill]) -> list[Fill]:
+def flattened(fills: list[Fill]) -> list[Fill]:
     """Make one fill of a gradient and the colour under it, where it hides that or can be mixed with it."""
     made: list[Fill] = []
     for fill in fills:

@@ -22,7 +22,7 @@ from warren.render.scene.raw import Image
 from warren.render.scene.runs import fonts_of, link_of
 from warren.render.scene.scene import Picture
 from warren.render.scene.scripts import kind
-from warren.render.scene.snapshot import Node, Rect
+from warren.render.scene.snapshot import Node, Rect, around
 
 if TYPE_CHECKING:
     from warren.render.scene.blocks import Group
@@ -224,9 +224,7 @@ def emoji(canvas: Canvas, group: Group) -> Picture | None:
     fonts = fonts_of(canvas.raw, group.pieces[0].node, words)
     if not any("Emoji" in font.family for font in fonts):
         return None
-    area = group.pieces[0].rect
-    for piece in group.pieces[1:]:
-        area = area.union(piece.rect)
+    area = around(piece.rect for piece in group.pieces)
     owner = group.pieces[0].node
     if area.width < 1:
         return None

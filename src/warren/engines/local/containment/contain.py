@@ -223,8 +223,7 @@ def _check_sealed(_context: Context, uid: int) -> None:
     wrong += [name for name, value in (("NoNewPrivs", "1"), ("Seccomp", "2")) if status.get(name) != value]
     wrong += [name for name in ("Uid", "Gid") if set(status[name].split()) != {str(uid)}]
     if wrong:
-        message = f"the kernel reports {', '.join(f'{name}={status.get(name)}' for name in wrong)}"
-        raise RuntimeError(message)
+        raise RuntimeError(f"the kernel reports {', '.join(f'{name}={status.get(name)}' for name in wrong)}")
 
 
 _ACTS: dict[str, Callable[..., None]] = {

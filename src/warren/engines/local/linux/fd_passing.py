@@ -24,8 +24,7 @@ def send(sock: socket.socket, header: Header, fds: Sequence[int] = ()) -> None:
     data = b"".join(encode(header))
     sent = socket.send_fds(sock, [data], list(fds)) if fds else sock.send(data)
     if sent != len(data):
-        message = f"only {sent} of {len(data)} bytes of a message could be sent"
-        raise BlockingIOError(message)
+        raise BlockingIOError(f"only {sent} of {len(data)} bytes of a message could be sent")
 
 
 class Receiver:
