@@ -125,11 +125,6 @@ def is_child(pid: int) -> bool:
     return True
 
 
-def exit_code(status: int) -> int:
-    """Turn a wait status into an exit code, -N for signal N."""
-    return os.waitstatus_to_exitcode(status)
-
-
 def drop_orphan_memory() -> int:
     """Remove the System V shared memory segments that no process has attached; returns how many.
 

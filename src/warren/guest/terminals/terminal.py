@@ -222,7 +222,7 @@ class Terminal:
         os.close(self._master)
         self._master = None
         self._agent.terminals.pop(self._name, None)
-        self.exit_code = processes.exit_code(status)
+        self.exit_code = os.waitstatus_to_exitcode(status)
         for viewer in list(self._viewers):
             viewer.pump()
 

@@ -112,7 +112,8 @@ class Connection:
         self._decoder = Decoder()
         self._streams: dict[int, Stream] = {}
         self._out: deque[memoryview] = deque()
-        self._backlog = 0
+        self.backlog = 0
+        """Bytes queued but not yet taken by the peer."""
         self._waiting = False
         self._next_id = 2
         self.closed = False
@@ -130,16 +131,11 @@ class Connection:
         idle = not self._out
         for part in encode(header, payload):
             self._out.append(memoryview(part))
-            self._backlog += len(part)
+            self.backlog += len(part)
         if idle:
             self._loop.call_soon(self._flush)
-        if self._backlog > MAX_BACKLOG:
+        if self.backlog > MAX_BACKLOG:
             self.close()
-
-    @property
-    def backlog(self) -> int:
-        """Bytes queued but not yet taken by the peer."""
-        return self._backlog
 
     def open(self, header: Header) -> Stream:
         """Open a stream from the agent's side (an outgoing tunnel); the agent's ids are even, the peer's odd."""
@@ -244,7 +240,7 @@ class Connection:
         try:
             while self._out:
                 sent = self._socket.sendmsg([self._out[i] for i in range(min(len(self._out), 64))])
-                self._backlog -= sent
+                self.backlog -= sent
                 while sent:
                     first = self._out[0]
                     if sent < len(first):

@@ -13,11 +13,10 @@ from warren.domain.errors import Conflict, EngineUnavailable, NotFound, QuotaExc
 from warren.domain.values import Limits, Storage
 from warren.engines.local.containment import plan
 from warren.engines.local.keeper import guest_snapshot, records
-from warren.engines.local.keeper.flush import Flush
 from warren.engines.local.keeper.prefork import Kind, Prefork, PreforkTimer
 from warren.engines.local.keeper.registry import Registry
 from warren.engines.local.keeper.sandbox_process import SandboxProcess, build_boot, group_limits, translated_errors
-from warren.engines.local.keeper.workspaces import Workspaces
+from warren.engines.local.keeper.workspaces import Flush, Workspaces
 from warren.engines.local.keeper.zygote_launch import ID_COUNT
 from warren.engines.local.keeper.zygote_pool import ZygotePool
 from warren.engines.local.keeper.zygotes import ZygoteGone

@@ -35,6 +35,9 @@ E2FSPROGS = {
 """By package manager, the command that installs mkfs.ext4 and e2fsck."""
 UNUSABLE_ROOT = "run Warren in a virtual machine, or in a container, of Debian, Ubuntu, Fedora or Arch"
 """For hosts that keep their programs elsewhere, NixOS for example; no setting and no image changes that."""
+LANDLOCK = "boot kernel 5.19 or later with `lsm=landlock,…` on its command line; Warren works without it"
+SECCOMP = "run `uname -m`: it takes a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64"
+UID = f"run `{_AS_ROOT}`: root alone has other uids to give"
 _NAMESPACES_MAX = 15_000
 _COUNTERS = {"mount": "mnt"}
 """Namespaces with another name in the kernel's settings."""
@@ -87,21 +90,6 @@ def for_group(controller: str, *, host: Host | None = None, root: str = "/") -> 
     return _for_group_of_root(controller, host) if host.is_root else _for_group_of_user(controller, host)
 
 
-def for_landlock() -> str:
-    """Return the remedy for Landlock."""
-    return "boot kernel 5.19 or later with `lsm=landlock,…` on its command line; Warren works without it"
-
-
-def for_seccomp() -> str:
-    """Return the remedy for system-call filters."""
-    return "run `uname -m`: it takes a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64"
-
-
-def for_capabilities(*, host: Host | None = None, root: str = "/") -> str:
-    """Return the remedy for dropping capabilities."""
-    return for_namespace("user", 0, host=host, root=root)
-
-
 def for_disk(detail: str, *, host: Host | None = None, root: str = "/") -> str:
     """Return the remedy for disk images, after one failed with that sentence."""
     host = host or hosts.describe(root)
@@ -116,11 +104,6 @@ def for_disk(detail: str, *, host: Host | None = None, root: str = "/") -> str:
     if host.container in {"lxc", "systemd-nspawn"}:
         return f"add it to WARREN_OPTIONAL_LAYERS, or {_ELSEWHERE}: loop devices of {host.container} were not tried"
     return f"run `modprobe -a loop ext4`, {_WITHOUT}"
-
-
-def for_uid() -> str:
-    """Return the remedy for host uids of sandboxes."""
-    return f"run `{_AS_ROOT}`: root alone has other uids to give"
 
 
 def user_name(uid: int) -> str:
