@@ -71,13 +71,10 @@ class Job:
         except (OSError, ValueError, TypeError) as error:
             raise RenderFailed("bad_job", f"the job file cannot be read: {error}") from error
         folder = os.path.dirname(os.path.abspath(path))
-        return dataclasses.replace(
-            job,
-            html=os.path.join(folder, job.html),
-            assets=os.path.join(folder, job.assets),
-            zip=os.path.join(folder, job.zip),
-            result=os.path.join(folder, job.result),
-        )
+        paths: dict[str, Any] = {
+            name: os.path.join(folder, getattr(job, name)) for name in ("html", "assets", "zip", "result")
+        }
+        return dataclasses.replace(job, **paths)
 
     def load_deck(self) -> Deck:
         """Read the page and its assets. Raises RenderFailed."""

@@ -144,7 +144,7 @@ class Execution:
             "notes": [*self.notes, *fields.get("notes", ())][:32],
         }
         if self.request.whole:
-            body = _leave_out_usual(body)
+            body = {name: value for name, value in body.items() if name not in USUAL or value != USUAL[name]}
         parts = [_result_json(body), stdout.kept(), stderr.kept()]
         self.finished = True
         self.output.clear()
@@ -259,10 +259,6 @@ class Execution:
                 else:
                     kept.append(event)
             self._events = kept
-
-
-def _leave_out_usual(body: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if name not in USUAL or value != USUAL[name]}
 
 
 def _result_json(body: dict[str, Any]) -> bytes:

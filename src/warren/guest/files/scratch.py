@@ -175,7 +175,4 @@ def _check_contained(agent: Agent) -> None:
         raise Refused("unsupported", _NOT_OURS)
 
 
-OPERATIONS: dict[str, Callable[[Agent, Stream, Header, bytes], None]] = {
-    "scratch.read": _read,
-    "scratch.empty": _empty,
-}
+OPERATIONS: dict[str, Callable[[Agent, Stream, Header, bytes], None]] = {"scratch.read": _read, "scratch.empty": _empty}

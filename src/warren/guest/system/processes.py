@@ -67,12 +67,7 @@ def find(session: int | None, execution: str | None, *, contained: bool) -> list
 
 
 def end(
-    session: int | None,
-    execution: str | None,
-    *,
-    contained: bool,
-    spare: Iterable[int] = (),
-    spare_ours: bool = False,
+    session: int | None, execution: str | None, *, contained: bool, spare: Iterable[int] = (), spare_ours: bool = False
 ) -> None:
     """Kill all that `find` lists, and search again until no new one is found.
 

@@ -177,10 +177,7 @@ class Session:
         self.world = (await self.call("Page.createIsolatedWorld", params))["executionContextId"]
 
     async def evaluate(self, expression: str, *, timeout_s: float = CALL_TIMEOUT_S) -> Any:
-        """Run JavaScript in the isolated world and return its value; promises are awaited.
-
-        Raises ScriptFailed with the exception's text.
-        """
+        """Run JavaScript in the isolated world and return its value, awaited. Raises ScriptFailed with its error."""
         return (await self._run(expression, by_value=True, timeout_s=timeout_s)).get("value")
 
     async def evaluate_node(self, expression: str, *, timeout_s: float = CALL_TIMEOUT_S) -> int:
@@ -196,12 +193,7 @@ class Session:
     async def _run(self, expression: str, *, by_value: bool, timeout_s: float) -> dict[str, Any]:
         if self.world is None:
             await self.enter_world()
-        params = {
-            "expression": expression,
-            "contextId": self.world,
-            "returnByValue": by_value,
-            "awaitPromise": True,
-        }
+        params = {"expression": expression, "contextId": self.world, "returnByValue": by_value, "awaitPromise": True}
         answer = await self.call("Runtime.evaluate", params, timeout_s=timeout_s)
         if details := answer.get("exceptionDetails"):
             thrown = details.get("exception", {})

@@ -65,10 +65,7 @@ class Page:
         """Whether the deck went to another page."""
 
     async def load(self) -> None:
-        """Load the deck up to its `load` event, or until the deadline.
-
-        Raises RenderFailed when there is no page at all.
-        """
+        """Load the deck up to its `load` event, or until the deadline. Raises RenderFailed without a page at all."""
         session = self.session
         session.on("Inspector.targetCrashed", self._crashed)
         session.on("Page.javascriptDialogOpening", self._dismiss)

@@ -63,7 +63,7 @@ class Slides:
     async def find(self, max_slides: int) -> tuple[Slide, ...]:
         """Find them. Raises RenderFailed when there are none, or too many."""
         await self._session.evaluate(LIBRARY)
-        count = _whole(await self._session.evaluate("slides.find()"))
+        count = int(_number(await self._session.evaluate("slides.find()")))
         if count == 0:
             raise RenderFailed("no_slides", "no slide elements found for selector '.slide'")
         if count > max_slides:
@@ -111,10 +111,6 @@ async def take_shot(session: Session, shown: Shown) -> Shot:
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
-
-
-def _whole(value: Any) -> int:
-    return int(_number(value))
 
 
 def _text(value: Any) -> str:

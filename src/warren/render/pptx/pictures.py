@@ -36,11 +36,7 @@ def picture(value: Picture, page: Page) -> Any:
             element("p:nvPr"),
         ),
         element(
-            "p:blipFill",
-            None,
-            _blip(value, page),
-            _crop(value.crop),
-            element("a:stretch", None, element("a:fillRect")),
+            "p:blipFill", None, _blip(value, page), _crop(value.crop), element("a:stretch", None, element("a:fillRect"))
         ),
         element(
             "p:spPr",

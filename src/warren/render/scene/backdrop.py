@@ -12,19 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from warren.render.scene import css
 from warren.render.scene.gradients import layers
 from warren.render.scene.paint import Canvas, Request, fills_of, flattened, has_glow, needs_picture, strokes_of
-from warren.render.scene.scene import (
-    Box,
-    Cell,
-    Colour,
-    Fill,
-    Formula,
-    Item,
-    Paragraph,
-    Picture,
-    Shape,
-    Table,
-    TextBox,
-)
+from warren.render.scene.scene import Box, Cell, Colour, Fill, Formula, Item, Paragraph, Picture, Shape, Table, TextBox
 from warren.render.scene.snapshot import Node, Rect
 
 _WHITE = Colour(255, 255, 255)

@@ -18,7 +18,7 @@ from warren.render.scene.pictures import REPLACED, background, emoji, picture
 from warren.render.scene.scene import Item, Slide, TextBox
 from warren.render.scene.snapshot import Node, Rect
 from warren.render.scene.tables import Grid, grid_of, table_of
-from warren.render.scene.text import boxes_of
+from warren.render.scene.text import boxes_of, words_of
 
 if TYPE_CHECKING:
     from warren.render.scene.raw import RawSlide
@@ -43,7 +43,7 @@ def build_slide(raw: RawSlide, *, notes: str = "") -> Slide:
     placed.sort(key=lambda one: one[0])
     found = [*((item, -1) for item in behind.items), *((item, group) for _, item, group in placed)]
     items = flatten_text(found, behind, root)
-    title = next((_words(item) for item in items if isinstance(item, TextBox) and item.is_title), "")
+    title = next((words_of(item.paragraphs) for item in items if isinstance(item, TextBox) and item.is_title), "")
     return Slide(
         width=root.bounds.width,
         height=root.bounds.height,
@@ -68,10 +68,6 @@ def wanted(raw: RawSlide) -> tuple[list[Request], set[str]]:
     for group in groups:
         emoji(canvas, group)
     return list(canvas.requests.values()), canvas.images
-
-
-def _words(item: TextBox) -> str:
-    return " ".join("".join(run.text for one in item.paragraphs for run in one.runs).split())
 
 
 def _grids(canvas: Canvas, nodes: list[Node]) -> list[Grid]:

@@ -37,10 +37,7 @@ class Grid:
 
 
 def grid_of(table: Node, end: float) -> Grid | None:
-    """Return the grid of a table whose cells stand in rows and columns, of what begins above the slide's `end`.
-
-    None where it is none, or is turned.
-    """
+    """Return the grid of the cells that begin above the slide's `end`; None for another layout, or a turned table."""
     cells: list[Node] = []
     nodes: set[int] = set()
     stack = list(table.children)

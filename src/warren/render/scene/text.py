@@ -48,15 +48,15 @@ def boxes_of(raw: RawSlide, group: Group, *, is_title: bool = False) -> list[Tex
                 is_title=is_title and not made,
                 wraps=laid.wraps,
                 is_vertical=group.is_vertical,
-                name=_name(laid.paragraphs),
+                name=words_of(laid.paragraphs)[:40],
             )
         )
     return made
 
 
-def _name(paragraphs: tuple[Paragraph, ...]) -> str:
-    words = "".join(run.text for paragraph in paragraphs for run in paragraph.runs)
-    return " ".join(words.split())[:40]
+def words_of(paragraphs: tuple[Paragraph, ...]) -> str:
+    """Return the text with single spaces."""
+    return " ".join("".join(run.text for paragraph in paragraphs for run in paragraph.runs).split())
 
 
 def laid_out(

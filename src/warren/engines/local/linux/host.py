@@ -22,14 +22,7 @@ FAMILIES = {
     "alpine": ("alpine",),
 }
 """By family, the words in ID and ID_LIKE of os-release that name it."""
-_PACKAGES = {
-    "apt-get": "apt",
-    "dnf": "dnf",
-    "zypper": "zypper",
-    "pacman": "pacman",
-    "apk": "apk",
-    "nix-env": "nix",
-}
+_PACKAGES = {"apt-get": "apt", "dnf": "dnf", "zypper": "zypper", "pacman": "pacman", "apk": "apk", "nix-env": "nix"}
 _PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "bin", "sbin", "run/current-system/sw/bin")
 _CONTAINERS = {"docker": "docker", "podman": "podman", "lxc": "lxc", "systemd-nspawn": "systemd-nspawn"}
 """Names that systemd and container engines use, by our names."""

@@ -28,7 +28,7 @@ _ALLOWED = (
     "fsetxattr 190 7  getxattr 191 8  lgetxattr 192 9  fgetxattr 193 10  listxattr 194 11  llistxattr 195 12  "
     "flistxattr 196 13  removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16  setxattrat 463 463  "
     "getxattrat 464 464  listxattrat 465 465  removexattrat 466 466  "
-    # Devices: terminals need it. Two requests that type into somebody's terminal are refused by a rule.
+    # Devices: terminals need it. Two requests that type into a terminal are refused by a rule.
     "ioctl 16 29  "
     # Memory of this process; memfd and System V segments are charged to the sandbox's own limit.
     "mmap 9 222  mprotect 10 226  munmap 11 215  mremap 25 216  msync 26 227  mincore 27 232  madvise 28 233  "
@@ -82,7 +82,7 @@ _ALLOWED = (
 )
 
 _DENIED = (
-    # Mounts, old and new interface, and changing what the root is: the way out of any file tree.
+    # Mounts, old and new interface, and changing the root: an escape from any file tree.
     "mount 165 40  umount2 166 39  pivot_root 155 41  chroot 161 51  open_tree 428 428  open_tree_attr 467 467  "
     "move_mount 429 429  fsopen 430 430  fsconfig 431 431  fsmount 432 432  fspick 433 433  "
     "mount_setattr 442 442  statmount 457 457  listmount 458 458  "

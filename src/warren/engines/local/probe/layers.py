@@ -18,25 +18,9 @@ if TYPE_CHECKING:
     from warren.engines.local.linux.cgroups import Cgroups
 
 NAMES = (
-    "user",
-    "mount",
-    "pid",
-    "net",
-    "ipc",
-    "uts",
-    "cgroup",
-    "nesting",
-    "proc",
-    "seccomp",
-    "landlock",
-    "capabilities",
-    "no_new_privs",
-    "memory",
-    "cpu",
-    "pids",
-    "disk",
-    "uid",
-    devices.LAYER,
+    *("user", "mount", "pid", "net", "ipc", "uts", "cgroup", "nesting", "proc"),
+    *("seccomp", "landlock", "capabilities", "no_new_privs"),
+    *("memory", "cpu", "pids", "disk", "uid", devices.LAYER),
 )
 """All layers, by the names that operators use in optional_layers."""
 WITHOUT_ASKING = frozenset({"landlock", "uid", devices.LAYER})
@@ -75,7 +59,7 @@ def probe(cgroups: Cgroups) -> list[Layer]:
         *_probe_groups(cgroups),
         _probe_disk(),
         _probe_uid(),
-        _probe_devices(),
+        _layer(devices.LAYER, devices.try_control(), "a sandbox with GPUs opens no other device", devices.FIX),
     ]
 
 
@@ -172,8 +156,3 @@ def _probe_uid() -> Layer:
         return Layer("uid", holds=False, detail=detail, fix=remedies.UID)
     failure = attempt(trials.try_uid)
     return _layer("uid", failure, "each sandbox has a host uid of its own", remedies.for_namespace("user", 0))
-
-
-def _probe_devices() -> Layer:
-    detail = "a sandbox with GPUs opens no other device"
-    return _layer(devices.LAYER, devices.try_control(), detail, devices.FIX)
