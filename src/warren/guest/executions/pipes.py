@@ -157,7 +157,7 @@ class Pipes:
                 self._sink(kind, data)
 
     def finish(self) -> None:
-        """Read what is there; later output, of processes left running, is discarded. `let_go` must follow."""
+        """Read the output so far; later output, of processes left running, is discarded. `let_go` must follow."""
         self.drain()
         self._sink = _discard
         self._close_stdin()

@@ -65,7 +65,7 @@ class Deck:
     assets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     def answer(self, url: str, *, is_frame: bool, is_main: bool, mirror: Mirror | None = None) -> Answer | None:
-        """Return what is at an address, or None. It is to become a page: the deck's own, `is_main`, or one in it."""
+        """Return the content of an address, or None. `is_frame`: for a page; `is_main`: for the deck's own page."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"}:
             return None

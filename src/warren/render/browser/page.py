@@ -54,7 +54,7 @@ class Page:
         self._loaded = asyncio.Event()
         self._requests = 0
         self._under_way: dict[str, str] = {}
-        """Addresses of what was asked for and has no answer, by the request's id."""
+        """Addresses of pending requests, by id."""
         self._idle = asyncio.Event()
         self._last_request = 0.0
         self.missing: Counter[str] = Counter()

@@ -26,7 +26,7 @@ _TURNS = 48
 
 
 def strips(value: Shape, inset: float = 0.0) -> list[Shape]:
-    """Return what is to be laid over a shape, within a line of the width `inset`."""
+    """Return the strips to lay over a shape, within a line of the width `inset`."""
     fill = value.fill
     if not isinstance(fill, Gradient) or fill.angle is None or value.box.width <= 0 or value.box.height <= 0:
         return []

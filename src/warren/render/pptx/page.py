@@ -35,7 +35,7 @@ class Page:
     _svgs: dict[bytes, str] = field(default_factory=dict)
 
     def add(self, shape: Any) -> None:
-        """Put `shape` in front of what is there."""
+        """Put `shape` in front of all others."""
         self.slide.shapes.element.append(shape)
 
     def properties(self, name: str, kind: str, *, alt: str = "", link: str = "", tag: str = "p:cNvPr") -> Any:

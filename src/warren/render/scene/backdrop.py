@@ -51,7 +51,7 @@ def backdrop(canvas: Canvas) -> Backdrop:
 
 
 def _is_hidden(inner: list[Node]) -> bool:
-    """Whether an opaque colour of a node further in hides what is behind it."""
+    """Whether an opaque colour of a node further in hides everything behind it."""
     colours = [css.colour(node.css("background-color")) for node in inner]
     return any(colour is not None and colour.alpha >= 1 for colour in colours)
 

@@ -29,7 +29,7 @@ _LONGEST_TITLE = 300
 _TABLE, _TEXT = 1000, 1001
 
 Placed = tuple[tuple[int, int, int], Item, int]
-"""Place in the order of painting, what is painted, and the see-through group that it is part of."""
+"""Place in the order of painting, the item, and its see-through group."""
 
 
 def build_slide(raw: RawSlide, *, notes: str = "") -> Slide:
@@ -56,7 +56,7 @@ def build_slide(raw: RawSlide, *, notes: str = "") -> Slide:
 
 
 def wanted(raw: RawSlide) -> tuple[list[Request], set[str]]:
-    """Return what is still to be captured for a slide: pictures of paint, and the addresses of images."""
+    """Return the captures that a slide still needs: pictures of paint, and the addresses of images."""
     root, nodes = raw.tree()
     canvas = Canvas(raw, root)
     backdrop(canvas)

@@ -17,7 +17,7 @@ _TOLERANCE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A rectangle with round corners, outside of which nothing is seen; what is scrolled away is still there."""
+    """A rectangle with round corners, which clips its content; content that is scrolled away still exists."""
 
     rect: Rect
     radii: Radii

@@ -204,7 +204,7 @@ def _rules(node: Node) -> list[Part]:
 
 
 def _stretched(node: Node, text: str) -> list[Shape]:
-    """Return the outline of a sign of MathML that grows with what is beside it."""
+    """Return the outline of a sign of MathML that grows with its neighbours."""
     size = node.px("font-size")
     if node.name != "mo" or len(text) != 1 or node.rect.height < _STRETCHED * size or node.rect.width <= 0:
         return []

@@ -153,7 +153,7 @@ def content_box(node: Node) -> Rect:
 def fitted(
     fit: str, position: str, box: Rect, size: tuple[float, float]
 ) -> tuple[Rect, tuple[float, float, float, float]] | None:
-    """Where an image is shown in its box, and what is cut off each side, for an object-fit or background-size."""
+    """Where an image is shown in its box, and the part cut off each side, for an object-fit or background-size."""
     wide, high = size
     if wide <= 0 or high <= 0 or box.width <= 0 or box.height <= 0:
         return None

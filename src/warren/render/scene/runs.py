@@ -82,7 +82,7 @@ def _shaded(runs: list[Run], piece: Piece) -> list[Run]:
 
 
 def blank(raw: RawSlide, piece: Piece, width: float) -> Run:
-    """Return a space that is as wide as what is empty before a piece."""
+    """Return a space as wide as the gap before a piece."""
     base, face = _empty(raw, piece)
     return replace(base, text=" ", spacing=width - _space(face) * base.size)
 

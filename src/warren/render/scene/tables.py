@@ -95,7 +95,7 @@ def is_simple(cell: Node) -> bool:
 
 
 def table_of(raw: RawSlide, grid: Grid, groups: dict[int, list[Group]]) -> tuple[Table, set[int], list[Shape]]:
-    """Return the table, which groups of text are in it, and what is to be painted under it."""
+    """Return the table, the ids of the text groups in it, and the shapes to paint under it."""
     columns, rows = len(grid.xs) - 1, len(grid.ys) - 1
     places: list[list[Cell | None]] = [[Cell() for _ in range(columns)] for _ in range(rows)]
     used: set[int] = set()

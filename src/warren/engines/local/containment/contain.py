@@ -2,7 +2,7 @@
 
 Rules for changes to this file:
 1. A step that fails raises; nothing here warns and goes on. The caller ends the process, and with it the sandbox.
-2. Nothing follows `seccomp` but `check_sealed`, which reads back what is in force.
+2. Nothing follows `seccomp` but `check_sealed`, which reads back the state in force.
 3. Arguments come from plan.py only, never from a client or from inside a sandbox.
 """
 
@@ -168,7 +168,7 @@ def _drop_capabilities(_context: Context) -> None:
 
 
 def _check_sealed(_context: Context, uid: int) -> None:
-    """Read back what is in force; a wrong value is a failed step."""
+    """Read back the state in force; a wrong value is a failed step."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
     wrong = [name for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb") if int(status[name], 16)]

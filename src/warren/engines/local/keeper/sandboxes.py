@@ -177,7 +177,7 @@ class Sandboxes:
         return {}
 
     async def stop(self, params: Header) -> Header:
-        """End its processes; a persistent workspace stays, and the caveat tells what is missing of it."""
+        """End its processes; a persistent workspace stays, and the caveat names a loss."""
         record = self._registry.find(params["id"])
         is_flushed = record.state == records.RUNNING and os.path.exists(record.disk)
         flush = Flush(record.pid, plan.WORKSPACE, self._folder) if is_flushed else None

@@ -41,7 +41,7 @@ _ALLOWED = (
     "getpgrp 111 -  setpgid 109 154  getsid 124 156  setsid 112 157  set_tid_address 218 96  "
     "set_robust_list 273 99  get_robust_list 274 100  rseq 334 293  arch_prctl 158 -  prctl 157 167  "
     "seccomp 317 277  pidfd_open 434 434  "
-    # Signals reach only what is in the same pid namespace.
+    # Signals reach only processes of the same pid namespace.
     "kill 62 129  tkill 200 130  tgkill 234 131  rt_sigaction 13 134  rt_sigprocmask 14 135  "
     "rt_sigreturn 15 139  rt_sigpending 127 136  rt_sigtimedwait 128 137  rt_sigqueueinfo 129 138  "
     "rt_tgsigqueueinfo 297 240  rt_sigsuspend 130 133  sigaltstack 131 132  pidfd_send_signal 424 424  "
@@ -105,7 +105,7 @@ _DENIED = (
     # File handles reach a file past every mount and permission on the way; fanotify sees other users' files.
     "open_by_handle_at 304 265  name_to_handle_at 303 264  fanotify_init 300 262  fanotify_mark 301 263  "
     "lookup_dcookie 212 18  "
-    # What is in the page cache tells what other sandboxes read.
+    # The page cache shows which files other sandboxes read.
     "cachestat 451 451  "
     # Placement of memory on the host's nodes. A refusal tells libnuma that there is one node, which is right.
     "mbind 237 235  set_mempolicy 238 237  get_mempolicy 239 236  set_mempolicy_home_node 450 450  "

@@ -7,7 +7,6 @@ Container flags are named only inside a container, and only flags without which 
 from __future__ import annotations
 
 import errno
-import os
 import pwd
 from typing import TYPE_CHECKING
 
@@ -65,9 +64,9 @@ def for_namespace(kind: str, error: int, *, host: Host | None = None, root: str 
 def find_sysctl(kind: str, error: int, *, root: str = "/") -> str:
     """Return the sysctl line that allows such namespaces to all users; empty where no setting forbids them."""
     name = _COUNTERS.get(kind, kind)
-    if _setting(root, "kernel/unprivileged_userns_clone") == "0":
+    if hosts.read(root, "proc/sys/kernel/unprivileged_userns_clone") == "0":
         return "kernel.unprivileged_userns_clone=1"
-    most = _setting(root, f"user/max_{name}_namespaces")
+    most = hosts.read(root, f"proc/sys/user/max_{name}_namespaces")
     if error == errno.ENOSPC or most == "0":
         # Never below the current value.
         return f"user.max_{name}_namespaces={max(_NAMESPACES_MAX, 2 * int(most or 0))}"
@@ -197,18 +196,6 @@ def _rights(host: Host) -> str:
     return "Warren must be root with CAP_SYS_ADMIN"
 
 
-def _setting(root: str, name: str) -> str | None:
-    try:
-        with open(os.path.join(root, "proc/sys", name), encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError:
-        return None
-
-
 def _is_disabled(root: str, controller: str) -> bool:
-    try:
-        with open(os.path.join(root, "proc/cgroups"), encoding="utf-8") as file:
-            rows = [line.split() for line in file]
-    except OSError:
-        return False
+    rows = [line.split() for line in hosts.read(root, "proc/cgroups").splitlines()]
     return any(row[0] == controller and row[-1] == "0" for row in rows)
