@@ -19,7 +19,8 @@ from e2e.decks_hidden import DECKS
 from warren.render.browser.browser import Browser, BrowserMissing, find_program
 from warren.render.browser.deck import Deck
 from warren.render.browser.mirror import Mirror
-from warren.render.rendering import Rendered, Rendering, Wanted
+from warren.render.job import Job
+from warren.render.rendering import Rendered, Rendering
 
 if TYPE_CHECKING:
     from warren.domain.values import Image as SandboxImage
@@ -92,7 +93,7 @@ def test_each_slide_is_shown_alone_however_the_deck_hides_it(
 
     async def render() -> Rendered:
         async with Browser() as browser:
-            rendering = Rendering(browser, Wanted(zip_path=target), lambda *_: None)
+            rendering = Rendering(browser, Job(zip=target), lambda *_: None)
             return await rendering.run(Deck(DECKS[name].encode()), mirror)
 
     result = asyncio.run(render())

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from warren.domain.gpus import Gpu
     from warren.domain.values import Handle, Limits, SandboxSpec, Usage
 
-ENGINES = {
-    "local": "warren.engines.local.engine:LocalEngine",
-    "bare": "warren.engines.bare.engine:BareEngine",
-}
+ENGINES = {"local": "warren.engines.local.engine:LocalEngine", "bare": "warren.engines.bare.engine:BareEngine"}
 
 
 class Channel(Protocol):
@@ -45,16 +42,10 @@ class Engine(Protocol):
 
     @property
     def has_own_network(self) -> bool:
-        """Whether sandboxes have no network but their own loopback, so that egress rules can be enforced.
-
-        Known once the engine is open.
-        """
+        """Whether sandboxes have only their own loopback, so that egress rules hold; known once it is open."""
 
     async def open(self) -> None:
-        """Start, and adopt the sandboxes of an earlier process.
-
-        Raises EngineUnavailable, which names the missing layer and the remedy.
-        """
+        """Start, and adopt earlier sandboxes. Raises EngineUnavailable, which names missing layer and remedy."""
 
     async def close(self) -> None:
         """Release everything. Sandboxes live on."""
@@ -104,8 +95,7 @@ def load_engine(name: str) -> type[Engine]:
     """Import the engine class of that name; nothing else of any engine is imported."""
     target = ENGINES.get(name)
     if target is None:
-        message = f"unknown engine {name!r}: choose one of {', '.join(sorted(ENGINES))}"
-        raise InvalidRequest(message)
+        raise InvalidRequest(f"unknown engine {name!r}: choose one of {', '.join(sorted(ENGINES))}")
     module, _, attribute = target.partition(":")
     engine: type[Engine] = getattr(importlib.import_module(module), attribute)
     return engine

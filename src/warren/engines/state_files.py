@@ -39,10 +39,7 @@ def last_words(log_path: str, since: int = 0) -> str:
 
 
 def trim(log: int) -> int:
-    """Cut a long log to its end, and return its size; other processes may append meanwhile.
-
-    The descriptor is open for reading and appending.
-    """
+    """Cut a long log, open for reading and appending, to its end; returns its size. Others may append meanwhile."""
     size = os.fstat(log).st_size
     if size <= MAX_LOG:
         return size

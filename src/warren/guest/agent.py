@@ -50,31 +50,12 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 64
 MAX_REPORTS = 100
 """Tracebacks of our own bugs that are written; later ones are dropped."""
-_CAUGHT = tuple(
-    int(number)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGALRM,
-        signal.SIGVTALRM,
-        signal.SIGPROF,
-        signal.SIGXCPU,
-        signal.SIGXFSZ,
-        signal.SIGTSTP,
-        signal.SIGTTIN,
-        signal.SIGTTOU,
-        signal.SIGCONT,
-        signal.SIGURG,
-        signal.SIGWINCH,
-        signal.SIGIO,
-        signal.SIGPWR,
-        *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
-    )
-)
+_LEFT = {
+    *(signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGCHLD),
+    *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGSYS, 16),
+}
+"""Not caught: those that cannot be, those with another handler, and faults (16 is SIGSTKFLT)."""
+_CAUGHT = tuple(int(number) for number in signal.valid_signals() - _LEFT)
 
 
 class Agent:

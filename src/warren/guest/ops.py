@@ -62,15 +62,13 @@ def _ack(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) 
 
 
 def _interrupt(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    run = _find_run(agent, params)
-    if run is not None:
+    if run := _find_run(agent, params):
         run.deadline.interrupt()
     stream.reply()
 
 
 def _kill(agent: Agent, stream: Stream, params: dict[str, Any], _payload: bytes) -> None:
-    run = _find_run(agent, params)
-    if run is not None:
+    if run := _find_run(agent, params):
         run.deadline.kill()
     stream.reply()
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 from warren.render.browser.cdp import BrowserGone
 from warren.render.capture.capture import Capture
 from warren.render.pptx import deck
-from warren.render.pptx.pictures_deck import writable
+from warren.render.pptx.xml import plain
 from warren.render.scene.build import build_slide
 from warren.render.scene.scene import Box, Deck, Picture
 from warren.render.scene.scene import Slide as Scene
 
 if TYPE_CHECKING:
     from warren.render.browser.cdp import Session
-    from warren.render.capture.shots import Shot
-    from warren.render.capture.slides import Shown, Slide
+    from warren.render.capture.slides import Shot, Shown, Slide
     from warren.render.scene.raw import RawSlide
 
 _LONGEST_REASON = 300
@@ -26,7 +25,7 @@ class EditableDeck:
 
     def __init__(self, session: Session, title: str, lang: str) -> None:
         self._capture = Capture(session)
-        self._title = writable(title)
+        self._title = plain(title)
         self._lang = lang
         self._scenes: list[Scene] = []
         self._pictures: list[Scene] = []
@@ -50,7 +49,7 @@ class EditableDeck:
         scene = picture
         if raw is not None:
             try:
-                scene = build_slide(raw, notes=writable(slide.notes))
+                scene = build_slide(raw, notes=plain(slide.notes))
             except Exception as error:  # noqa: BLE001 - as above
                 self._note(index, error)
         self._scenes.append(scene)
@@ -87,12 +86,8 @@ class EditableDeck:
 
 def _picture(shot: Shot, slide: Slide) -> Scene:
     box = Box(0, 0, shot.width, shot.height)
-    words = writable(slide.text)[:2000] or writable(slide.title)
+    words = plain(slide.text)[:2000] or plain(slide.title)
     picture = Picture(box=box, data=shot.png, alt=words, name="Slide")
     return Scene(
-        width=shot.width,
-        height=shot.height,
-        items=(picture,),
-        title=writable(slide.title),
-        notes=writable(slide.notes),
+        width=shot.width, height=shot.height, items=(picture,), title=plain(slide.title), notes=plain(slide.notes)
     )

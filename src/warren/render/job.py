@@ -34,10 +34,9 @@ from typing import TYPE_CHECKING, Any
 
 from warren.render.browser.browser import Browser, BrowserMissing
 from warren.render.browser.cdp import BrowserGone, CallRefused, ScriptFailed
-from warren.render.browser.deck import Deck
+from warren.render.browser.deck import Deck, RenderFailed
 from warren.render.browser.mirror import Mirror
-from warren.render.failure import RenderFailed
-from warren.render.rendering import Rendered, Rendering, Wanted
+from warren.render.rendering import Rendered, Rendering
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,13 +71,10 @@ class Job:
         except (OSError, ValueError, TypeError) as error:
             raise RenderFailed("bad_job", f"the job file cannot be read: {error}") from error
         folder = os.path.dirname(os.path.abspath(path))
-        return dataclasses.replace(
-            job,
-            html=os.path.join(folder, job.html),
-            assets=os.path.join(folder, job.assets),
-            zip=os.path.join(folder, job.zip),
-            result=os.path.join(folder, job.result),
-        )
+        paths: dict[str, Any] = {
+            name: os.path.join(folder, getattr(job, name)) for name in ("html", "assets", "zip", "result")
+        }
+        return dataclasses.replace(job, **paths)
 
     def load_deck(self) -> Deck:
         """Read the page and its assets. Raises RenderFailed."""
@@ -133,14 +129,7 @@ async def render(browser: Browser, path: str) -> bool:
     job = Job(result=os.path.join(os.path.dirname(path), "result.json"))
     try:
         job = Job.read(path)
-        wanted = Wanted(
-            zip_path=job.zip,
-            name=job.name,
-            editable=job.editable,
-            max_slides=job.max_slides,
-            max_output_bytes=job.max_output_bytes,
-        )
-        rendering = Rendering(browser, wanted, tell)
+        rendering = Rendering(browser, job, tell)
         rendered = rendering.result
         async with asyncio.timeout(job.timeout_s) as limit:
             await rendering.run(job.load_deck(), Mirror(job.mirror))

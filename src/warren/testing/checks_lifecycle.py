@@ -122,19 +122,12 @@ async def check_an_unknown_handle_is_lost(subject: Subject) -> None:
 
 async def check_handles_lists_running_and_stopped(subject: Subject) -> None:
     """Every sandbox is listed, running or not, also by an engine object that made none of them."""
-    async with (
-        subject.sandbox() as running,
-        subject.sandbox(storage=Storage.PERSISTENT) as stopped,
-    ):
+    async with subject.sandbox() as running, subject.sandbox(storage=Storage.PERSISTENT) as stopped:
         await subject.engine.stop(stopped)
         ids = {running.sandbox_id, stopped.sandbox_id}
-        other = subject.make_engine()
-        await other.open()
-        try:
+        async with subject.another_engine() as other:
             assert ids <= await subject.listed()
             assert ids <= await subject.listed(other)
-        finally:
-            await other.close()
 
 
 async def check_another_engine_adopts_running_sandboxes(subject: Subject) -> None:
@@ -142,13 +135,8 @@ async def check_another_engine_adopts_running_sandboxes(subject: Subject) -> Non
     async with subject.sandbox() as handle:
         async with subject.agent(handle) as agent:
             await run(agent, "x = 'adopted'")
-        other = subject.make_engine()
-        await other.open()
-        try:
-            async with subject.agent(handle, other) as agent:
-                assert await printed(agent, "print(x)") == "adopted"
-        finally:
-            await other.close()
+        async with subject.another_engine() as other, subject.agent(handle, other) as agent:
+            assert await printed(agent, "print(x)") == "adopted"
 
         async with subject.agent(handle) as agent:
             assert await printed(agent, "print(x)") == "adopted"

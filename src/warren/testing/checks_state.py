@@ -9,8 +9,10 @@ from warren.domain.values import MIB, Cause, Limits, State
 from warren.testing.subject import printed, refused, request, run
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from warren.core.agent.client import AgentClient
-    from warren.domain.values import ExecRequest, ExecResult
+    from warren.domain.values import ExecResult
     from warren.testing.subject import Subject
 
 _SPIN = "print('ready', flush=True)\nwhile True: pass"
@@ -59,7 +61,7 @@ async def check_an_interrupt_keeps_variables(subject: Subject) -> None:
     """Interrupted from outside, a cell ends with that cause and the kernel lives on."""
     async with subject.linked_sandbox() as agent:
         await run(agent, "x = 1")
-        result = await _disturb(agent, request(f"x += 1\n{_SPIN}"), how="interrupt")
+        result = await _disturb(agent, f"x += 1\n{_SPIN}", agent.interrupt)
 
         assert (result.cause, result.state) == (Cause.INTERRUPTED, State.KEPT)
         assert await printed(agent, "print(x)") == "2"
@@ -69,7 +71,7 @@ async def check_a_kill_rolls_back(subject: Subject) -> None:
     """Killed from outside, a cell is gone and the variables are as before it."""
     async with subject.linked_sandbox() as agent:
         await run(agent, "x = 1")
-        result = await _disturb(agent, request(f"x += 1\n{_SPIN}"), how="kill")
+        result = await _disturb(agent, f"x += 1\n{_SPIN}", agent.kill)
 
         assert (result.cause, result.state) == (Cause.KILLED, State.ROLLED_BACK)
         assert await printed(agent, "print(x)") == "1"
@@ -162,25 +164,20 @@ async def check_rollback_undoes_a_cell(subject: Subject) -> None:
 async def check_a_restart_ends_a_running_cell(subject: Subject) -> None:
     """A cell that runs while its kernel is restarted ends as interrupted, its variables lost."""
     async with subject.linked_sandbox() as agent:
-        asked = request(_STUBBORN)
-        result = None
-        async for event in agent.stream(asked):
-            if event.kind == "stdout":
-                await agent.restart_kernel("main")
-            result = event.result or result
+        result = await _disturb(agent, _STUBBORN, lambda _: agent.restart_kernel("main"))
 
-        assert result is not None
         assert (result.cause, result.state) == (Cause.INTERRUPTED, State.LOST)
         assert await printed(agent, "print('x' in globals())") == "False"
 
 
-async def _disturb(agent: AgentClient, asked: ExecRequest, *, how: str) -> ExecResult:
-    """Run it, interrupt or kill it when it reports that it is ready, and return its result."""
+async def _disturb(agent: AgentClient, code: str, act: Callable[[str], Awaitable[object]]) -> ExecResult:
+    """Run a cell, act on it when it reports that it is ready, and return its result."""
+    asked = request(code)
     result = None
     async for event in agent.stream(asked):
         if event.kind == "stdout":
-            await (agent.interrupt(asked.id) if how == "interrupt" else agent.kill(asked.id))
-        result = event.result
+            await act(asked.id)
+        result = event.result or result
     assert result is not None, "the stream ended without a result"
     return result
 

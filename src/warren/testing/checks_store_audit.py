@@ -79,17 +79,13 @@ async def check_entries_given_together_stay_together(subject: StoreSubject) -> N
 
 async def check_two_stores_write_one_chain(subject: StoreSubject) -> None:
     """Another store over the same data continues the same chain, at the same time."""
-    other = subject.make_store()
-    await other.open()
-    try:
+    async with subject.reopened() as other:
         async with anyio.create_task_group() as group:
             for number in range(60):
                 group.start_soon((subject.store, other)[number % 2].append, make_entry())
 
         assert (await other.verify())[0] == 60
         assert await subject.store.verify() == await other.verify()
-    finally:
-        await other.close()
 
 
 async def check_nothing_appended_is_nothing(subject: StoreSubject) -> None:

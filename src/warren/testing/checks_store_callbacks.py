@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warren.domain.records import Callbacks
-from warren.testing.store_subject import make_sandbox
 
 if TYPE_CHECKING:
     from warren.testing.store_subject import StoreSubject
@@ -26,26 +25,20 @@ def _make(sandbox_id: str) -> Callbacks:
 
 async def check_callbacks_come_back_as_they_were_and_the_last_count(subject: StoreSubject) -> None:
     """Stored with every field, also after the store is opened again; a second registration replaces the first."""
-    sandbox, other = make_sandbox(), make_sandbox()
+    sandbox, other = await subject.add(), await subject.add()
     for each in (sandbox, other):
-        await subject.store.add(each)
         await subject.store.keep_callbacks(_make(each.id))
     last = replace(_make(other.id), tools={}, url="http://b/", port=1)
     await subject.store.keep_callbacks(last)
-    restarted = subject.make_store()
-    await restarted.open()
-    try:
+    async with subject.reopened() as restarted:
         kept = await restarted.callbacks()
-    finally:
-        await restarted.close()
 
     assert {each.sandbox_id: each for each in kept} == {sandbox.id: _make(sandbox.id), other.id: last}
 
 
 async def check_callbacks_go_with_their_sandbox(subject: StoreSubject) -> None:
     """No token outlives its sandbox, and none is stored for a removed one."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     await subject.store.keep_callbacks(_make(sandbox.id))
     await subject.store.remove(sandbox.id)
     await subject.store.keep_callbacks(_make(sandbox.id))
@@ -55,8 +48,7 @@ async def check_callbacks_go_with_their_sandbox(subject: StoreSubject) -> None:
 
 async def check_callbacks_do_not_say_their_secrets(subject: StoreSubject) -> None:
     """Its repr, which may be logged by mistake, has neither the token nor the address."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     await subject.store.keep_callbacks(_make(sandbox.id))
     (kept,) = await subject.store.callbacks()
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from warren.domain.egress import Brokered, Egress, EgressMode, EgressRule, Grant
 from warren.domain.lifecycle import Status
-from warren.testing.store_subject import make_sandbox
 
 if TYPE_CHECKING:
     from warren.testing.store_subject import StoreSubject
@@ -36,36 +35,26 @@ def _secret(sandbox_id: str, name: str = "TOKEN") -> Brokered:
 
 async def check_the_egress_of_a_sandbox_comes_back_and_can_be_changed(subject: StoreSubject) -> None:
     """Stored with mode and rules; a sandbox without a policy reaches nothing."""
-    plain, open_ = make_sandbox(), make_sandbox(egress=Egress(mode=EgressMode.OPEN, rules=_RULES))
-    for each in (plain, open_):
-        await subject.store.add(each)
+    plain, open_ = await subject.add(), await subject.add(egress=Egress(mode=EgressMode.OPEN, rules=_RULES))
     changed = replace(open_, egress=Egress(mode=EgressMode.RULES, rules=_RULES[:1]))
     was_changed = await subject.store.swap(changed, was=Status.RUNNING)
-    kept, other = await subject.store.get(open_.id), await subject.store.get(plain.id)
 
     assert was_changed
-    assert kept is not None
-    assert kept.egress == changed.egress
-    assert other is not None
-    assert other.egress == Egress()
+    assert (await subject.get(open_.id)).egress == changed.egress
+    assert (await subject.get(plain.id)).egress == Egress()
 
 
 async def check_grants_and_secrets_come_back_as_they_were(subject: StoreSubject) -> None:
     """Stored with every field, also after the store is opened again; the same name is replaced."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     first, second = _grant(sandbox.id, "grt_a"), _grant(sandbox.id, "grt_b", until=5.0)
     for grant in (first, second):
         await subject.store.keep_grant(grant)
     last = replace(_secret(sandbox.id), value="another", hosts=())
     for secret in (_secret(sandbox.id), _secret(sandbox.id, "OTHER"), last):
         await subject.store.keep_secret(secret)
-    restarted = subject.make_store()
-    await restarted.open()
-    try:
+    async with subject.reopened() as restarted:
         grants, secrets = await restarted.grants(), await restarted.secrets()
-    finally:
-        await restarted.close()
 
     assert grants == (first, second)
     assert secrets == (_secret(sandbox.id, "OTHER"), last)
@@ -73,8 +62,7 @@ async def check_grants_and_secrets_come_back_as_they_were(subject: StoreSubject)
 
 async def check_grants_and_secrets_are_removed_once(subject: StoreSubject) -> None:
     """Only the named one is removed; a second removal returns that there is none."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     await subject.store.keep_grant(_grant(sandbox.id, "grt_a"))
     await subject.store.keep_grant(_grant(sandbox.id, "grt_b"))
     await subject.store.keep_secret(_secret(sandbox.id))
@@ -90,8 +78,7 @@ async def check_grants_and_secrets_are_removed_once(subject: StoreSubject) -> No
 
 async def check_grants_and_secrets_go_with_their_sandbox(subject: StoreSubject) -> None:
     """No secret outlives its sandbox, and none is stored for a removed one."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     for _ in range(2):
         await subject.store.keep_grant(_grant(sandbox.id, "grt_a"))
         await subject.store.keep_secret(_secret(sandbox.id))
@@ -103,8 +90,7 @@ async def check_grants_and_secrets_go_with_their_sandbox(subject: StoreSubject) 
 
 async def check_secrets_do_not_say_their_value(subject: StoreSubject) -> None:
     """Its repr, which may be logged by mistake, does not have the secret."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     await subject.store.keep_secret(_secret(sandbox.id))
     (kept,) = await subject.store.secrets()
 

@@ -9,17 +9,11 @@ import anyio
 
 from warren.domain.records import Owner
 from warren.domain.values import Cause, ExecKind, ExecResult, State
-from warren.testing.store_subject import make_execution, make_result, make_sandbox
+from warren.testing.store_subject import make_execution, make_result
 
 if TYPE_CHECKING:
-    from warren.domain.records import Execution, Sandbox
+    from warren.domain.records import Execution
     from warren.testing.store_subject import StoreSubject
-
-
-async def _kept(subject: StoreSubject) -> Sandbox:
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
-    return sandbox
 
 
 def _finished(execution: Execution, **fields: object) -> Execution:
@@ -29,7 +23,7 @@ def _finished(execution: Execution, **fields: object) -> Execution:
 
 async def check_an_execution_comes_back_as_it_was(subject: StoreSubject) -> None:
     """Running or finished, with every field of its result, bytes and half surrogate pairs too."""
-    sandbox = await _kept(subject)
+    sandbox = await subject.add()
     running = make_execution(sandbox, kind=ExecKind.SHELL, kernel=None, code="echo \ud800\n\x00ü", background=True)
     finished = _finished(make_execution(sandbox))
     bare = make_execution(
@@ -46,36 +40,34 @@ async def check_an_execution_comes_back_as_it_was(subject: StoreSubject) -> None
 
 async def check_a_result_is_added_to_its_execution(subject: StoreSubject) -> None:
     """Recorded again with its result, an execution is finished, and it was one."""
-    sandbox = await _kept(subject)
+    sandbox = await subject.add()
     execution = make_execution(sandbox)
     await subject.store.record(execution)
     await subject.store.record(_finished(execution, stdout=b"done"))
     kept = await subject.store.execution(execution.id)
-    counted = await subject.store.get(sandbox.id)
+    counted = await subject.get(sandbox.id)
 
     assert kept == _finished(execution, stdout=b"done")
-    assert counted is not None
     assert counted.executions == 1
 
 
 async def check_the_first_result_stays(subject: StoreSubject) -> None:
     """A later result, or the start recorded after the end, changes nothing."""
-    sandbox = await _kept(subject)
+    sandbox = await subject.add()
     execution = make_execution(sandbox)
     first = _finished(execution, stdout=b"first")
     await subject.store.record(first)
     await subject.store.record(_finished(execution, stdout=b"second"))
     await subject.store.record(execution)
-    counted = await subject.store.get(sandbox.id)
+    counted = await subject.get(sandbox.id)
 
     assert await subject.store.execution(execution.id) == first
-    assert counted is not None
     assert counted.executions == 1
 
 
 async def check_one_of_many_results_is_kept(subject: StoreSubject) -> None:
     """Of many concurrent results one is kept, complete."""
-    sandbox = await _kept(subject)
+    sandbox = await subject.add()
     execution = make_execution(sandbox)
     results = [_finished(execution, stdout=b"%d" % number, stderr=b"%d" % number) for number in range(20)]
     async with anyio.create_task_group() as group:
@@ -88,7 +80,7 @@ async def check_one_of_many_results_is_kept(subject: StoreSubject) -> None:
 
 async def check_a_new_execution_counts_and_is_a_use(subject: StoreSubject) -> None:
     """Each new one is counted; the last use moves to when it started, and never back."""
-    sandbox = await _kept(subject)
+    sandbox = await subject.add()
     for later in (7, 3):
         await subject.store.record(make_execution(sandbox, started_at=sandbox.active_at + later))
     kept = await subject.store.get(sandbox.id)
@@ -98,7 +90,7 @@ async def check_a_new_execution_counts_and_is_a_use(subject: StoreSubject) -> No
 
 async def check_an_execution_of_a_removed_sandbox_is_not_kept(subject: StoreSubject) -> None:
     """An execution recorded after its sandbox was removed is dropped, without an error: no request could read it."""
-    sandbox = await _kept(subject)
+    sandbox = await subject.add()
     execution = make_execution(sandbox)
     await subject.store.record(execution)
     await subject.store.remove(sandbox.id)
@@ -110,7 +102,7 @@ async def check_an_execution_of_a_removed_sandbox_is_not_kept(subject: StoreSubj
 
 async def check_executions_are_listed_newest_first_in_pages(subject: StoreSubject) -> None:
     """Only the sandbox's own, in the order they started, with the total."""
-    sandbox, other = await _kept(subject), await _kept(subject)
+    sandbox, other = await subject.add(), await subject.add()
     made = [make_execution(sandbox, started_at=1000.0 + number) for number in range(5)]
     for execution in (made[2], made[0], made[4], made[1], made[3], make_execution(other)):
         await subject.store.record(execution)
@@ -123,7 +115,7 @@ async def check_executions_are_listed_newest_first_in_pages(subject: StoreSubjec
 
 async def check_running_are_those_without_a_result(subject: StoreSubject) -> None:
     """Of one sandbox or of all."""
-    one, two = await _kept(subject), await _kept(subject)
+    one, two = await subject.add(), await subject.add()
     first, second, done = make_execution(one), make_execution(two), make_execution(one)
     for execution in (first, second, done, _finished(done)):
         await subject.store.record(execution)
@@ -135,9 +127,7 @@ async def check_running_are_those_without_a_result(subject: StoreSubject) -> Non
 
 async def check_the_bytes_of_executions_are_counted(subject: StoreSubject) -> None:
     """Counted for each owner and for all, after their end; removed with their sandbox."""
-    one, two = make_sandbox(), make_sandbox(owner=Owner("else", "where"))
-    for sandbox in (one, two):
-        await subject.store.add(sandbox)
+    one, two = await subject.add(), await subject.add(owner=Owner("else", "where"))
     assert await subject.store.recorded(None) == 0
     running = make_execution(one, code="ü" * 10_000)
     await subject.store.record(running)

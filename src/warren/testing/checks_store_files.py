@@ -20,15 +20,11 @@ async def check_a_file_comes_back_as_it_was(subject: StoreSubject) -> None:
     theirs = make_file(owner=OTHER)
     for file in (second, theirs, first):
         await subject.store.add_file(file)
-    later = subject.make_store()
-    await later.open()
-    try:
+    async with subject.reopened() as later:
         for store in (subject.store, later):
             assert [await store.file(file.id) for file in (first, second, theirs)] == [first, second, theirs]
             assert await store.files(OWNER) == (first, second)
             assert await store.files(None) == (first, second, theirs)
-    finally:
-        await later.close()
     assert await subject.store.file("unknown") is None
 
 

@@ -22,23 +22,23 @@ async def check_holding_adds_up(subject: StoreSubject) -> None:
     """Memory and GPUs count while a sandbox is active, disk while it exists, each for its owner."""
     limits = Limits(memory_bytes=GIB, disk_bytes=3 * GIB)
     gpus = ("example.com/gpu=0", "example.com/gpu=1")
-    await subject.store.add(make_sandbox(limits=limits, gpus=gpus))
-    await subject.store.add(make_sandbox(limits=limits, gpus=gpus, status=Status.STOPPED))
-    await subject.store.add(make_sandbox(limits=limits, status=Status.DESTROYING))
-    await subject.store.add(make_sandbox(limits=limits, owner=OTHER, status=Status.STARTING))
+    await subject.add(limits=limits, gpus=gpus)
+    await subject.add(limits=limits, gpus=gpus, status=Status.STOPPED)
+    await subject.add(limits=limits, status=Status.DESTROYING)
+    await subject.add(limits=limits, owner=OTHER, status=Status.STARTING)
 
     assert await subject.store.holding(OWNER) == ResourceUse(3, 1, GIB, 9 * GIB, 2)
     assert await subject.store.holding(OTHER) == ResourceUse(1, 1, GIB, 3 * GIB)
     assert await subject.store.holding(None) == ResourceUse(4, 2, 2 * GIB, 12 * GIB, 2)
     assert await subject.store.holding(tenant=OWNER.tenant) == ResourceUse(4, 2, 2 * GIB, 12 * GIB, 2)
-    assert await subject.store.holding(tenant="nobody") == ResourceUse()
-    assert await subject.store.holding(OWNER._replace(tenant="nobody")) == ResourceUse()
+    assert await subject.store.holding(tenant="missing") == ResourceUse()
+    assert await subject.store.holding(OWNER._replace(tenant="missing")) == ResourceUse()
 
 
 async def check_each_quota_holds(subject: StoreSubject) -> None:
     """A sandbox that exceeds any part of a quota is refused and not stored; one that fills it exactly is stored."""
     limits = Limits(memory_bytes=GIB, disk_bytes=GIB)
-    await subject.store.add(make_sandbox(limits=limits))
+    await subject.add(limits=limits)
     with_two = make_sandbox(limits=limits, gpus=("example.com/gpu=0", "example.com/gpu=1"))
     await refused(ResourceUseExceeded, subject.store.add(with_two, own=ResourceUse(gpus=1)))
     for ceiling in (ResourceUse(1), ResourceUse(0, 1), ResourceUse(0, 0, GIB), ResourceUse(0, 0, 0, GIB)):
@@ -60,8 +60,8 @@ async def check_each_ceiling_of_a_tenant_holds(subject: StoreSubject) -> None:
     """All owners of a tenant together stay under it, those of other tenants do not count, and the sentence names it."""
     limits = Limits(memory_bytes=GIB, disk_bytes=GIB)
     foreign = OWNER._replace(tenant="south")
-    await subject.store.add(make_sandbox(limits=limits))
-    await subject.store.add(make_sandbox(limits=limits, owner=foreign))
+    await subject.add(limits=limits)
+    await subject.add(limits=limits, owner=foreign)
     for ceiling in (ResourceUse(1), ResourceUse(0, 1), ResourceUse(0, 0, GIB), ResourceUse(0, 0, 0, GIB)):
         error = await refused(
             ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), tenant=ceiling)
@@ -82,7 +82,7 @@ async def check_each_ceiling_of_a_tenant_holds(subject: StoreSubject) -> None:
 async def check_a_refusal_says_whose_quota_it_is(subject: StoreSubject) -> None:
     """Owner, tenant or whole service: the error names the first that is used up."""
     one = ResourceUse(1)
-    await subject.store.add(make_sandbox())
+    await subject.add()
     for ceilings, whose in (
         ({"own": one, "tenant": one, "everybody": one}, OWNER),
         ({"own": ResourceUse(2), "tenant": one, "everybody": one}, OWNER.tenant),
@@ -121,9 +121,8 @@ async def check_a_quota_holds_in_a_race(subject: StoreSubject) -> None:
 
 async def check_a_swap_into_activity_is_held_to_the_quota(subject: StoreSubject) -> None:
     """Starting a stopped sandbox counts, refused it stays as it was, and its own share is not counted twice."""
-    active, stopped = make_sandbox(), make_sandbox(status=Status.STOPPED)
-    await subject.store.add(active)
-    await subject.store.add(stopped)
+    await subject.add()
+    stopped = await subject.add(status=Status.STOPPED)
     starting = replace(stopped, status=Status.STARTING)
     await refused(ResourceUseExceeded, subject.store.swap(starting, was=Status.STOPPED, own=ResourceUse(active=1)))
     await refused(

@@ -40,15 +40,11 @@ async def check_a_render_comes_back_as_it_was(subject: StoreSubject) -> None:
         second, status=RenderStatus.DONE, finished_at=3.5, file_id="f", reason="r", error="why\n", expires_at=9.5
     )
     assert await subject.store.keep_render(done) is True
-    later = subject.make_store()
-    await later.open()
-    try:
+    async with subject.reopened() as later:
         for store in (subject.store, later):
             assert [await store.render(each.id) for each in (first, done, theirs)] == [first, done, theirs]
             assert await store.renders(OWNER) == (done, first)
             assert await store.unfinished_renders() == (first, theirs)
-    finally:
-        await later.close()
     assert await subject.store.render("unknown") is None
 
 

@@ -41,7 +41,7 @@ async def outcomes(attempts: list[Callable[[], Awaitable[object]]]) -> list[obje
 
 async def check_a_sandbox_comes_back_as_it_was(subject: StoreSubject) -> None:
     """Every field is kept exactly, in any script and with half surrogate pairs."""
-    sandbox = make_sandbox(
+    sandbox = await subject.add(
         status=Status.STOPPED,
         limits=Limits(memory_bytes=128 * MIB, cpus=0.3, checkpoints=3),
         storage=Storage.EPHEMERAL,
@@ -52,7 +52,6 @@ async def check_a_sandbox_comes_back_as_it_was(subject: StoreSubject) -> None:
         max_lifetime_s=3600.0,
         reason="idle",
     )
-    await subject.store.add(sandbox)
 
     assert await subject.store.get(sandbox.id) == sandbox
     assert await subject.store.find(OWNER, "a/b ü") == sandbox
@@ -67,8 +66,7 @@ async def check_what_is_not_there_is_none(subject: StoreSubject) -> None:
 
 async def check_an_id_is_used_once(subject: StoreSubject) -> None:
     """Adding the same id again is a conflict, for another owner too, and changes nothing."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     await refused(Conflict, subject.store.add(replace(sandbox, owner=OTHER, image="other")))
 
     assert await subject.store.get(sandbox.id) == sandbox
@@ -76,12 +74,10 @@ async def check_an_id_is_used_once(subject: StoreSubject) -> None:
 
 async def check_a_session_key_is_one_sandbox_of_an_owner(subject: StoreSubject) -> None:
     """The same owner's second sandbox of a session key is a conflict; another owner's is not."""
-    mine, theirs = make_sandbox(session_key="chat"), make_sandbox(session_key="chat", owner=OTHER)
-    await subject.store.add(mine)
-    await subject.store.add(theirs)
+    mine, theirs = await subject.add(session_key="chat"), await subject.add(session_key="chat", owner=OTHER)
     await refused(Conflict, subject.store.add(make_sandbox(session_key="chat")))
-    await subject.store.add(make_sandbox())
-    await subject.store.add(make_sandbox())
+    await subject.add()
+    await subject.add()
 
     assert await subject.store.find(OWNER, "chat") == mine
     assert await subject.store.find(OTHER, "chat") == theirs
@@ -98,20 +94,17 @@ async def check_one_of_many_gets_a_session_key(subject: StoreSubject) -> None:
 
 async def check_a_session_key_is_free_after_removal(subject: StoreSubject) -> None:
     """A removed sandbox, or one that released its key, no longer conflicts."""
-    first = make_sandbox(session_key="chat")
-    await subject.store.add(first)
+    first = await subject.add(session_key="chat")
     await subject.store.remove(first.id)
-    second = make_sandbox(session_key="chat")
-    await subject.store.add(second)
+    second = await subject.add(session_key="chat")
     await subject.store.swap(replace(second, session_key=None, status=Status.DESTROYING), was=Status.RUNNING)
 
-    await subject.store.add(make_sandbox(session_key="chat"))
+    await subject.add(session_key="chat")
 
 
 async def check_swap_replaces_what_is_as_expected(subject: StoreSubject) -> None:
     """With the right status every field is replaced."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     changed = replace(
         sandbox,
         status=Status.STOPPING,
@@ -129,8 +122,7 @@ async def check_swap_replaces_what_is_as_expected(subject: StoreSubject) -> None
 
 async def check_swap_leaves_what_is_not_as_expected(subject: StoreSubject) -> None:
     """With another status, or for a sandbox that is gone, nothing happens."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
 
     assert await subject.store.swap(replace(sandbox, image="x"), was=Status.STOPPED) is False
     assert await subject.store.swap(make_sandbox(), was=Status.RUNNING) is False
@@ -140,8 +132,7 @@ async def check_swap_leaves_what_is_not_as_expected(subject: StoreSubject) -> No
 
 async def check_one_of_many_wins_a_swap(subject: StoreSubject) -> None:
     """Of fifty concurrent swaps from the same status exactly one succeeds, and its value is stored."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     wanted = [replace(sandbox, status=Status.STOPPING, reason=str(number)) for number in range(RACERS)]
     winners: list[str | None] = []
 
@@ -153,31 +144,27 @@ async def check_one_of_many_wins_a_swap(subject: StoreSubject) -> None:
     async with anyio.create_task_group() as group:
         for value in wanted:
             group.start_soon(attempt, value)
-    kept = await subject.store.get(sandbox.id)
+    kept = await subject.get(sandbox.id)
 
     assert len(winners) == 1
-    assert kept is not None
     assert kept.reason == winners[0]
 
 
 async def check_swap_keeps_what_others_count(subject: StoreSubject) -> None:
     """A swap with an old value neither sets the last use back nor the number of executions."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     await subject.store.record(make_execution(sandbox, started_at=sandbox.active_at + 5))
     await subject.store.swap(replace(sandbox, status=Status.STOPPING), was=Status.RUNNING)
-    kept = await subject.store.get(sandbox.id)
+    kept = await subject.get(sandbox.id)
 
-    assert kept is not None
     assert kept.executions == 1
     assert kept.active_at == sandbox.active_at + 5
 
 
 async def check_swap_takes_no_other_sandboxes_session_key(subject: StoreSubject) -> None:
     """A session key stays one sandbox's also when a value is replaced."""
-    sandbox = make_sandbox()
-    await subject.store.add(make_sandbox(session_key="mine"))
-    await subject.store.add(sandbox)
+    await subject.add(session_key="mine")
+    sandbox = await subject.add()
     await refused(Conflict, subject.store.swap(replace(sandbox, session_key="mine"), was=Status.RUNNING))
 
     assert await subject.store.get(sandbox.id) == sandbox
@@ -185,8 +172,7 @@ async def check_swap_takes_no_other_sandboxes_session_key(subject: StoreSubject)
 
 async def check_touch_never_goes_back(subject: StoreSubject) -> None:
     """The latest use counts, in any order of calls."""
-    sandbox = make_sandbox()
-    await subject.store.add(sandbox)
+    sandbox = await subject.add()
     await subject.store.touch(sandbox.id, sandbox.active_at + 9)
     await subject.store.touch(sandbox.id, sandbox.active_at + 3)
     await subject.store.touch("sbx_unknown", sandbox.active_at)
@@ -197,10 +183,8 @@ async def check_touch_never_goes_back(subject: StoreSubject) -> None:
 
 async def check_remove_forgets_a_sandbox_and_its_executions(subject: StoreSubject) -> None:
     """Nothing of it is left, and removing it again is no error."""
-    sandbox, other = make_sandbox(), make_sandbox()
+    sandbox, other = await subject.add(), await subject.add()
     execution, kept = make_execution(sandbox), make_execution(other)
-    for each in (sandbox, other):
-        await subject.store.add(each)
     for one in (execution, kept):
         await subject.store.record(one)
     await subject.store.remove(sandbox.id)
@@ -275,17 +259,11 @@ async def check_a_closed_store_says_so(subject: StoreSubject) -> None:
 
 async def check_everything_is_there_after_a_restart(subject: StoreSubject) -> None:
     """Two stores over the same data see each other's writes."""
-    sandbox = make_sandbox(session_key="chat", metadata={"a": "b"})
-    await subject.store.add(sandbox)
-    other = subject.make_store()
-    await other.open()
-    try:
+    sandbox = await subject.add(session_key="chat", metadata={"a": "b"})
+    async with subject.reopened() as other:
         assert await other.find(OWNER, "chat") == sandbox
         assert await other.swap(replace(sandbox, status=Status.STOPPING), was=Status.RUNNING)
-        kept = await subject.store.get(sandbox.id)
+        kept = await subject.get(sandbox.id)
 
-        assert kept is not None
         assert kept.status is Status.STOPPING
         assert not await subject.store.swap(sandbox, was=Status.RUNNING)
-    finally:
-        await other.close()

@@ -23,16 +23,12 @@ async def check_a_skill_comes_back_as_it_was(subject: StoreSubject) -> None:
     full, bare = make_skill(is_shared=True), make_skill(category=None, tags=(), metadata={}, server_id=None, folder="")
     for skill in (full, bare):
         await subject.store.add_skill(skill)
-    later = subject.make_store()
-    await later.open()
-    try:
+    async with subject.reopened() as later:
         for store in (subject.store, later):
             assert [await store.skill(skill.id) for skill in (full, bare)] == [full, bare]
             assert await store.find_skill(OWNER, full.name) == full
             assert await store.find_skill(OTHER, full.name) is None
             assert await store.skill_blobs() == {full.blob, bare.blob}
-    finally:
-        await later.close()
     assert await subject.store.skill("unknown") is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from warren.domain.records import ApiKey, AuditEntry, Execution, Owner, Sandbox,
 from warren.domain.values import Cause, Display, ExecKind, ExecResult, FileChange, State, new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from warren.stores.base import Store
 
@@ -24,6 +25,28 @@ class StoreSubject:
     """Open and empty; the checks never close it."""
     make_store: Callable[[], Store]
     """Build another store object over the same data, not yet open, as a restarted service does."""
+
+    @contextlib.asynccontextmanager
+    async def reopened(self) -> AsyncIterator[Store]:
+        """Open another store over the same data, for the length of a block."""
+        store = self.make_store()
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    async def add(self, **fields: Any) -> Sandbox:
+        """Store a sandbox of `make_sandbox`."""
+        sandbox = make_sandbox(**fields)
+        await self.store.add(sandbox)
+        return sandbox
+
+    async def get(self, sandbox_id: str) -> Sandbox:
+        """Return a stored sandbox, which must be there."""
+        found = await self.store.get(sandbox_id)
+        assert found is not None
+        return found
 
 
 OWNER = Owner("acme", "ann")

@@ -35,6 +35,16 @@ class Subject:
     """Kill the agent from outside, without notice to the engine, as the out-of-memory killer does."""
 
     @contextlib.asynccontextmanager
+    async def another_engine(self) -> AsyncIterator[Engine]:
+        """Open another engine over the same data, for the length of a block."""
+        engine = self.make_engine()
+        await engine.open()
+        try:
+            yield engine
+        finally:
+            await engine.close()
+
+    @contextlib.asynccontextmanager
     async def sandbox(self, **overrides: Any) -> AsyncIterator[Handle]:
         """Create a sandbox for the length of a block."""
         handle = await self.engine.create(self.make_spec(**overrides))

@@ -28,8 +28,8 @@ def test_counters_of_either_cgroup_version_are_read_again_each_time(tmp_path: Pa
     (tmp_path / "memory_oom").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 4\noom_group_kill 1\n")
 
     assert facts.counts() == Counts(oom_kills=4, pids_refused=7)
-    assert facts.memory_peak() == 4096
-    assert facts.pids_now() == 12
+    assert facts.read("memory_peak") == 4096
+    assert facts.read("pids_now") == 12
     for fd in fds.values():
         os.close(fd)
 
@@ -38,7 +38,7 @@ def test_what_is_not_counted_here_is_none(tmp_path: Path) -> None:
     facts = Facts({"memory_peak": 1 << 20}, str(tmp_path))
 
     assert facts.counts() == Counts(oom_kills=None, pids_refused=None)
-    assert facts.memory_peak() is None
+    assert facts.read("memory_peak") is None
 
 
 def test_disks_are_measured_where_user_code_can_write(tmp_path: Path) -> None:

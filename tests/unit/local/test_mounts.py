@@ -71,7 +71,7 @@ def test_a_bound_device_works_and_a_file_is_not_taken_for_one(tmp_path: Path) ->
 def test_a_tmpfs_is_bounded_in_bytes_and_in_files(tmp_path: Path) -> None:
     def attempt() -> list[object]:
         enter_namespaces(_MOUNT_NAMESPACES, inside_id=1000)
-        mounts.tmpfs(str(tmp_path), 1 << 20, 4, 0o700, uid=1000, gid=1000)
+        mounts.tmpfs(str(tmp_path), 1 << 20, 4, 0o700)
         status = os.stat(tmp_path)
         with open(tmp_path / "big", "wb", buffering=0) as file:
             written = file.write(bytes(2 << 20))

@@ -12,7 +12,7 @@ from warren.engines.local.linux import namespaces, syscalls
 
 def test_the_named_ones_are_all_of_them() -> None:
     combined = 0
-    for flag in namespaces.BY_NAME.values():
+    for flag in namespaces.EACH:
         combined |= flag
 
     assert combined == namespaces.ALL

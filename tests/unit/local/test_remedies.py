@@ -57,7 +57,6 @@ def test_a_remedy_speaks_of_containers_only_in_one(tmp_path: Path, name: str, ui
         *(remedies.for_group(each, host=host, root=root) for each in ("memory", "cpu", "pids")),
         *(remedies.for_namespace("user", error, host=host, root=root) for error in (0, errno.EPERM, errno.EACCES)),
         remedies.for_proc(host=host, root=root),
-        remedies.for_capabilities(host=host, root=root),
         *(remedies.for_disk(detail, host=host, root=root) for detail in ("mkfs.ext4 is not installed", "open loop")),
     ]
 

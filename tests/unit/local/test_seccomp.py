@@ -86,7 +86,7 @@ def test_a_filter_is_small_and_no_call_costs_many_comparisons(arch: str) -> None
 
 @each_arch
 def test_clone_makes_threads_and_processes_but_no_namespaces(arch: str) -> None:
-    for flag in namespaces.BY_NAME.values():
+    for flag in namespaces.EACH:
         assert _ask(arch, "clone", flag | signal.SIGCHLD) == EPERM
     threads = 0x3D0F00
     assert _ask(arch, "clone", threads) == bpf.ALLOW

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.render import scenes
-from warren.render.pptx.scripts import untied
+from warren.render.pptx.libreoffice import untied
 from warren.render.scene.scene import Run
 
 JOINT = "\u200b"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.render import scenes
-from warren.render.pptx.spacing import spread
+from warren.render.pptx.libreoffice import spread
 from warren.render.pptx.xml import Scale
 
 WIDE = Scale.of(1920, 1080)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from warren.render.scene import css
-from warren.render.scene.gradients import gradient, layers, linear_part
+from warren.render.scene.gradients import gradient, layers, part_of
 from warren.render.scene.scene import Colour, Gradient
 
 
@@ -100,6 +100,6 @@ def test_layers_are_parted_outside_of_brackets_only() -> None:
 def test_a_part_of_a_gradient_begins_and_ends_with_the_colours_at_its_edges() -> None:
     whole = gradient("linear-gradient(90deg, rgb(0, 0, 0), rgb(200, 200, 200))", 100, 100)
     assert isinstance(whole, Gradient)
-    part = linear_part(whole, (100, 100), (50, 0, 50, 100))
+    part = part_of(whole, (100, 100), (50, 0, 50, 100))
     assert part.stops[0].colour == Colour(100, 100, 100)
     assert part.stops[-1].colour == Colour(200, 200, 200)

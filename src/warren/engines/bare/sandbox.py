@@ -92,10 +92,7 @@ class BareSandbox:
 
 
 def find_interpreter(home: str, spec: SandboxSpec) -> str:
-    """Give a host path that runs the image's Python; ours, for an image without a path.
-
-    Raises StartFailed when the image is not built.
-    """
+    """Give a host path that runs the image's Python; ours, without an image. Raises StartFailed if it is not built."""
     image = spec.image
     if not image.path:
         return sys.executable

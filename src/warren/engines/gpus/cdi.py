@@ -77,10 +77,7 @@ class CdiDevice:
 
 
 def load_specs(folders: tuple[str, ...]) -> tuple[list[CdiDevice], list[str]]:
-    """Read all specs of these folders: devices by full name, a later folder's instead of an earlier one's.
-
-    Also returns a sentence for each file that cannot be used.
-    """
+    """Read all specs: devices by full name, the last folder's of each, and a sentence for each bad file."""
     found: dict[str, CdiDevice] = {}
     problems: list[str] = []
     for folder in folders:

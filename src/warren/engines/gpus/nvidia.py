@@ -39,7 +39,6 @@ _FOLDERS = (
     "/usr/lib/wsl/lib",
     "/run/opengl-driver/lib",
 )
-_PROGRAMS = ("nvidia-smi",)
 _PROGRAM_FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/nvidia/bin")
 _NUMBERED = re.compile(r"/dev/nvidia(\d{1,3})")
 _LDCONFIG_S = 10.0
@@ -52,7 +51,9 @@ def describe() -> dict[str, Any] | None:
         return None
     common = [f"/dev/{name}" for name in _COMMON if os.path.exists(f"/dev/{name}")]
     common += sorted(glob.glob("/dev/nvidia-caps/nvidia-cap*"))
-    files = [*find_libraries(), *_find_programs()]
+    programs = (os.path.join(folder, "nvidia-smi") for folder in _PROGRAM_FOLDERS)
+    program = next((os.path.realpath(path) for path in programs if os.access(path, os.X_OK)), None)
+    files = [*find_libraries(), *([program] if program is not None else [])]
     return {
         "cdiVersion": "0.6.0",
         "kind": KIND,
@@ -118,12 +119,3 @@ def _driver_version() -> str:
         match = re.search(r"Kernel Module[^\d]*(\d+(?:\.\d+)+)", file.readline())
         return match[1] if match else ""
     return ""
-
-
-def _find_programs() -> list[str]:
-    found = []
-    for name in _PROGRAMS:
-        paths = (os.path.join(folder, name) for folder in _PROGRAM_FOLDERS)
-        path = next((os.path.realpath(path) for path in paths if os.access(path, os.X_OK)), None)
-        found += [path] if path is not None else []
-    return found

@@ -47,6 +47,8 @@ class LocalEngine:
         cdi_dirs: Iterable[str] = cdi.DIRS,
     ) -> None:
         self._folder = os.path.join(os.path.abspath(data_dir), "local")
+        self._socket = os.path.join(self._folder, "keeper.sock")
+        self._log = os.path.join(self._folder, "keeper.log")
         self._config: dict[str, Any] = {"optional_layers": sorted(set(optional_layers)), "debug": debug}
         self._client: KeeperClient | None = None
         self._opening = asyncio.Lock()
@@ -96,10 +98,8 @@ class LocalEngine:
             client = await KeeperClient.connect(self._socket)
         except OSError:
             return frozenset()
-        try:
+        async with contextlib.aclosing(client):
             listed = (await client.call("list")).get("body", ())
-        finally:
-            await client.aclose()
         return frozenset(entry["image"] for entry in listed if entry["state"] == "running")
 
     async def create(self, spec: SandboxSpec) -> Handle:
@@ -115,10 +115,7 @@ class LocalEngine:
         return handle
 
     def describe_create(self, spec: SandboxSpec) -> dict[str, Any]:
-        """Return how a command asks the open engine's keeper for such a sandbox, without this class and its imports.
-
-        The id and the variables are the command's own.
-        """
+        """Return how a command without this class asks the keeper for such a sandbox; id and variables are its own."""
         assert self._client is not None
         create = {name: value for name, value in _spec_params(spec, None).items() if name not in {"id", "env"}}
         hello = self._client.hello
@@ -177,14 +174,6 @@ class LocalEngine:
         inventory = await asyncio.to_thread(self._inventory.load)
         chosen = choose(spec.gpus, await self.gpus(), inventory.problems)
         return await asyncio.to_thread(inventory.describe, chosen) if chosen else None
-
-    @property
-    def _socket(self) -> str:
-        return os.path.join(self._folder, "keeper.sock")
-
-    @property
-    def _log(self) -> str:
-        return os.path.join(self._folder, "keeper.log")
 
     async def _call(self, op: str, **params: Any) -> dict[str, Any]:
         """Call the keeper; if it ends before it answers, call the next one. All but `create` can be repeated."""

@@ -47,10 +47,7 @@ def run_module(
 def read_search(folder: str, config: dict[str, Any]) -> Search:
     """Return the search for control groups of the started module, from its configuration."""
     return Search(
-        group_name(folder),
-        starter=int(config["starter"]),
-        scope=str(config["scope"]),
-        refusal=str(config["refusal"]),
+        group_name(folder), starter=int(config["starter"]), scope=str(config["scope"]), refusal=str(config["refusal"])
     )
 
 

@@ -72,16 +72,12 @@ def find_cause(ending: Ending) -> Explanation:
 
 
 def _asked(end: Ending) -> Explanation | None:
-    if end.asked == "timeout":
-        hint = (
-            f"It ran longer than its timeout of {_seconds(end.timeout_ms)}: raise the timeout, or start long work in "
-            "the background and look at it later."
-        )
-        return Explanation("timeout", end.timeout_ms, end.duration_ms, hint)
-    if end.asked == "idle":
-        hint = (
-            f"It wrote nothing for {_seconds(end.timeout_ms)}: raise the idle timeout, or print progress now and then."
-        )
+    if end.asked in ("timeout", "idle"):
+        limit = f"{(end.timeout_ms or 0) / 1000:g} s"
+        hint = f"It wrote nothing for {limit}: raise the idle timeout, or print progress now and then."
+        if end.asked == "timeout":
+            remedy = "raise the timeout, or start long work in the background and look at it later."
+            hint = f"It ran longer than its timeout of {limit}: {remedy}"
         return Explanation("timeout", end.timeout_ms, end.duration_ms, hint)
     if end.asked == "output":
         hint = f"It wrote more than {_bytes(end.output_max)}: print less, or write to a file and read parts of it."
@@ -126,7 +122,7 @@ def _cpu(end: Ending) -> Explanation | None:
 
 
 def _pids(end: Ending) -> Explanation | None:
-    if not (end.pids_rose and _failed(end)):
+    if not end.pids_rose or end.exit_code == 0:
         return None
     limit = end.limits.get("pids")
     bound = f" of {limit:.0f}" if limit is not None else ""
@@ -139,7 +135,7 @@ def _pids(end: Ending) -> Explanation | None:
 
 def _disk(end: Ending) -> Explanation | None:
     full = next((disk for disk in end.disks if disk.full), None)
-    if full is None or not _failed(end) or _has_other_cause(end):
+    if full is None or end.exit_code == 0 or _has_other_cause(end):
         return None
     used = full.total_bytes - full.free_bytes
     what = "room" if full.out_of_bytes else "room for more files"
@@ -186,10 +182,6 @@ _RULES: tuple[Callable[[Ending], Explanation | None], ...] = (
 )
 
 
-def _failed(end: Ending) -> bool:
-    return end.exit_code != 0
-
-
 def _by_signal(exit_code: int | None) -> str | None:
     if exit_code is None or exit_code >= 0:
         return None
@@ -214,7 +206,7 @@ def _about_error(end: Ending) -> str:
     name = (end.error or {}).get("name", "")
     value = (end.error or {}).get("value", "")
     if end.oom_rose:
-        return "A process that it had started was ended because memory ran out: start fewer, or raise the memory limit."
+        return _CHILD_OOM
     if name == "ModuleNotFoundError" and (found := _MODULE.search(value)):
         module = found.group(1)
         return (
@@ -224,6 +216,7 @@ def _about_error(end: Ending) -> str:
     return _ERROR_HINTS.get(name, "The traceback says where; fix the code and run it again, variables are kept.")
 
 
+_CHILD_OOM = "A process that it had started was ended because memory ran out: start fewer, or raise the memory limit."
 _ERROR_HINTS = {
     "EOFError": "It asked for input and there was none: pass the answers as stdin.",
     "FileNotFoundError": "There is no such file: list the workspace, relative paths start in the working folder.",
@@ -240,7 +233,7 @@ def _about_exit(end: Ending) -> str | None:
     if not code:
         return None
     if end.oom_rose:
-        return "A process that it had started was ended because memory ran out: start fewer, or raise the memory limit."
+        return _CHILD_OOM
     if end.kind != "cell" and code == 127:
         return "The command was not found: check its name, or use an image that has it."
     if end.kind != "cell" and code == 126:
@@ -257,10 +250,6 @@ def _about_state(end: Ending) -> str | None:
         return None
     when = "the previous cell" if end.cells_back == 0 else f"the cell {end.cells_back + 1} before this one"
     return f"Python variables are as they were after {when}; files and child processes are not rolled back."
-
-
-def _seconds(value_ms: float | None) -> str:
-    return f"{(value_ms or 0) / 1000:g} s"
 
 
 def _bytes(size: float) -> str:

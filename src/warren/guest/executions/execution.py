@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warren.guest.wire.frames import CHUNK, EVENT_COST, MAX_DISPLAY_BYTES
 from warren.guest.wire.output import HeadTail
@@ -51,35 +53,28 @@ USUAL: dict[str, Any] = {
 not know whole answers, does not know these defaults either."""
 
 
+@dataclass(slots=True, eq=False)
 class Listener:
     """One attached stream and its position."""
 
-    __slots__ = ("behind", "is_whole", "last", "position", "seq", "stream")
-
-    def __init__(
-        self, stream: Stream, seq: int, position: int, *, last: int | None = None, is_whole: bool = False
-    ) -> None:
-        self.stream = stream
-        self.seq = seq
-        self.position = position
-        """Bytes of output that it received or missed so far."""
-        self.last = last
-        """The last event it wants; None: the result."""
-        self.is_whole = is_whole
-        """Whether it gets everything in one answer, at the end."""
-        self.behind = False
+    stream: Stream
+    seq: int
+    position: int
+    """Bytes of output that it received or missed so far."""
+    last: int | None = None
+    """The last event it wants; None: the result."""
+    is_whole: bool = False
+    """Whether it gets everything in one answer, at the end."""
+    behind: bool = False
 
 
-class Event:
+class Event(NamedTuple):
     """One numbered event; `start` counts the bytes of output before it."""
 
-    __slots__ = ("header", "payload", "seq", "start")
-
-    def __init__(self, seq: int, header: Header, payload: bytes, start: int | None) -> None:
-        self.seq = seq
-        self.header = header
-        self.payload = payload
-        self.start = start
+    seq: int
+    header: Header
+    payload: bytes
+    start: int | None
 
 
 class Execution:
@@ -149,7 +144,7 @@ class Execution:
             "notes": [*self.notes, *fields.get("notes", ())][:32],
         }
         if self.request.whole:
-            body = _leave_out_usual(body)
+            body = {name: value for name, value in body.items() if name not in USUAL or value != USUAL[name]}
         parts = [_result_json(body), stdout.kept(), stderr.kept()]
         self.finished = True
         self.output.clear()
@@ -178,7 +173,7 @@ class Execution:
         """Return the output position of a listener at `seq`; dropped output counts as missed."""
         if seq < self._dropped_seq:
             return 0
-        for event in self._events[bisect_right(self._events, seq, key=_seq) :]:
+        for event in self._events[bisect_right(self._events, seq, key=attrgetter("seq")) :]:
             if event.start is not None:
                 return event.start
         return self._written
@@ -245,7 +240,7 @@ class Execution:
 
     def _catch_up(self, listener: Listener) -> None:
         listener.behind = False
-        at = bisect_right(self._events, listener.seq, key=_seq)
+        at = bisect_right(self._events, listener.seq, key=attrgetter("seq"))
         for event in self._events[at:]:
             if listener.behind or listener.stream.closed:
                 return
@@ -264,14 +259,6 @@ class Execution:
                 else:
                     kept.append(event)
             self._events = kept
-
-
-def _seq(event: Event) -> int:
-    return event.seq
-
-
-def _leave_out_usual(body: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if name not in USUAL or value != USUAL[name]}
 
 
 def _result_json(body: dict[str, Any]) -> bytes:

@@ -119,7 +119,12 @@ class Pipes:
         self.theirs: list[int] = []
         """The program's ends: stdin, stdout, stderr. The caller that passes them on closes them."""
         try:
-            self.theirs.append(os.dup(null_fd) if stdin is None else self._open_stdin(stdin))
+            if stdin is None:
+                self.theirs.append(os.dup(null_fd))
+            else:
+                reading, writing = os.pipe2(os.O_CLOEXEC)
+                self.theirs.append(reading)
+                stdin.connect(writing)
             for kind in ("stdout", "stderr"):
                 reading, writing = os.pipe2(os.O_CLOEXEC)
                 self.theirs.append(writing)
@@ -152,7 +157,7 @@ class Pipes:
                 self._sink(kind, data)
 
     def finish(self) -> None:
-        """Read what is there; later output, of processes left running, is discarded. `let_go` must follow."""
+        """Read the output so far; later output, of processes left running, is discarded. `let_go` must follow."""
         self.drain()
         self._sink = _discard
         self._close_stdin()
@@ -173,11 +178,6 @@ class Pipes:
     def _resume(self) -> None:
         for fd, kind in self._kinds.items():
             self._loop.watch(fd, READ, self._reader(fd, kind))
-
-    def _open_stdin(self, stdin: Stdin) -> int:
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        stdin.connect(writing)
-        return reading
 
     def _close_stdin(self) -> None:
         if self._stdin is not None:

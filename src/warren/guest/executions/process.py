@@ -178,7 +178,7 @@ class ProcessRun(Run):
         self.pipes.finish()
         if status:
             self.free_memory()
-        ending = Ending(exit_code=processes.exit_code(status), error=self._read_claim())
+        ending = Ending(exit_code=os.waitstatus_to_exitcode(status), error=self._read_claim())
         self.conclude(ending, (usage.ru_utime + usage.ru_stime) * 1000, **self._collect())
 
     def _read_claim(self) -> dict[str, str] | None:

@@ -70,11 +70,6 @@ def _code(kind: str, payload: bytes) -> str:
         raise invalid("the code is not UTF-8") from None
 
 
-def _file(header: Header, key: str) -> str:
-    """Read the name of a script's file: not a path, so that no folder on the way is made or replaced."""
-    return get_name(header, key) if header[key] else ""
-
-
 def _label(header: Header, key: str) -> str:
     label = get_text(header, key)
     if label and _LABEL.fullmatch(label) is None:
@@ -93,10 +88,6 @@ def _folders(header: Header, key: str) -> tuple[str, ...]:
     return tuple(check_folder(folder) for folder in folders)
 
 
-def _cwd(header: Header, key: str) -> str | None:
-    return None if header[key] is None else get_text(header, key)
-
-
 def _seconds(header: Header, key: str) -> float | None:
     value = header[key]
     if value is None:
@@ -111,10 +102,7 @@ def _grace(header: Header, key: str) -> float:
     return 1.0 if grace_s is None else grace_s
 
 
-def _flag(header: Header, key: str) -> bool:
-    return get_flag(header, key, default=False)
-
-
+_flag = partial(get_flag, default=False)
 _READERS: dict[str, Callable[[Header, str], Any]] = {
     "kind": partial(get_choice, among=KINDS),
     "kernel": get_name,
@@ -127,9 +115,10 @@ _READERS: dict[str, Callable[[Header, str], Any]] = {
     "whole": _flag,
     "paced": _flag,
     "env": lambda header, _key: get_env(header),
-    "cwd": _cwd,
+    "cwd": lambda header, key: None if header[key] is None else get_text(header, key),
     "echo": partial(get_choice, among=ECHOES),
-    "file": _file,
+    # A name, not a path: no folder on the way is made or replaced.
+    "file": lambda header, key: get_name(header, key) if header[key] else "",
     "label": _label,
     "figures": _folder,
     "collect": _folder,

@@ -10,7 +10,7 @@ import stat
 import tarfile
 import time
 import zipfile
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from warren.guest.files.paths import check_regular, open_at
 from warren.guest.files.tree import Found, Walk
@@ -50,14 +50,7 @@ def _members(workspace: Workspace, path: str, walk: Walk) -> Iterator[tuple[Foun
             os.close(parent)
 
 
-class _Writer(Protocol):
-    def add_folder(self, name: str, info: os.stat_result) -> None: ...
-    def add_link(self, name: str, info: os.stat_result, target: str) -> None: ...
-    def add_file(self, name: str, info: os.stat_result, content: BinaryIO) -> None: ...
-    def close(self) -> None: ...
-
-
-def _add(writer: _Writer, found: Found, name: str) -> bool:
+def _add(writer: _TarWriter | _ZipWriter, found: Found, name: str) -> bool:
     """Add one member; False when archives do not hold its kind, or it is gone."""
     mode = found.info.st_mode
     try:

@@ -55,26 +55,21 @@ def _view(request: _Request) -> None:
         info = os.fstat(fd)
         if stat.S_ISDIR(info.st_mode):
             ignored = frozenset(request.agent.changes.ignored)
-            _work(
-                request.agent,
-                request.stream,
-                lambda: _list_folder(request.workspace, request.path, ignored),
-                request.workspace.fd,
-            )
+            _work(request, lambda: _list_folder(request.workspace, request.path, ignored), request.workspace.fd)
             return
         check_regular(fd)
         if info.st_size > (MAX_EDITED if whole else MAX_VIEWED):
             raise too_large(request.path, "see a part of it, by its lines" if whole else "use a program")
         if info.st_size > _QUICK:
-            _work(request.agent, request.stream, lambda: _show(fd, request.path, first, last, whole=whole), fd)
+            _work(request, lambda: _show(fd, request.path, first, last, whole=whole), fd)
         else:
             request.stream.reply(*_show(fd, request.path, first, last, whole=whole))
     finally:
         os.close(fd)
 
 
-def _work(agent: Agent, stream: Stream, work: Callable[[], Result], fd: int) -> None:
-    Worker(agent.loop, stream, lambda _in, _out: work(), keep=(fd,), deadline_s=60.0)
+def _work(request: _Request, work: Callable[[], Result], fd: int) -> None:
+    Worker(request.agent.loop, request.stream, lambda _in, _out: work(), keep=(fd,), deadline_s=60.0)
 
 
 def _show(fd: int, path: str, first: int, last: int, *, whole: bool) -> Result:

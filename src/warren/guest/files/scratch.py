@@ -15,6 +15,7 @@ from warren.guest.files.paths import DIRECTORY, PLACE, Workspace, check_regular,
 from warren.guest.files.transfer import Reading, temporary_name
 from warren.guest.files.tree import TooMany, Walk, delete_tree
 from warren.guest.files.worker import detach
+from warren.guest.system.loop import nothing
 from warren.guest.wire.parameters import Refused, get_strings, get_text, invalid
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _renew(loop: Loop, place: int, name: str) -> None:
         hidden = temporary_name()
         os.rename(name, hidden, src_dir_fd=place, dst_dir_fd=place)
         os.mkdir(name, 0o755, dir_fd=place)
-        detach(loop, lambda: _delete(place, hidden), (place,), _nothing)
+        detach(loop, lambda: _delete(place, hidden), (place,), nothing)
 
 
 def _delete(place: int, name: str) -> None:
@@ -174,11 +175,4 @@ def _check_contained(agent: Agent) -> None:
         raise Refused("unsupported", _NOT_OURS)
 
 
-def _nothing() -> None:
-    """Do nothing after the deletion."""
-
-
-OPERATIONS: dict[str, Callable[[Agent, Stream, Header, bytes], None]] = {
-    "scratch.read": _read,
-    "scratch.empty": _empty,
-}
+OPERATIONS: dict[str, Callable[[Agent, Stream, Header, bytes], None]] = {"scratch.read": _read, "scratch.empty": _empty}

@@ -47,13 +47,7 @@ def build_test(literal: str | None, regex: str | None) -> Callable[[bytes], bool
 
 
 def search(
-    walk: Walk,
-    name: str | None,
-    literal: str | None,
-    regex: str | None,
-    limit: int,
-    *,
-    seconds: float = SECONDS,
+    walk: Walk, name: str | None, literal: str | None, regex: str | None, limit: int, *, seconds: float = SECONDS
 ) -> tuple[dict[str, Any], bytes]:
     """Build the answer of `fs.search`. Runs in a worker: it uses SIGALRM of that process."""
     matches: list[dict[str, Any]] = []

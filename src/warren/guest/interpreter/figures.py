@@ -30,7 +30,7 @@ def install() -> None:
     if "matplotlib" in sys.modules:
         _choose(BACKEND)
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder("matplotlib", _set_backend))
+        sys.meta_path.insert(0, _Finder("matplotlib", lambda _matplotlib: _choose(BACKEND)))
 
 
 def uninstall(backend: str) -> None:
@@ -61,10 +61,6 @@ def save_to(folder: str) -> None:
         take_over(pyplot)
     else:
         sys.meta_path.insert(0, _Finder("matplotlib.pyplot", take_over))
-
-
-def _set_backend(matplotlib: Any) -> None:
-    matplotlib.rcParams["backend"] = BACKEND
 
 
 def show(*_: object, **__: object) -> None:

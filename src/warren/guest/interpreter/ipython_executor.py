@@ -61,7 +61,7 @@ class IPythonExecutor:
         self.settle()
 
     def settle(self) -> None:
-        """Record what is registered with the shell now as what every kernel has."""
+        """Record the callbacks and transforms of the shell now: those that every kernel has."""
         self._plain_cells.settle()
 
     def run(self, code: str, echo: str) -> Outcome:

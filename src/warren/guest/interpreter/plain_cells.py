@@ -38,7 +38,7 @@ class PlainCells:
         self._is_trapped = False
 
     def settle(self) -> None:
-        """Record what is registered now as what every kernel has. Call it when all is imported."""
+        """Record the registered callbacks: those that every kernel has. Call it when all is imported."""
         for event in ("pre_execute", "post_execute"):
             if all(getattr(callback, "__module__", "").startswith(_THEIRS) for callback in self._callbacks[event]):
                 self._usual_callbacks[event] = list(self._callbacks[event])

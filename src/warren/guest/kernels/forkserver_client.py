@@ -7,10 +7,11 @@ import os
 import signal
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warren.guest.kernels.socket import KernelSocket
 from warren.guest.system import processes
+from warren.guest.system.loop import nothing
 from warren.guest.wire.frames import Header, ProtocolError
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class ForkserverClient:
         self._pending: _Request | None = None
         self._socket: KernelSocket | None = None
         self._pid = 0
-        self._timer = loop.call_later(0, _nothing)
+        self._timer = loop.call_later(0, nothing)
+        """The deadline of the pending request."""
         if running is not None:
             self._adopt(*running)
 
@@ -64,7 +66,8 @@ class ForkserverClient:
         if self._socket is None:
             self._restart()
         if self._socket is None:
-            _close(request.fds)
+            for fd in request.fds:
+                os.close(fd)
             request.done(None, _GONE)
             self._loop.call_soon(self._next)
             return
@@ -122,20 +125,8 @@ class ForkserverClient:
             self.start()
 
 
-class _Request:
-    __slots__ = ("done", "fds", "header", "payload")
-
-    def __init__(self, header: dict[str, Any], payload: bytes, fds: list[int], done: Spawned) -> None:
-        self.header = header
-        self.payload = payload
-        self.fds = fds
-        self.done = done
-
-
-def _nothing() -> None:
-    """Stand in for a deadline while no request is pending."""
-
-
-def _close(fds: list[int]) -> None:
-    for fd in fds:
-        os.close(fd)
+class _Request(NamedTuple):
+    header: dict[str, Any]
+    payload: bytes
+    fds: list[int]
+    done: Spawned

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warren.guest.kernels.cells import CellRun
+from warren.guest.kernels.checkpoints import Protection
 from warren.guest.kernels.process import Exit, KernelProcess
-from warren.guest.kernels.protection import Protection
 from warren.guest.kernels.socket import KernelSocket
 from warren.guest.system import processes
 from warren.guest.wire import claims
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from warren.guest.agent import Agent
     from warren.guest.executions.execution import Execution
-    from warren.guest.kernels.checkpoints import Checkpoint
-    from warren.guest.kernels.protection import Forked
+    from warren.guest.kernels.checkpoints import Checkpoint, Forked
     from warren.guest.system.loop import Timer
 
     Settled = Callable[[str | None], None]

@@ -111,7 +111,7 @@ class KernelProcess:
         self.socket.read_all()
         self.socket.close()
         self.clock.close()
-        self._on_exit(Exit(processes.exit_code(status), (usage.ru_utime + usage.ru_stime) * 1000))
+        self._on_exit(Exit(os.waitstatus_to_exitcode(status), (usage.ru_utime + usage.ru_stime) * 1000))
 
 
 class Clock:

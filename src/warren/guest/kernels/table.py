@@ -103,10 +103,7 @@ def _rollback(agent: Agent, stream: Stream, params: dict[str, Any], _payload: by
     def settled(why: str | None) -> None:
         if why is None and kernel.executed != target:
             why = "the checkpoint did not wake up; an older state or none is left"
-        if why is None:
-            stream.reply({"cells_back": cells})
-        else:
-            stream.fail("start_failed", why)
+        _answer(stream, why, cells_back=cells)
 
     kernel.rollback(cells, settled)
 
@@ -123,9 +120,9 @@ def _answer_made(agent: Agent, stream: Stream, made: Kernel, why: str | None) ->
     _answer(stream, why)
 
 
-def _answer(stream: Stream, why: str | None) -> None:
+def _answer(stream: Stream, why: str | None, **fields: int) -> None:
     if why is None:
-        stream.reply()
+        stream.reply(fields)
     else:
         stream.fail("start_failed", why)
 

@@ -11,7 +11,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from warren.guest.system.loop import READ, WRITE
+from warren.guest.system.loop import READ, WRITE, nothing
 from warren.guest.wire.frames import WINDOW
 from warren.guest.wire.parameters import Refused, get_number, get_text, invalid
 from warren.guest.wire.pump import Inflow, Outflow
@@ -168,7 +168,8 @@ class _Connecting:
         self._loop.unwatch(self._socket.fileno())
         self._timer.cancel()
         self._stream.event({"kind": "connected"})
-        _join(self._loop, self._socket, self._stream, _nothing)
+        # Connections to the inside are not counted.
+        _join(self._loop, self._socket, self._stream, nothing)
 
     def _give_up(self, code: int) -> None:
         self._close()
@@ -223,10 +224,6 @@ def _loopback(host: str) -> _Address:
     if address is None or not address.is_loopback:
         raise invalid("host must be 127.0.0.1, ::1 or localhost: tunnels reach only the sandbox itself")
     return address
-
-
-def _nothing() -> None:
-    """Do nothing: connections to the inside are not counted."""
 
 
 OPERATIONS: dict[str, Callable[[Agent, Stream, Header, bytes], None]] = {

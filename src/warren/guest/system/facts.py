@@ -45,13 +45,9 @@ class Facts:
         """Read the counters of refused and killed processes."""
         return Counts(self._field("memory_oom", b"oom_kill"), self._field("pids_events", b"max"))
 
-    def memory_peak(self) -> int | None:
-        """Return the peak memory of this sandbox in bytes."""
-        return self._number("memory_peak")
-
-    def pids_now(self) -> int | None:
-        """Return the current number of tasks."""
-        return self._number("pids_now")
+    def read(self, name: str) -> int | None:
+        """Read a counter file that holds one number: bytes, or tasks."""
+        return _parse(self._read(name))
 
     def disks(self) -> list[Disk]:
         """Measure the workspace and the temporary folder."""
@@ -72,9 +68,6 @@ class Facts:
             if key == field:
                 return _parse(value)
         return None
-
-    def _number(self, name: str) -> int | None:
-        return _parse(self._read(name))
 
     def _read(self, name: str) -> bytes:
         fd = self._descriptors.get(name)

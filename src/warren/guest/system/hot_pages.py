@@ -62,12 +62,9 @@ class HotPages:
             self._view = None
         if self._checkpoints == _LAST:
             if self._view is not None and self._written and self._before is not None:
-                self._choose(self._written - self._view.find_own(self._before))
+                pages = self._written - self._view.find_own(self._before)
+                self._ranges = _join(pages) if len(pages) <= MAX_PAGES else []
             self._view = self._written = self._before = None
-
-    def _choose(self, pages: set[int]) -> None:
-        if len(pages) <= MAX_PAGES:
-            self._ranges = _join(pages)
 
     def touch(self) -> None:
         """Copy the hot pages. Call it right after a checkpoint."""

@@ -35,7 +35,7 @@ class Timer:
         """Cancel it; harmless after it has run."""
         self.cancelled = True
         # Objects of the callback must not live until a long timeout would have fired.
-        self.callback = _nothing
+        self.callback = nothing
 
 
 class Loop:
@@ -114,11 +114,6 @@ class Loop:
         """Reap `pid` silently when it ends."""
         self._children.pop(pid, None)
 
-    def run_forever(self) -> None:
-        """Serve until an exception ends the process."""
-        while True:
-            self.run_once()
-
     def run_once(self) -> None:
         """Wait for the next event and handle all that are ready."""
         if self._child_died:
@@ -176,5 +171,5 @@ def _ignore(_signal: int, _frame: object) -> None:
     """Do nothing: the wake-up descriptor has already been written to."""
 
 
-def _nothing() -> None:
-    """Stand in for the callback of a cancelled timer."""
+def nothing() -> None:
+    """Stand in for a callback where there is nothing to do."""

@@ -67,12 +67,7 @@ def find(session: int | None, execution: str | None, *, contained: bool) -> list
 
 
 def end(
-    session: int | None,
-    execution: str | None,
-    *,
-    contained: bool,
-    spare: Iterable[int] = (),
-    spare_ours: bool = False,
+    session: int | None, execution: str | None, *, contained: bool, spare: Iterable[int] = (), spare_ours: bool = False
 ) -> None:
     """Kill all that `find` lists, and search again until no new one is found.
 
@@ -123,11 +118,6 @@ def is_child(pid: int) -> bool:
     except (ChildProcessError, OverflowError):
         return False
     return True
-
-
-def exit_code(status: int) -> int:
-    """Turn a wait status into an exit code, -N for signal N."""
-    return os.waitstatus_to_exitcode(status)
 
 
 def drop_orphan_memory() -> int:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MT19937_WORDS = 624
 
@@ -53,10 +56,6 @@ def _attempt(renew: Any, module: Any) -> None:
         sys.stderr.write(f"warren: {module.__name__} could not be reset after a fork: {error}\n")
 
 
-def _random(module: Any) -> None:
-    module.seed()
-
-
 def _numpy_random(module: Any) -> None:
     try:
         # A third of the time, and of the written pages, of `seed()`, which goes through several objects.
@@ -74,10 +73,6 @@ def _tempfile(module: Any) -> None:
 def _uuid(module: Any) -> None:
     module._node = None  # noqa: SLF001 - no public way
     module._last_timestamp = None  # noqa: SLF001 - no public way
-
-
-def _ssl(module: Any) -> None:
-    module.RAND_add(os.urandom(32), 32.0)
 
 
 def _mp_process(module: Any) -> None:
@@ -113,17 +108,13 @@ def _matplotlib(module: Any) -> None:
                 cell.cell_contents = False
 
 
-_RENEW = {
-    "random": _random,
+_RENEW: dict[str, Callable[[Any], None]] = {
+    "random": lambda module: module.seed(),
     "numpy.random": _numpy_random,
     "tempfile": _tempfile,
     "uuid": _uuid,
-    "ssl": _ssl,
+    "ssl": lambda module: module.RAND_add(os.urandom(32), 32.0),
     "multiprocessing.process": _mp_process,
     "multiprocessing.synchronize": _mp_synchronize,
 }
-_REFRESH = {
-    "locale": _locale,
-    "site": _site,
-    "matplotlib": _matplotlib,
-}
+_REFRESH = {"locale": _locale, "site": _site, "matplotlib": _matplotlib}

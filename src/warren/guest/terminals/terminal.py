@@ -51,7 +51,8 @@ class Viewer:
     def __init__(self, terminal: Terminal, stream: Stream) -> None:
         self._terminal = terminal
         self._stream = stream
-        self._replay = memoryview(terminal.build_replay())
+        is_cut = terminal.written > len(terminal.scrollback)
+        self._replay = memoryview(build_replay(bytes(terminal.scrollback), is_cut=is_cut))
         self._position = terminal.written
         stream.event({"kind": "attached", "created": not terminal.attached, "scrollback": len(self._replay)})
         stream.on_data = lambda data: terminal.type(stream, data)
@@ -115,10 +116,6 @@ class Terminal:
         viewer.pump()
         if self.attached > 1:
             self._redraw()
-
-    def build_replay(self) -> bytes:
-        """Return what a new viewer is sent first."""
-        return build_replay(bytes(self.scrollback), is_cut=self.written > len(self.scrollback))
 
     def describe(self) -> dict[str, Any]:
         """Describe it for `terminals`."""
@@ -222,7 +219,7 @@ class Terminal:
         os.close(self._master)
         self._master = None
         self._agent.terminals.pop(self._name, None)
-        self.exit_code = processes.exit_code(status)
+        self.exit_code = os.waitstatus_to_exitcode(status)
         for viewer in list(self._viewers):
             viewer.pump()
 

@@ -56,8 +56,7 @@ class Control:
             return None
         head_size, payload_size = _LENGTHS.unpack(lengths)
         if head_size > MAX_HEADER or payload_size > MAX_PAYLOAD:
-            message = "frame over the limit"
-            raise ProtocolError(message)
+            raise ProtocolError("frame over the limit")
         body = self._read(head_size + payload_size)
         return next(Decoder().feed(lengths + body), None) if body is not None else None
 

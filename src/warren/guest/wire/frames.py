@@ -44,8 +44,7 @@ def encode(header: Header, payload: bytes | bytearray | memoryview = b"") -> lis
     """Build the buffers of one frame, ready for `sendmsg`; the payload is not copied."""
     head = "".join(_encode_json(header, 0)).encode("utf-8", "surrogatepass")
     if len(head) > MAX_HEADER or len(payload) > MAX_PAYLOAD:
-        message = f"frame too large: header {len(head)}, payload {len(payload)} bytes"
-        raise ValueError(message)
+        raise ValueError(f"frame too large: header {len(head)}, payload {len(payload)} bytes")
     start = _LENGTHS.pack(len(head), len(payload)) + head
     return [start, payload] if payload else [start]
 
@@ -87,8 +86,7 @@ def _parse_header(head: bytes) -> Header:
         if end != len(text):
             _refuse("header is not JSON")
     except (ValueError, RecursionError, StopIteration) as error:
-        message = "header is not JSON"
-        raise ProtocolError(message) from error
+        raise ProtocolError("header is not JSON") from error
     if not isinstance(header, dict) or not isinstance(header.get("t"), str):
         _refuse("header is not an object with a type")
     stream_id = header.get("id", 0)

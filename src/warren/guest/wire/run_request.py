@@ -1,6 +1,6 @@
 """The `run` request: its fields, their defaults and their names on the wire, declared once for both ends.
 
-The service encodes what differs from a default; the agent takes the default for what is left out.
+The service encodes what differs from a default; the agent takes the default for a missing field.
 docs/reference/wire.md has the meaning of each field.
 """
 
@@ -51,7 +51,7 @@ class RunRequest:
     checkpoint: bool = True
 
     def without_content(self) -> RunRequest:
-        """Return what is worth keeping of it once it has been run."""
+        """Return it without code and arguments, to keep once it has been run."""
         return RunRequest(id=self.id, kind=self.kind, kernel=self.kernel, stream=self.stream, paced=self.paced)
 
 

@@ -112,7 +112,8 @@ class Connection:
         self._decoder = Decoder()
         self._streams: dict[int, Stream] = {}
         self._out: deque[memoryview] = deque()
-        self._backlog = 0
+        self.backlog = 0
+        """Bytes queued but not yet taken by the peer."""
         self._waiting = False
         self._next_id = 2
         self.closed = False
@@ -130,16 +131,11 @@ class Connection:
         idle = not self._out
         for part in encode(header, payload):
             self._out.append(memoryview(part))
-            self._backlog += len(part)
+            self.backlog += len(part)
         if idle:
             self._loop.call_soon(self._flush)
-        if self._backlog > MAX_BACKLOG:
+        if self.backlog > MAX_BACKLOG:
             self.close()
-
-    @property
-    def backlog(self) -> int:
-        """Bytes queued but not yet taken by the peer."""
-        return self._backlog
 
     def open(self, header: Header) -> Stream:
         """Open a stream from the agent's side (an outgoing tunnel); the agent's ids are even, the peer's odd."""
@@ -209,8 +205,7 @@ class Connection:
         elif kind == "credit":
             amount = header.get("n")
             if not isinstance(amount, int) or not 0 < amount <= 1 << 30:
-                message = "credit is not a number"
-                raise ProtocolError(message)
+                raise ProtocolError("credit is not a number")
             stream.credit += amount
             if stream.on_credit is not None:
                 stream.on_credit()
@@ -219,8 +214,7 @@ class Connection:
 
     def _request(self, stream_id: int, header: Header, payload: bytes) -> None:
         if stream_id % 2 == 0 or stream_id in self._streams:
-            message = "request id is even or in use"
-            raise ProtocolError(message)
+            raise ProtocolError("request id is even or in use")
         stream = Stream(self, stream_id)
         window = header.get("window")
         if type(window) is int and 0 < window < WINDOW:
@@ -234,8 +228,7 @@ class Connection:
     def _take_data(self, stream: Stream, payload: bytes) -> None:
         stream.window -= len(payload)
         if stream.window < 0 or len(payload) > CHUNK:
-            message = "data without credit"
-            raise ProtocolError(message)
+            raise ProtocolError("data without credit")
         if stream.on_data is not None:
             stream.on_data(payload)
         else:
@@ -247,7 +240,7 @@ class Connection:
         try:
             while self._out:
                 sent = self._socket.sendmsg([self._out[i] for i in range(min(len(self._out), 64))])
-                self._backlog -= sent
+                self.backlog -= sent
                 while sent:
                     first = self._out[0]
                     if sent < len(first):

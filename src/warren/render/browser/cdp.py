@@ -154,7 +154,8 @@ class Session:
         self.id = session_id
         self.target_id = target_id
         self.frame_id = ""
-        self._world: int | None = None
+        self.world: int | None = None
+        """The isolated world's execution context, once it was entered."""
 
     async def call(
         self, method: str, params: dict[str, Any] | None = None, *, timeout_s: float = CALL_TIMEOUT_S
@@ -170,21 +171,13 @@ class Session:
         """Register a handler for an event of this page."""
         self.connection.on(method, handler, self.id)
 
-    @property
-    def world(self) -> int | None:
-        """The isolated world's execution context, once it was entered."""
-        return self._world
-
     async def enter_world(self) -> None:
         """Create the isolated world in the current document; needed again after each navigation."""
         params = {"frameId": self.frame_id, "worldName": WORLD, "grantUniveralAccess": False}
-        self._world = (await self.call("Page.createIsolatedWorld", params))["executionContextId"]
+        self.world = (await self.call("Page.createIsolatedWorld", params))["executionContextId"]
 
     async def evaluate(self, expression: str, *, timeout_s: float = CALL_TIMEOUT_S) -> Any:
-        """Run JavaScript in the isolated world and return its value; promises are awaited.
-
-        Raises ScriptFailed with the exception's text.
-        """
+        """Run JavaScript in the isolated world and return its value, awaited. Raises ScriptFailed with its error."""
         return (await self._run(expression, by_value=True, timeout_s=timeout_s)).get("value")
 
     async def evaluate_node(self, expression: str, *, timeout_s: float = CALL_TIMEOUT_S) -> int:
@@ -198,14 +191,9 @@ class Session:
         return number
 
     async def _run(self, expression: str, *, by_value: bool, timeout_s: float) -> dict[str, Any]:
-        if self._world is None:
+        if self.world is None:
             await self.enter_world()
-        params = {
-            "expression": expression,
-            "contextId": self._world,
-            "returnByValue": by_value,
-            "awaitPromise": True,
-        }
+        params = {"expression": expression, "contextId": self.world, "returnByValue": by_value, "awaitPromise": True}
         answer = await self.call("Runtime.evaluate", params, timeout_s=timeout_s)
         if details := answer.get("exceptionDetails"):
             thrown = details.get("exception", {})

@@ -40,6 +40,14 @@ _TAG = re.compile(rb"<(?:script|link)\b[^>]{0,4096}>", re.IGNORECASE)
 _INTEGRITY = re.compile(rb"""\sintegrity\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>]+)""", re.IGNORECASE)
 
 
+class RenderFailed(Exception):
+    """The deck cannot be rendered: a code for programs, which `job.py` lists, and one sentence for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One response to the browser."""
@@ -57,7 +65,7 @@ class Deck:
     assets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     def answer(self, url: str, *, is_frame: bool, is_main: bool, mirror: Mirror | None = None) -> Answer | None:
-        """Return what is at an address, or None. It is to become a page: the deck's own, `is_main`, or one in it."""
+        """Return the content of an address, or None. `is_frame`: for a page; `is_main`: for the deck's own page."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"}:
             return None

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from warren.render.browser import deck as decks
 from warren.render.browser.browser import HEIGHT, WIDTH
-from warren.render.failure import RenderFailed
+from warren.render.browser.deck import RenderFailed
 
 if TYPE_CHECKING:
     from warren.render.browser.browser import Browser
@@ -54,7 +54,7 @@ class Page:
         self._loaded = asyncio.Event()
         self._requests = 0
         self._under_way: dict[str, str] = {}
-        """Addresses of what was asked for and has no answer, by the request's id."""
+        """Addresses of pending requests, by id."""
         self._idle = asyncio.Event()
         self._last_request = 0.0
         self.missing: Counter[str] = Counter()
@@ -65,10 +65,7 @@ class Page:
         """Whether the deck went to another page."""
 
     async def load(self) -> None:
-        """Load the deck up to its `load` event, or until the deadline.
-
-        Raises RenderFailed when there is no page at all.
-        """
+        """Load the deck up to its `load` event, or until the deadline. Raises RenderFailed without a page at all."""
         session = self.session
         session.on("Inspector.targetCrashed", self._crashed)
         session.on("Page.javascriptDialogOpening", self._dismiss)

@@ -1,20 +1,24 @@
-"""Finds the slides of a page and shows one at a time, independent of how the deck hides the others."""
+"""Finds the slides of a page, shows one at a time, however the deck hides the others, and takes its picture."""
 
 from __future__ import annotations
 
+import base64
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from warren.render.browser.browser import HEIGHT, WIDTH
+from warren.render.browser.deck import RenderFailed
 from warren.render.capture.slides_script import LIBRARY
-from warren.render.failure import RenderFailed
 
 if TYPE_CHECKING:
+    from warren.render.browser.cdp import Session
     from warren.render.browser.page import Page
 
 MAX_SIDE = 4096
 _MIN_SIDE = 16
 _MAX_TEXT = 4000
+_SHOT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,15 @@ class Shown:
     """The browser's `backendNodeId` of its element; 0 unless requested."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A picture of a slide, and the size of the slide in CSS pixels."""
+
+    png: bytes = field(repr=False)
+    width: float
+    height: float
+
+
 class Slides:
     """The slides of one page, after `find`."""
 
@@ -50,7 +63,7 @@ class Slides:
     async def find(self, max_slides: int) -> tuple[Slide, ...]:
         """Find them. Raises RenderFailed when there are none, or too many."""
         await self._session.evaluate(LIBRARY)
-        count = _whole(await self._session.evaluate("slides.find()"))
+        count = int(_number(await self._session.evaluate("slides.find()")))
         if count == 0:
             raise RenderFailed("no_slides", "no slide elements found for selector '.slide'")
         if count > max_slides:
@@ -83,12 +96,21 @@ class Slides:
         return Shown(index, x, y, width, height, node)
 
 
+async def take_shot(session: Session, shown: Shown) -> Shot:
+    """Take the picture of a slide, in its own size."""
+    params: dict[str, Any] = {"format": "png", "optimizeForSpeed": True, "captureBeyondViewport": False}
+    x, y = round(shown.x), round(shown.y)
+    width, height = max(1, round(shown.width)), max(1, round(shown.height))
+    if (x, y, width, height) != (0, 0, WIDTH, HEIGHT):
+        scrolled = await session.evaluate("[scrollX, scrollY]")
+        clip = {"x": x + scrolled[0], "y": y + scrolled[1], "width": width, "height": height, "scale": 1}
+        params |= {"clip": clip, "captureBeyondViewport": x + width > WIDTH or y + height > HEIGHT}
+    answer = await session.call("Page.captureScreenshot", params, timeout_s=_SHOT_S)
+    return Shot(base64.b64decode(answer["data"]), width, height)
+
+
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
-
-
-def _whole(value: Any) -> int:
-    return int(_number(value))
 
 
 def _text(value: Any) -> str:

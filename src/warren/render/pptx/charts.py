@@ -98,8 +98,7 @@ def add_chart(value: Chart, page: Page) -> None:
     kind = _KINDS.get((value.kind, value.is_stacked)) or _KINDS.get((value.kind, False))
     numbers = sum(len(series.values) for series in value.series)
     if kind is None or not 0 < numbers <= _MOST_NUMBERS:
-        message = f"There is no {value.kind!r} chart of {numbers} numbers."
-        raise ValueError(message)
+        raise ValueError(f"There is no {value.kind!r} chart of {numbers} numbers.")
     if value.kind == "radar" and any(series.line is not None for series in value.series):
         kind = XL_CHART_TYPE.RADAR_FILLED
     data = _points(value) if value.kind == "scatter" else _categories(value)

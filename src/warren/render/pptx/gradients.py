@@ -12,7 +12,8 @@ from itertools import pairwise
 
 from warren.render.pptx.geometry import moved, rounded_steps
 from warren.render.pptx.xml import finite
-from warren.render.scene.paths import Point, curve
+from warren.render.scene.css import colour_at
+from warren.render.scene.paths import Point, curve, cut
 from warren.render.scene.scene import Box, Colour, Gradient, Shape, Stop
 
 _SEEN = 30
@@ -25,7 +26,7 @@ _TURNS = 48
 
 
 def strips(value: Shape, inset: float = 0.0) -> list[Shape]:
-    """Return what is to be laid over a shape, within a line of the width `inset`."""
+    """Return the strips to lay over a shape, within a line of the width `inset`."""
     fill = value.fill
     if not isinstance(fill, Gradient) or fill.angle is None or value.box.width <= 0 or value.box.height <= 0:
         return []
@@ -33,9 +34,7 @@ def strips(value: Shape, inset: float = 0.0) -> list[Shape]:
     if len(stops) > _MOST or any(stop.colour.alpha < 1 for stop in stops) or _is_shown(stops):
         return []
     if fill.angle % _STRAIGHT and len(stops) > 3:
-        stops = min(
-            ([stops[0], middle, stops[-1]] for middle in stops[1:-1]), key=lambda three: _wrong(stops, three, 20)
-        )
+        stops = min(([stops[0], middle, stops[-1]] for middle in stops[1:-1]), key=lambda three: _wrong(stops, three))
     # A little within the shape: programs mix the colours along edges, and twice the edge would be twice as dark.
     inset += _WITHIN
     box = moved(value.box, -inset, -inset, -inset, -inset)
@@ -66,25 +65,17 @@ def _is_shown(stops: list[Stop]) -> bool:
     if len(stops) == 3 and (stops[0].colour == stops[1].colour or stops[1].colour == stops[2].colour or is_even):
         return True
     first, last = max(pairwise(stops), key=lambda pair: round(pair[1].at - pair[0].at, 3))
-    return _wrong(stops, [Stop(0.0, first.colour), Stop(1.0, last.colour)], 20) < _SEEN
+    return _wrong(stops, [Stop(0.0, first.colour), Stop(1.0, last.colour)]) < _SEEN
+
+
+def _wrong(stops: list[Stop], others: list[Stop]) -> float:
+    """Return how far the colours of two gradients are apart, at most."""
+    one, other = Gradient(tuple(stops)), Gradient(tuple(others))
+    return max(_apart(colour_at(one, step / 20), colour_at(other, step / 20)) for step in range(21))
 
 
 def _apart(one: Colour, other: Colour) -> float:
     return max(abs(one.red - other.red), abs(one.green - other.green), abs(one.blue - other.blue))
-
-
-def _wrong(stops: list[Stop], others: list[Stop], steps: int) -> float:
-    return max(_apart(_at(stops, step / steps), _at(others, step / steps)) for step in range(steps + 1))
-
-
-def _at(stops: list[Stop], at: float) -> Colour:
-    for a, b in pairwise(stops):
-        if at <= b.at:
-            way = (at - a.at) / (b.at - a.at) if b.at > a.at else 1.0
-            pairs = ((a.colour.red, b.colour.red), (a.colour.green, b.colour.green), (a.colour.blue, b.colour.blue))
-            red, green, blue = (round(one + (two - one) * way) for one, two in pairs)
-            return Colour(red, green, blue)
-    return stops[-1].colour
 
 
 def _outline(value: Shape, box: Box, inset: float) -> list[Point]:
@@ -112,7 +103,7 @@ def _strip(value: Shape, box: Box, corners: list[Point], angle: float, pair: tup
     def way(point: Point) -> float:
         return 0.5 + ((point[0] - box.width / 2) * across + (point[1] - box.height / 2) * down) / length
 
-    kept = _behind(corners, [way(point) - pair[0].at for point in corners])
+    kept = cut(corners, [way(point) - pair[0].at for point in corners])
     if len(kept) < 3:
         return None
     left, top = min(x for x, _ in kept), min(y for _, y in kept)
@@ -130,16 +121,3 @@ def _strip(value: Shape, box: Box, corners: list[Point], angle: float, pair: tup
         strokes=(None, None, None, None),
         shadow=None,
     )
-
-
-def _behind(points: list[Point], ways: list[float]) -> list[Point]:
-    """Return a polygon cut where the way is 0."""
-    kept: list[Point] = []
-    for at, here in enumerate(points):
-        before, one, two = points[at - 1], ways[at - 1], ways[at]
-        if (one < 0) != (two < 0):
-            share = one / (one - two)
-            kept.append((before[0] + (here[0] - before[0]) * share, before[1] + (here[1] - before[1]) * share))
-        if two >= 0:
-            kept.append(here)
-    return kept

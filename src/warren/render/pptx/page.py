@@ -35,18 +35,18 @@ class Page:
     _svgs: dict[bytes, str] = field(default_factory=dict)
 
     def add(self, shape: Any) -> None:
-        """Put `shape` in front of what is there."""
+        """Put `shape` in front of all others."""
         self.slide.shapes.element.append(shape)
 
     def properties(self, name: str, kind: str, *, alt: str = "", link: str = "", tag: str = "p:cNvPr") -> Any:
         """`p:cNvPr` with a number of its own."""
-        self._last_id += 1
-        title = plain(name)[:200].strip() or f"{kind} {self._last_id - 1}"
-        attributes = {"id": self._last_id, "name": title, "descr": plain(alt)[:4_000] or None}
+        number = self.take_id()
+        title = plain(name)[:200].strip() or f"{kind} {number - 1}"
+        attributes = {"id": number, "name": title, "descr": plain(alt)[:4_000] or None}
         return element(tag, attributes, self.link(link))
 
     def take_id(self) -> int:
-        """Return the next number, for a shape that python-pptx makes."""
+        """Return the number of the next shape."""
         self._last_id += 1
         return self._last_id
 

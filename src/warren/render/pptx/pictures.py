@@ -36,11 +36,7 @@ def picture(value: Picture, page: Page) -> Any:
             element("p:nvPr"),
         ),
         element(
-            "p:blipFill",
-            None,
-            _blip(value, page),
-            _crop(value.crop),
-            element("a:stretch", None, element("a:fillRect")),
+            "p:blipFill", None, _blip(value, page), _crop(value.crop), element("a:stretch", None, element("a:fillRect"))
         ),
         element(
             "p:spPr",
@@ -77,8 +73,7 @@ def readable(data: bytes) -> bytes:
         if image.format in _KEPT:
             return data
         if image.width * image.height > _MOST_PIXELS:
-            message = f"A picture of {image.width} x {image.height} pixels is too large to convert."
-            raise ValueError(message)
+            raise ValueError(f"A picture of {image.width} x {image.height} pixels is too large to convert.")
         target = io.BytesIO()
         image.convert("RGBA").save(target, "PNG")
     return target.getvalue()

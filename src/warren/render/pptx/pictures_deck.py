@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import io
-import re
+import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pptx import Presentation
+from pptx.opc.oxml import serialize_part_xml
+from pptx.opc.packuri import CONTENT_TYPES_URI, PACKAGE_URI
+from pptx.opc.serialized import _ContentTypesItem
 from pptx.util import Emu
 
-from warren.render.pptx.package import write_package
+from warren.render.pptx.xml import plain
 
 if TYPE_CHECKING:
+    from pptx.presentation import Presentation as PptxPresentation
     from pptx.slide import Slide as PptxSlide
 
-    from warren.render.capture.shots import Shot
-    from warren.render.capture.slides import Shown, Slide
+    from warren.render.capture.slides import Shot, Shown, Slide
     from warren.render.scene.raw import RawSlide
 
 LONG_SIDE = 12_192_000
 """13.333 inches, PowerPoint's own width. WHY: 1920 pixels are then 6350 units each, without a remainder."""
 _MIN_SIDE = 914_400
 _TITLE_ONLY, _BLANK = 5, 6
-_UNWRITABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML cannot hold."""
+_PACKED = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".fntdata", ".xlsx")
+"""Parts that are compressed already are stored: compressing again only takes time."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class PictureDeck:
         self._size: Size | None = None
         self.reasons: dict[int, str] = {}
         properties = self._presentation.core_properties
-        properties.title = writable(title)[:250]
+        properties.title = plain(title)[:250]
         properties.author = properties.last_modified_by = ""
 
     @property
@@ -74,7 +78,7 @@ class PictureDeck:
             self._size = Size.of(shot.width, shot.height)
             self._presentation.slide_width = Emu(self._size.width)
             self._presentation.slide_height = Emu(self._size.height)
-        title = writable(slide.title)
+        title = plain(slide.title)
         layout = self._presentation.slide_layouts[_TITLE_ONLY if title else _BLANK]
         made = self._presentation.slides.add_slide(layout)
         if title:
@@ -83,15 +87,15 @@ class PictureDeck:
         picture = made.shapes.add_picture(io.BytesIO(shot.png), Emu(left), Emu(top), Emu(width), Emu(height))
         picture.name = f"Slide {self.count}"
         described = picture._element.nvPicPr.cNvPr  # noqa: SLF001 - the library has no name for the alternative text
-        described.set("descr", writable(slide.text)[:2000] or title)
-        if notes := writable(slide.notes):
+        described.set("descr", plain(slide.text)[:2000] or title)
+        if notes := plain(slide.notes):
             frame = made.notes_slide.notes_text_frame
             assert frame is not None
             frame.text = notes
 
     def finish(self) -> bytes:
         """Return the PowerPoint file."""
-        return write_package(self._presentation)
+        return _write_package(self._presentation)
 
     def _add_title(self, slide: PptxSlide, title: str, size: Size) -> None:
         """Add a title for the outline and screen readers; the picture covers it."""
@@ -102,6 +106,23 @@ class PictureDeck:
         shape.width, shape.height = Emu(size.width * 9 // 10), Emu(size.height // 10)
 
 
-def writable(text: str) -> str:
-    """Leave out the characters that XML cannot hold."""
-    return _UNWRITABLE.sub("", text)
+def _write_package(presentation: PptxPresentation) -> bytes:
+    """Return the file's bytes; the same presentation gives the same bytes."""
+    package = presentation.part.package
+    parts = tuple(package.iter_parts())
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        types = _ContentTypesItem.xml_for(parts)
+        _add(archive, CONTENT_TYPES_URI.membername, serialize_part_xml(types))
+        _add(archive, PACKAGE_URI.rels_uri.membername, package._rels.xml)  # noqa: SLF001 - has no public name
+        for part in parts:
+            _add(archive, part.partname.membername, part.blob)
+            if part._rels:  # noqa: SLF001 - as above
+                _add(archive, part.partname.rels_uri.membername, part.rels.xml)
+    return written.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    member = zipfile.ZipInfo(name, _EPOCH)
+    member.compress_type = zipfile.ZIP_STORED if name.endswith(_PACKED) else zipfile.ZIP_DEFLATED
+    archive.writestr(member, content)

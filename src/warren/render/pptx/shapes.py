@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from warren.render.pptx.fill import effects, fill, line
 from warren.render.pptx.geometry import Step, frame, group, moved, outline, polygon, preset, rounded
 from warren.render.pptx.gradients import strips
-from warren.render.pptx.xml import Scale, element, finite
+from warren.render.pptx.xml import element, finite
 from warren.render.scene.scene import Gradient, Stroke
 
 if TYPE_CHECKING:
@@ -168,19 +168,14 @@ def _line(value: Shape, side: int, stroke: Stroke, page: Page) -> Any:
         _BOTTOM: (0.0, half - high, 0.0, -half),
         _LEFT: (-half, 0.0, half - wide, 0.0),
     }
-    flat = replace(moved(box, *sides[side]), flip_x=False, flip_y=False)
+    place = frame(replace(moved(box, *sides[side]), flip_x=False, flip_y=False), page.scale)
+    place[1].set("cy" if side in {_TOP, _BOTTOM} else "cx", "0")
     return element(
         "p:cxnSp",
         None,
         element("p:nvCxnSpPr", None, page.properties(value.name, "Line"), element("p:cNvCxnSpPr"), element("p:nvPr")),
-        element("p:spPr", None, _flat_frame(flat, side, page.scale), preset("line"), line(stroke, page.scale)),
+        element("p:spPr", None, place, preset("line"), line(stroke, page.scale)),
     )
-
-
-def _flat_frame(box: Box, side: int, scale: Scale) -> Any:
-    made = frame(box, scale)
-    made[1].set("cy" if side in {_TOP, _BOTTOM} else "cx", "0")
-    return made
 
 
 def _crescent(value: Shape, side: int, stroke: Stroke, page: Page) -> Any:

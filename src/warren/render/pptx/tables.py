@@ -32,6 +32,7 @@ def table(value: Table, page: Page) -> Any:
         element("a:tr", {"h": page.scale.length(value.row_heights[number])}, *_cells(value, number, page, slack))
         for number in range(min(len(value.row_heights), len(value.cells), _MOST))
     ]
+    upright = Box(value.box.x, value.box.y, sum(value.column_widths), sum(value.row_heights))
     grid = element("a:tbl", None, element("a:tblPr"), element("a:tblGrid", None, *columns), *rows)
     return element(
         "p:graphicFrame",
@@ -43,13 +44,9 @@ def table(value: Table, page: Page) -> Any:
             element("p:cNvGraphicFramePr", None, element("a:graphicFrameLocks", {"noGrp": 1})),
             element("p:nvPr"),
         ),
-        frame(_upright(value), page.scale, "p:xfrm"),
+        frame(upright, page.scale, "p:xfrm"),
         element("a:graphic", None, element("a:graphicData", {"uri": _URI}, grid)),
     )
-
-
-def _upright(value: Table) -> Box:
-    return Box(value.box.x, value.box.y, sum(value.column_widths), sum(value.row_heights))
 
 
 def _loosened(value: Table) -> tuple[Table, float]:

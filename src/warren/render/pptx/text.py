@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.render.pptx import seat
 from warren.render.pptx.fill import colour, effects, line, text_fill
-from warren.render.pptx.scripts import untied
-from warren.render.pptx.spacing import completed, spread
+from warren.render.pptx.libreoffice import completed, spread, untied
 from warren.render.pptx.xml import clamped, element, finite, plain
 from warren.render.scene.scene import RAISED, Box, Colour, Paragraph, Run
 

@@ -11,21 +11,8 @@ from PIL import Image, UnidentifiedImageError
 
 from warren.render.scene import css
 from warren.render.scene.gradients import layers
-from warren.render.scene.paint import Canvas, Request, fills_of, has_glow, needs_picture, strokes_of
-from warren.render.scene.scene import (
-    Box,
-    Cell,
-    Colour,
-    Fill,
-    Formula,
-    Gradient,
-    Item,
-    Paragraph,
-    Picture,
-    Shape,
-    Table,
-    TextBox,
-)
+from warren.render.scene.paint import Canvas, Request, fills_of, flattened, has_glow, needs_picture, strokes_of
+from warren.render.scene.scene import Box, Cell, Colour, Fill, Formula, Item, Paragraph, Picture, Shape, Table, TextBox
 from warren.render.scene.snapshot import Node, Rect
 
 _WHITE = Colour(255, 255, 255)
@@ -54,44 +41,19 @@ def backdrop(canvas: Canvas) -> Backdrop:
         flat = css.over(colour, flat) if colour else flat
     if needs_picture(root) or has_glow(root):
         return _taken(canvas, flat)
-    fills: list[Fill] = [flat]
-    fills += fills_of(root, root.rect)
-    made = _stacked(fills)
+    made = flattened([flat, *fills_of(root, root.rect)])
     whole = Box(0.0, 0.0, root.bounds.width, root.bounds.height)
     items: list[Item] = [Shape(box=whole, fill=fill, name="background") for fill in made[1:]]
-    items += _borders(root)
+    strokes = strokes_of(root)
+    if any(strokes):
+        items.append(Shape(box=whole, strokes=strokes, name="border"))
     return Backdrop(made[0], None, items)
 
 
-def _borders(root: Node) -> list[Item]:
-
-    strokes = strokes_of(root)
-    if not any(strokes):
-        return []
-    return [Shape(box=Box(0.0, 0.0, root.bounds.width, root.bounds.height), strokes=strokes, name="border")]
-
-
 def _is_hidden(inner: list[Node]) -> bool:
-    """Whether an opaque colour of a node further in hides what is behind it."""
+    """Whether an opaque colour of a node further in hides everything behind it."""
     colours = [css.colour(node.css("background-color")) for node in inner]
     return any(colour is not None and colour.alpha >= 1 for colour in colours)
-
-
-def _stacked(fills: list[Fill]) -> list[Fill]:
-    made: list[Fill] = []
-    for fill in fills:
-        below = made[-1] if made else None
-        if isinstance(below, Colour) and below.alpha >= 1:
-            if isinstance(fill, Colour):
-                made[-1] = css.over(fill, below)
-            else:
-                stops = tuple(replace(stop, colour=css.over(stop.colour, below)) for stop in fill.stops)
-                made[-1] = replace(fill, stops=stops)
-        elif isinstance(fill, Gradient) and all(stop.colour.alpha >= 1 for stop in fill.stops):
-            made = [fill]
-        else:
-            made.append(fill)
-    return made
 
 
 def _taken(canvas: Canvas, flat: Colour) -> Backdrop:

@@ -8,7 +8,8 @@ from dataclasses import replace as copy_of
 
 from warren.render.scene import css
 from warren.render.scene.formula import is_formula, room_of
-from warren.render.scene.snapshot import Line, Node, Rect, unturned
+from warren.render.scene.scripts import is_east_asian
+from warren.render.scene.snapshot import Node, Rect, around, unturned
 
 _ATOMIC = {"inline-block", "inline-flex", "inline-grid", "inline-table"}
 _ITEM_PARENTS = ("flex", "grid", "inline-flex", "inline-grid")
@@ -160,15 +161,12 @@ def pieces_of(text: Node) -> list[Piece]:
         if line.text in {"\n", "\r\n"} and text.css("white-space-collapse") != "collapse":
             found.append(Piece(style, "\n", line.rect, is_break=True))
             continue
-        words = _kept(line) if keeps else _SPACES.sub(" ", line.text)
+        kept = line.text.replace("\r", "").replace("\n", "").expandtabs(8)
+        words = kept if keeps else _SPACES.sub(" ", line.text)
         words = words.replace("\u00ad", "").replace("\u200b", "")
         if words and line.rect.width > 0:
             found.append(Piece(style, words, line.rect))
     return found
-
-
-def _kept(line: Line) -> str:
-    return line.text.replace("\r", "").replace("\n", "").expandtabs(8)
 
 
 def merged(groups: list[Group]) -> list[Group]:
@@ -228,8 +226,6 @@ def stood_up(group: Group) -> None:
     mode = group.block.css("writing-mode")
     if not mode.startswith(("vertical", "sideways")):
         return
-    from warren.render.scene.scripts import is_east_asian
-
     if any(is_east_asian(character) for piece in group.pieces for character in piece.text):
         group.is_vertical = True
         _lie_down(group)
@@ -244,10 +240,7 @@ def stood_up(group: Group) -> None:
 
 def _lie_down(group: Group) -> None:
     """Turn columns into lines, so that they are read from the top; the box stays where it is."""
-    whole = group.pieces[0].rect
-    for piece in group.pieces[1:]:
-        whole = whole.union(piece.rect)
-    group.frame = whole
+    group.frame = around(piece.rect for piece in group.pieces)
     is_left = group.block.css("writing-mode") == "vertical-lr"
     for piece in group.pieces:
         rect = piece.rect

@@ -18,7 +18,7 @@ from warren.render.scene.pictures import REPLACED, background, emoji, picture
 from warren.render.scene.scene import Item, Slide, TextBox
 from warren.render.scene.snapshot import Node, Rect
 from warren.render.scene.tables import Grid, grid_of, table_of
-from warren.render.scene.text import boxes_of
+from warren.render.scene.text import boxes_of, words_of
 
 if TYPE_CHECKING:
     from warren.render.scene.raw import RawSlide
@@ -29,7 +29,7 @@ _LONGEST_TITLE = 300
 _TABLE, _TEXT = 1000, 1001
 
 Placed = tuple[tuple[int, int, int], Item, int]
-"""Place in the order of painting, what is painted, and the see-through group that it is part of."""
+"""Place in the order of painting, the item, and its see-through group."""
 
 
 def build_slide(raw: RawSlide, *, notes: str = "") -> Slide:
@@ -43,7 +43,7 @@ def build_slide(raw: RawSlide, *, notes: str = "") -> Slide:
     placed.sort(key=lambda one: one[0])
     found = [*((item, -1) for item in behind.items), *((item, group) for _, item, group in placed)]
     items = flatten_text(found, behind, root)
-    title = next((_words(item) for item in items if isinstance(item, TextBox) and item.is_title), "")
+    title = next((words_of(item.paragraphs) for item in items if isinstance(item, TextBox) and item.is_title), "")
     return Slide(
         width=root.bounds.width,
         height=root.bounds.height,
@@ -56,7 +56,7 @@ def build_slide(raw: RawSlide, *, notes: str = "") -> Slide:
 
 
 def wanted(raw: RawSlide) -> tuple[list[Request], set[str]]:
-    """Return what is still to be captured for a slide: pictures of paint, and the addresses of images."""
+    """Return the captures that a slide still needs: pictures of paint, and the addresses of images."""
     root, nodes = raw.tree()
     canvas = Canvas(raw, root)
     backdrop(canvas)
@@ -68,10 +68,6 @@ def wanted(raw: RawSlide) -> tuple[list[Request], set[str]]:
     for group in groups:
         emoji(canvas, group)
     return list(canvas.requests.values()), canvas.images
-
-
-def _words(item: TextBox) -> str:
-    return " ".join("".join(run.text for one in item.paragraphs for run in one.runs).split())
 
 
 def _grids(canvas: Canvas, nodes: list[Node]) -> list[Grid]:
@@ -86,9 +82,9 @@ def _grids(canvas: Canvas, nodes: list[Node]) -> list[Grid]:
 
 def _paint_all(canvas: Canvas, nodes: list[Node]) -> list[Placed]:
     found: list[Placed] = []
-    tabled = {id(cell) for grid in _grids(canvas, nodes) for cell in grid.cells}
+    tabled: set[int] = set()
     for grid in _grids(canvas, nodes):
-        tabled |= grid.nodes
+        tabled |= grid.nodes | {id(cell) for cell in grid.cells}
     inside: set[int] = set()
     for node in nodes:
         if id(node.parent) in inside:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from warren.render.scene import css
+from warren.render.scene.paths import Point, cut
 from warren.render.scene.snapshot import Node, Rect
 
 Radii = tuple[float, float, float, float]
@@ -16,7 +17,7 @@ _TOLERANCE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A rectangle with round corners, outside of which nothing is seen; what is scrolled away is still there."""
+    """A rectangle with round corners, which clips its content; content that is scrolled away still exists."""
 
     rect: Rect
     radii: Radii
@@ -118,7 +119,7 @@ def rounded_by(rect: Rect, radii: Radii, clip: Clip) -> Radii:
     return min(made[0], half), min(made[1], half), min(made[2], half), min(made[3], half)
 
 
-def outline(rect: Rect, radii: Radii, *, ellipse: bool = False) -> list[tuple[float, float]]:
+def outline(rect: Rect, radii: Radii, *, ellipse: bool = False) -> list[Point]:
     """Return the corners of a box with round corners, as many as look round."""
     if ellipse:
         across, down = rect.width / 2, rect.height / 2
@@ -130,7 +131,7 @@ def outline(rect: Rect, radii: Radii, *, ellipse: bool = False) -> list[tuple[fl
         (rect.right - radii[2], rect.bottom - radii[2], radii[2], 0.0),
         (rect.x + radii[3], rect.bottom - radii[3], radii[3], 0.5 * math.pi),
     )
-    points: list[tuple[float, float]] = []
+    points: list[Point] = []
     for x, y, radius, start in centres:
         steps = _STEPS if radius > 0 else 0
         for step in range(steps + 1):
@@ -139,76 +140,35 @@ def outline(rect: Rect, radii: Radii, *, ellipse: bool = False) -> list[tuple[fl
     return points
 
 
-def cut_to(points: list[tuple[float, float]], rect: Rect) -> list[tuple[float, float]]:
+def cut_to(points: list[Point], rect: Rect) -> list[Point]:
     """Return a polygon cut to a rectangle, one side after the other."""
-    sides = ((0, rect.x, 1), (0, rect.right, -1), (1, rect.y, 1), (1, rect.bottom, -1))
-    for axis, limit, sign in sides:
-        if not points:
-            return []
-        points = _cut_side(points, axis, limit, sign)
+    for axis, limit, sign in ((0, rect.x, 1), (0, rect.right, -1), (1, rect.y, 1), (1, rect.bottom, -1)):
+        points = cut(points, [(point[axis] - limit) * sign for point in points])
     return points
 
 
-def cut_round(points: list[tuple[float, float]], clip: Clip) -> list[tuple[float, float]]:
+def cut_round(points: list[Point], clip: Clip) -> list[Point]:
     """Return a polygon cut to a clip with round corners."""
     edges = outline(clip.rect, clip.radii)
     for at, end in enumerate(edges):
-        start = edges[at - 1]
-        if not points:
-            return []
-        if abs(end[0] - start[0]) + abs(end[1] - start[1]) > 1e-9:
-            points = _cut_edge(points, start, end)
+        left, top = edges[at - 1]
+        across, down = end[0] - left, end[1] - top
+        if abs(across) + abs(down) > 1e-9:
+            points = cut(points, [across * (y - top) - down * (x - left) for x, y in points])
     return points
 
 
-def _cut_edge(
-    points: list[tuple[float, float]], start: tuple[float, float], end: tuple[float, float]
-) -> list[tuple[float, float]]:
-    across, down = end[0] - start[0], end[1] - start[1]
-
-    def side(point: tuple[float, float]) -> float:
-        return across * (point[1] - start[1]) - down * (point[0] - start[0])
-
-    kept: list[tuple[float, float]] = []
-    for at, here in enumerate(points):
-        before = points[at - 1]
-        one, two = side(before), side(here)
-        if (one < 0) != (two < 0):
-            way = one / (one - two)
-            kept.append((before[0] + (here[0] - before[0]) * way, before[1] + (here[1] - before[1]) * way))
-        if two >= 0:
-            kept.append(here)
-    return kept
-
-
-def _cut_side(points: list[tuple[float, float]], axis: int, limit: float, sign: int) -> list[tuple[float, float]]:
-    kept: list[tuple[float, float]] = []
-    for at, here in enumerate(points):
-        before = points[at - 1]
-        is_in, was_in = (here[axis] - limit) * sign >= 0, (before[axis] - limit) * sign >= 0
-        if is_in != was_in:
-            way = (limit - before[axis]) / (here[axis] - before[axis])
-            kept.append((before[0] + (here[0] - before[0]) * way, before[1] + (here[1] - before[1]) * way))
-        if is_in:
-            kept.append(here)
-    return kept
-
-
-def polygon_of(text: str, rect: Rect, zoom: float) -> tuple[tuple[float, float], ...]:
+def polygon_of(text: str, rect: Rect, zoom: float) -> tuple[Point, ...]:
     """Return a clip-path polygon as parts of the box; empty where it is none."""
     if not text.startswith("polygon(") or rect.width <= 0 or rect.height <= 0:
         return ()
-    points: list[tuple[float, float]] = []
+    points: list[Point] = []
     for pair in css.split(text[len("polygon(") : -1])[:200]:
         tokens = css.split(pair, " ")
         if len(tokens) != 2 or tokens[0] in {"nonzero", "evenodd"}:
             continue
         if any("calc" in token for token in tokens):
             return ()
-        points.append(
-            (
-                _length(tokens[0], rect.width, zoom) / rect.width,
-                _length(tokens[1], rect.height, zoom) / rect.height,
-            )
-        )
+        x, y = _length(tokens[0], rect.width, zoom), _length(tokens[1], rect.height, zoom)
+        points.append((x / rect.width, y / rect.height))
     return tuple(points) if len(points) >= 3 else ()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warren.render.scene import css
 from warren.render.scene.blocks import Group, Piece
 from warren.render.scene.lines import TextLine
 from warren.render.scene.scene import TextBox
-from warren.render.scene.snapshot import Node, Rect, turned, unturned
+from warren.render.scene.scripts import shorthand
+from warren.render.scene.snapshot import Node, turned, unturned
 from warren.render.scene.text import laid_out
 
 if TYPE_CHECKING:
@@ -33,13 +35,13 @@ def _text_box(raw: RawSlide, node: Node) -> TextBox | None:
     style = node.parent
     if style is None or node.bounds.width <= 0 or node.bounds.height <= 0:
         return None
-    drawing = next((owner for owner in [node, *node.ancestors()] if owner.name == "svg"), None)
-    turn = _turn(style, drawing)
+    # Its own `transform`, an attribute or a style, is in the matrix already.
+    turn = style.turn
     size = css.number(node.css("font-size"))
     rect = unturned(node.bounds, turn, size * 1.2)
     if size <= 0 or rect.height <= 0:
         return None
-    known = raw.metrics.get(_shorthand(style))
+    known = raw.metrics.get(shorthand(style))
     natural = sum(known) if known else size * 1.2
     # WHY: a drawing is scaled to its view box, which no computed style tells; the height of its letters does.
     style.zoom = rect.height / natural if natural > 0 else 1.0
@@ -49,8 +51,6 @@ def _text_box(raw: RawSlide, node: Node) -> TextBox | None:
     if laid is None:
         return None
     align = _ALIGN.get(style.css("text-anchor"), "left")
-    from dataclasses import replace
-
     paragraphs = tuple(replace(one, align=align) for one in laid.paragraphs)
     return TextBox(
         box=turned(laid.rect, turn),
@@ -59,20 +59,3 @@ def _text_box(raw: RawSlide, node: Node) -> TextBox | None:
         wraps=False,
         name=words[:40],
     )
-
-
-def _shorthand(style: Node) -> str:
-    from warren.render.scene.scripts import shorthand
-
-    return shorthand(style)
-
-
-def _turn(style: Node, drawing: Node | None) -> float:
-    """How far the text is turned: its own `transform` is an attribute or a style, and is in the matrix already."""
-    del drawing
-    return style.turn
-
-
-def area(node: Node) -> Rect:
-    """Where a drawing is."""
-    return node.bounds

@@ -48,11 +48,6 @@ def _installed() -> dict[str, tuple[str, int]]:
     return found
 
 
-def warm() -> None:
-    """Read the list of fonts before it is needed."""
-    _installed()
-
-
 @lru_cache(maxsize=512)
 def face_of(painted: Painted) -> Face | None:
     """Return the installed face, or None for one that came with the page."""

@@ -22,7 +22,7 @@ def is_formula(node: Node) -> bool:
 
 
 def is_hidden(node: Node) -> bool:
-    """Whether it repeats the formula for those who cannot see it."""
+    """Whether it repeats the formula for screen readers."""
     return node.name in _HIDDEN or not _HIDDEN.isdisjoint(node.attributes.get("class", "").split())
 
 
@@ -61,7 +61,7 @@ def _bases(node: Node, depth: int) -> list[Node]:
 
 
 def source_of(raw: RawSlide, root: Node, painted: str) -> str:
-    """Return what was written for the formula: its TeX, else the words of its MathML, else what is painted."""
+    """Return the source of the formula: its TeX, else the words of its MathML, else the painted text."""
     said = root.attributes.get("data-latex") or raw.page.hidden_text(root.backend, "annotation")
     words = said or raw.page.hidden_text(root.backend, "math") or root.attributes.get("aria-label", "")
     return " ".join((words or painted).split())[:_LONGEST]

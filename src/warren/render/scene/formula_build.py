@@ -16,7 +16,7 @@ from warren.render.scene.pictures import picture
 from warren.render.scene.runs import base_run, fill_of, fonts_of, runs_of
 from warren.render.scene.scene import Fill, Formula, Paragraph, Picture, Run, Shape, TextBox
 from warren.render.scene.scripts import shorthand
-from warren.render.scene.snapshot import Node, Rect
+from warren.render.scene.snapshot import Node, Rect, around
 from warren.render.scene.text import baseline_of
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _rules(node: Node) -> list[Part]:
         return [Shape(box=node.box(line), fill=fill_of(node), name="fraction")]
     if node.name not in {"msqrt", "mroot"} or not parts:
         return []
-    inner = parts[0].rect if node.name == "mroot" else _around(parts)
+    inner = parts[0].rect if node.name == "mroot" else around(part.rect for part in parts)
     start = max(node.rect.x, inner.x - 0.9 * node.px("font-size")) if node.name == "mroot" else node.rect.x
     sign = Rect(start, node.rect.y, inner.x - start, node.rect.height)
     bar = Rect(inner.x - 1, node.rect.y, node.rect.right - inner.x + 1, thick)
@@ -203,15 +203,8 @@ def _rules(node: Node) -> list[Part]:
     return [*_outlined(node, "\u221a", sign), Shape(box=node.box(bar), fill=fill_of(node), name="root")]
 
 
-def _around(nodes: list[Node]) -> Rect:
-    whole = nodes[0].rect
-    for node in nodes[1:]:
-        whole = whole.union(node.rect)
-    return whole
-
-
 def _stretched(node: Node, text: str) -> list[Shape]:
-    """Return the outline of a sign of MathML that grows with what is beside it."""
+    """Return the outline of a sign of MathML that grows with its neighbours."""
     size = node.px("font-size")
     if node.name != "mo" or len(text) != 1 or node.rect.height < _STRETCHED * size or node.rect.width <= 0:
         return []

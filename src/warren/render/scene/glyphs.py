@@ -125,7 +125,9 @@ def tall_outline(letter: str, shape: float) -> tuple[tuple[Point, ...], ...]:
         font.scale = (per_em, per_em)
         plain = font.get_nominal_glyph(ord(letter))
         named = [plain, *(one.glyph for one in font.get_math_glyph_variants(plain, "ttb"))]
-        return _in_box(_drawn(font, min(named, key=lambda one: abs(_slender(font, one) - shape))))
+        pen = _Pen()
+        font.draw_glyph_with_pen(min(named, key=lambda one: abs(_slender(font, one) - shape)), pen)
+        return _in_box([each for each in pen.found if len(each) > 2])
     except (OSError, ValueError, AttributeError, TypeError):
         return ()
 
@@ -133,12 +135,6 @@ def tall_outline(letter: str, shape: float) -> tuple[tuple[Point, ...], ...]:
 def _slender(font: Any, glyph: int) -> float:
     extents = font.get_glyph_extents(glyph)
     return abs(extents.width / extents.height) if extents is not None and extents.height else 1e9
-
-
-def _drawn(font: Any, glyph: int) -> list[list[Point]]:
-    pen = _Pen()
-    font.draw_glyph_with_pen(glyph, pen)
-    return [each for each in pen.found if len(each) > 2]
 
 
 class _Pen:

@@ -8,12 +8,7 @@ import re
 from warren.render.scene import css
 from warren.render.scene.scene import Gradient
 
-_SIDES = {
-    "to top": 0.0,
-    "to right": 90.0,
-    "to bottom": 180.0,
-    "to left": 270.0,
-}
+_SIDES = {"to top": 0.0, "to right": 90.0, "to bottom": 180.0, "to left": 270.0}
 
 
 def layers(image: str) -> list[str]:
@@ -77,11 +72,7 @@ def _radial(parts: list[str], width: float, height: float) -> Gradient | None:
     if end <= 0:
         return None
     return Gradient(
-        css.cut(found, 0.0, end),
-        cx=left / width,
-        cy=top / height,
-        rx=across * end / width,
-        ry=down * end / height,
+        css.cut(found, 0.0, end), cx=left / width, cy=top / height, rx=across * end / width, ry=down * end / height
     )
 
 
@@ -113,31 +104,24 @@ def _radii(shape: str, size: str, at: tuple[float, float], whole: tuple[float, f
     return sides
 
 
-def part_of(whole: Gradient, frame: tuple[float, float, float, float]) -> Gradient:
-    """Return a radial gradient as seen in a part of its box: left, top, width, height, each 0 to 1."""
-    left, top, width, height = frame
+def part_of(whole: Gradient, size: tuple[float, float], frame: tuple[float, float, float, float]) -> Gradient:
+    """Return a gradient over a box of `size`, as seen in the part (x, y, width, height in pixels) of it."""
+    (across, down), (x, y, width, height) = size, frame
     if whole.angle is None:
         return Gradient(
             whole.stops,
-            cx=(whole.cx - left) / width,
-            cy=(whole.cy - top) / height,
-            rx=whole.rx / width,
-            ry=whole.ry / height,
+            cx=(whole.cx * across - x) / width,
+            cy=(whole.cy * down - y) / height,
+            rx=whole.rx * across / width,
+            ry=whole.ry * down / height,
         )
-    return whole
-
-
-def linear_part(whole: Gradient, size: tuple[float, float], frame: tuple[float, float, float, float]) -> Gradient:
-    """Return a linear gradient over a box of `size`, as seen in the part (x, y, width, height in pixels) of it."""
-    if whole.angle is None:
-        return whole
     way = math.radians(whole.angle)
     ux, uy = math.sin(way), -math.cos(way)
-    length = abs(size[0] * ux) + abs(size[1] * uy)
-    inner = abs(frame[2] * ux) + abs(frame[3] * uy)
+    length = abs(across * ux) + abs(down * uy)
+    inner = abs(width * ux) + abs(height * uy)
     if length <= 0 or inner <= 0:
         return whole
-    middle = (frame[0] + frame[2] / 2 - size[0] / 2) * ux + (frame[1] + frame[3] / 2 - size[1] / 2) * uy
+    middle = (x + width / 2 - across / 2) * ux + (y + height / 2 - down / 2) * uy
     start = 0.5 + (middle - inner / 2) / length
     end = 0.5 + (middle + inner / 2) / length
     return Gradient(css.cut(whole.stops, start, end), angle=whole.angle)

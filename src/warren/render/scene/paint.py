@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from warren.render.scene import css
 from warren.render.scene.clip import (
     Clip,
+    Radii,
     clips_of,
     cut_round,
     cut_to,
@@ -18,7 +19,7 @@ from warren.render.scene.clip import (
     radii_of,
     rounded_by,
 )
-from warren.render.scene.gradients import gradient, layers, linear_part, part_of
+from warren.render.scene.gradients import gradient, layers, part_of
 from warren.render.scene.scene import Box, Colour, Fill, Gradient, Picture, Shadow, Shape, Stroke
 from warren.render.scene.snapshot import Node, Rect
 
@@ -64,13 +65,8 @@ class Canvas:
         if taken is None:
             self.requests[key] = Request(key, backend, node.pseudo, bounds, kind, scale)
             return None
-        place = Rect(taken.x, taken.y, taken.width, taken.height)
-        return Picture(box=replace_box(place), data=taken.png, name=node.name)
-
-
-def replace_box(rect: Rect) -> Box:
-    """Return a rectangle as an upright box."""
-    return Box(rect.x, rect.y, rect.width, rect.height)
+        box = Box(taken.x, taken.y, taken.width, taken.height)
+        return Picture(box=box, data=taken.png, name=node.name)
 
 
 def paint(canvas: Canvas, node: Node) -> list[Shape | Picture]:
@@ -100,24 +96,14 @@ def box_shapes(canvas: Canvas, node: Node, rect: Rect) -> list[Shape | Picture]:
     shade = shadow_of(node)
     radii = radii_of(node, rect)
     polygon = polygon_of(node.css("clip-path"), rect, node.zoom)
-    made: list[Shape] = []
     rings = [] if is_hollow(node) or (fills and _is_solid(fills[0])) else _rings(node, rect, radii)
     if not fills and not any(strokes):
         return [*rings, *_outlined(node, rect, radii)]
     whole = Shape(box=node.box(rect), radii=radii, is_ellipse=is_ellipse(node), polygon=polygon, name=_name(node))
-    for at, fill in enumerate(fills):
-        is_last = at == len(fills) - 1
-        made.append(
-            replace(
-                whole,
-                fill=fill,
-                strokes=strokes if is_last else whole.strokes,
-                shadow=shade if at == 0 and _is_solid(fill) else None,
-            )
-        )
-    if not fills:
-        made.append(replace(whole, strokes=strokes))
+    made = [replace(whole, fill=fill) for fill in fills] or [whole]
+    made[-1] = replace(made[-1], strokes=strokes)
     if fills and _is_solid(fills[0]):
+        made[0] = replace(made[0], shadow=shade)
         made[:0] = _hard_shadows(node, rect, whole)
     cut = [shape for item in made for shape in clipped(item, node, rect, clips)]
     return [*rings, *cut, *_outlined(node, rect, radii)]
@@ -129,7 +115,7 @@ def is_hollow(node: Node) -> bool:
     return shade is not None and shade.colour.alpha > _FAINT and not fills_of(node, node.rect)
 
 
-def _rings(node: Node, rect: Rect, radii: tuple[float, float, float, float]) -> list[Shape]:
+def _rings(node: Node, rect: Rect, radii: Radii) -> list[Shape]:
     """Return shadows that are lines around a box which is seen through."""
     made: list[Shape] = []
     for shade in css.shadows(node.css("box-shadow")):
@@ -140,10 +126,14 @@ def _rings(node: Node, rect: Rect, radii: tuple[float, float, float, float]) -> 
     return made
 
 
-def _around(node: Node, rect: Rect, radii: tuple[float, float, float, float], line: Stroke, out: float) -> Shape:
+def _around(node: Node, rect: Rect, radii: Radii, line: Stroke, out: float) -> Shape:
     grown = Rect(rect.x - out, rect.y - out, rect.width + 2 * out, rect.height + 2 * out)
-    corners = tuple(radius + out if radius else 0.0 for radius in radii)
-    return Shape(box=node.box(grown), strokes=(line,) * 4, radii=(corners[0], corners[1], corners[2], corners[3]))
+    return Shape(box=node.box(grown), strokes=(line,) * 4, radii=_grown(radii, out))
+
+
+def _grown(radii: Radii, out: float) -> Radii:
+    a, b, c, d = (radius + out if radius else 0.0 for radius in radii)
+    return a, b, c, d
 
 
 def _hard_shadows(node: Node, rect: Rect, whole: Shape) -> list[Shape]:
@@ -159,15 +149,8 @@ def _hard_shadows(node: Node, rect: Rect, whole: Shape) -> list[Shape]:
             max(0.0, rect.width + 2 * out),
             max(0.0, rect.height + 2 * out),
         )
-        corners = tuple(radius + out if radius else 0.0 for radius in whole.radii)
-        made.append(
-            replace(
-                whole,
-                box=node.box(moved),
-                fill=css.faded(shade.colour, node.opacity),
-                radii=(corners[0], corners[1], corners[2], corners[3]),
-            )
-        )
+        paint_ = css.faded(shade.colour, node.opacity)
+        made.append(replace(whole, box=node.box(moved), fill=paint_, radii=_grown(whole.radii, out)))
     return made
 
 
@@ -176,7 +159,7 @@ def _is_solid(fill: Fill) -> bool:
     return all(paint.alpha > 0.85 for paint in paints)
 
 
-def _outlined(node: Node, rect: Rect, radii: tuple[float, float, float, float]) -> list[Shape | Picture]:
+def _outlined(node: Node, rect: Rect, radii: Radii) -> list[Shape | Picture]:
     width = node.px("outline-width")
     paint_ = css.colour(node.css("outline-color"))
     if node.css("outline-style") in {*_HIDDEN_STYLES, "auto"} or width <= 0 or paint_ is None or not paint_.alpha:
@@ -205,7 +188,7 @@ def fills_of(node: Node, rect: Rect) -> list[Fill]:
             if any(stop.colour.alpha > _FAINT for stop in stops):
                 found.append(replace(one, stops=stops))
     found += [css.faded(shade.colour, node.opacity) for shade in _inlays(node, rect)]
-    return _flattened(found)
+    return flattened(found)
 
 
 def _inlays(node: Node, rect: Rect) -> list[Shadow]:
@@ -218,7 +201,7 @@ def _inlays(node: Node, rect: Rect) -> list[Shadow]:
     ]
 
 
-def _flattened(fills: list[Fill]) -> list[Fill]:
+def flattened(fills: list[Fill]) -> list[Fill]:
     """Make one fill of a gradient and the colour under it, where it hides that or can be mixed with it."""
     made: list[Fill] = []
     for fill in fills:
@@ -289,9 +272,7 @@ def clipped(shape: Shape, node: Node, rect: Rect, clips: list[Clip]) -> list[Sha
 def _cut(shape: Shape, node: Node, rect: Rect, cut: Rect, clip: Clip) -> Shape:
     fill = shape.fill
     if isinstance(fill, Gradient):
-        frame = (cut.x - rect.x, cut.y - rect.y, cut.width, cut.height)
-        parts = (frame[0] / rect.width, frame[1] / rect.height, cut.width / rect.width, cut.height / rect.height)
-        fill = linear_part(fill, (rect.width, rect.height), frame) if fill.angle is not None else part_of(fill, parts)
+        fill = part_of(fill, (rect.width, rect.height), (cut.x - rect.x, cut.y - rect.y, cut.width, cut.height))
     is_round = any(shape.radii) or shape.is_ellipse
     polygon: tuple[tuple[float, float], ...] = ()
     if is_round or shape.polygon:
@@ -308,13 +289,12 @@ def _cut(shape: Shape, node: Node, rect: Rect, cut: Rect, clip: Clip) -> Shape:
         bottom if cut.bottom >= rect.bottom - 0.5 else None,
         left if cut.x <= rect.x + 0.5 else None,
     )
-    no_radii = (0.0, 0.0, 0.0, 0.0)
     return replace(
         shape,
         box=node.box(cut),
         fill=fill,
         polygon=polygon,
-        radii=no_radii,
+        radii=(0.0, 0.0, 0.0, 0.0),
         is_ellipse=False,
         strokes=strokes,
         shadow=None,

@@ -1,4 +1,4 @@
-"""Outlines of SVG paths as corners of polygons."""
+"""Polygons: from the outlines of SVG paths, and cut along a line."""
 
 from __future__ import annotations
 
@@ -89,3 +89,16 @@ def curve(points: list[Point]) -> list[Point]:
             left = [(a[0] + (b[0] - a[0]) * way, a[1] + (b[1] - a[1]) * way) for a, b in pairwise(left)]
         made.append(left[0])
     return made
+
+
+def cut(points: list[Point], distances: list[float]) -> list[Point]:
+    """Return the part of a polygon where the distance, given at each corner, is not below 0."""
+    kept: list[Point] = []
+    for at, here in enumerate(points):
+        before, one, two = points[at - 1], distances[at - 1], distances[at]
+        if (one < 0) != (two < 0):
+            way = one / (one - two)
+            kept.append((before[0] + (here[0] - before[0]) * way, before[1] + (here[1] - before[1]) * way))
+        if two >= 0:
+            kept.append(here)
+    return kept

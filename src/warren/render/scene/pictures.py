@@ -22,7 +22,7 @@ from warren.render.scene.raw import Image
 from warren.render.scene.runs import fonts_of, link_of
 from warren.render.scene.scene import Picture
 from warren.render.scene.scripts import kind
-from warren.render.scene.snapshot import Node, Rect
+from warren.render.scene.snapshot import Node, Rect, around
 
 if TYPE_CHECKING:
     from warren.render.scene.blocks import Group
@@ -153,7 +153,7 @@ def content_box(node: Node) -> Rect:
 def fitted(
     fit: str, position: str, box: Rect, size: tuple[float, float]
 ) -> tuple[Rect, tuple[float, float, float, float]] | None:
-    """Where an image is shown in its box, and what is cut off each side, for an object-fit or background-size."""
+    """Where an image is shown in its box, and the part cut off each side, for an object-fit or background-size."""
     wide, high = size
     if wide <= 0 or high <= 0 or box.width <= 0 or box.height <= 0:
         return None
@@ -224,9 +224,7 @@ def emoji(canvas: Canvas, group: Group) -> Picture | None:
     fonts = fonts_of(canvas.raw, group.pieces[0].node, words)
     if not any("Emoji" in font.family for font in fonts):
         return None
-    area = group.pieces[0].rect
-    for piece in group.pieces[1:]:
-        area = area.union(piece.rect)
+    area = around(piece.rect for piece in group.pieces)
     owner = group.pieces[0].node
     if area.width < 1:
         return None

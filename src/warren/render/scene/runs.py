@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from warren.render.scene import css
 from warren.render.scene.fonts import Face, Painted, advance, covers, face_of, office_weight, office_width
-from warren.render.scene.gradients import gradient, layers, linear_part
+from warren.render.scene.gradients import gradient, layers, part_of
 from warren.render.scene.scene import Colour, Fill, Gradient, Run, Shadow, Stroke
 from warren.render.scene.scripts import font_key, is_east_asian, kind
 
@@ -53,15 +53,9 @@ def runs_of(raw: RawSlide, piece: Piece, *, gap: float = 0.0, is_loose: bool = F
     for part in parts:
         east = part.painted.family if any(is_east_asian(c) for c in part.text) else ""
         family = part.face.family if part.face else part.painted.family
-        run = replace(
-            base,
-            text=part.text,
-            family=family,
-            family_ea=family if east or not part.text.isascii() else "",
-            weight=office_weight(part.face, base.weight),
-            spacing=spacing,
-        )
-        made.append(run)
+        weight = office_weight(part.face, base.weight)
+        family_ea = family if east or not part.text.isascii() else ""
+        made.append(replace(base, text=part.text, family=family, family_ea=family_ea, weight=weight, spacing=spacing))
     made = _shaded(made, piece)
     if gap and made:
         made[-1:] = _with_gap(made[-1], gap, parts[-1].face)
@@ -81,14 +75,14 @@ def _shaded(runs: list[Run], piece: Piece) -> list[Run]:
         for word in _WORDS.findall(run.text):
             left = piece.rect.x + piece.rect.width * at / letters - ground.rect.x
             frame = (left, piece.rect.y - ground.rect.y, piece.rect.width * len(word) / letters, piece.rect.height)
-            part = linear_part(whole, (ground.rect.width, ground.rect.height), frame)
+            part = part_of(whole, (ground.rect.width, ground.rect.height), frame)
             made.append(replace(run, text=word, fill=part))
             at += len(word)
     return made
 
 
 def blank(raw: RawSlide, piece: Piece, width: float) -> Run:
-    """Return a space that is as wide as what is empty before a piece."""
+    """Return a space as wide as the gap before a piece."""
     base, face = _empty(raw, piece)
     return replace(base, text=" ", spacing=width - _space(face) * base.size)
 
@@ -131,15 +125,17 @@ def parts_of(raw: RawSlide, node: Node, text: str) -> list[Part]:
     """Return the text cut where another of the painted fonts goes on."""
     painted = fonts_of(raw, node, text)
     if not painted:
-        return [Part(text, Painted(_first_family(node)), None)]
+        first = node.css("font-family").split(",")[0].strip().strip("\"'")[:100]
+        return [Part(text, Painted(first or "Liberation Sans"), None)]
     faces = [(one, face_of(one)) for one in _by_wish(painted, node)]
     if len(faces) == 1:
         return [Part(text, *faces[0])]
     made: list[Part] = []
     for character, following in zip_longest(text, text[1:]):
         last = made[-1] if made else None
-        chosen = _coloured(faces) if following == "\ufe0f" else None
-        chosen = chosen or _chosen(character, faces, last)
+        # A sign that is asked for as an emoji is of their font.
+        coloured = (one for one in faces if "Emoji" in one[0].family and following == "\ufe0f")
+        chosen = next(coloured, None) or _chosen(character, faces, last)
         if last and chosen[0] == last.painted:
             made[-1] = Part(last.text + character, *chosen)
         else:
@@ -158,11 +154,6 @@ def _by_wish(painted: tuple[Painted, ...], node: Node) -> list[Painted]:
         return wish, "CJK" in one.family or "Emoji" in one.family
 
     return sorted(painted, key=place)
-
-
-def _coloured(faces: list[tuple[Painted, Face | None]]) -> tuple[Painted, Face | None] | None:
-    """Return the font of emoji, for a sign that is asked for as one."""
-    return next((one for one in faces if "Emoji" in one[0].family), None)
 
 
 def _chosen(character: str, faces: list[tuple[Painted, Face | None]], last: Part | None) -> tuple[Painted, Face | None]:
@@ -185,10 +176,6 @@ def fonts_of(raw: RawSlide, node: Node, text: str) -> tuple[Painted, ...]:
     if found:
         return found
     return next((fonts for other, fonts in raw.fonts.items() if other[:3] == key[:3] and fonts), ())
-
-
-def _first_family(node: Node) -> str:
-    return node.css("font-family").split(",")[0].strip().strip("\"'")[:100] or "Liberation Sans"
 
 
 def _spacing(piece: Piece, parts: list[Part], size: float, slide_width: float) -> float:

@@ -293,7 +293,7 @@ Item = Shape | Picture | TextBox | Table | Chart | Formula
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slide:
-    """One slide: what is painted, from the back to the front."""
+    """One slide: its items, from the back to the front."""
 
     width: float
     height: float

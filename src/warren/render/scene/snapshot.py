@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 from warren.render.scene import css
 from warren.render.scene.scene import Box
 from warren.render.scene.styles import STYLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _PLACES = {name: place for place, name in enumerate(STYLES)}
 MOST_NODES = 60_000
@@ -50,6 +54,11 @@ class Rect:
         x, y = max(self.x, other.x), max(self.y, other.y)
         right, bottom = min(self.right, other.right), min(self.bottom, other.bottom)
         return Rect(x, y, right - x, bottom - y) if right > x and bottom > y else None
+
+
+def around(rects: Iterable[Rect]) -> Rect:
+    """Return the bounding rectangle of all."""
+    return reduce(Rect.union, rects)
 
 
 _NOWHERE = Rect(0.0, 0.0, 0.0, 0.0)
@@ -174,11 +183,9 @@ class Page:
             self._boxes = self._text_boxes(document["textBoxes"])
             self._at = {number: index for index, number in enumerate(self._nodes["backendNodeId"])}
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            message = "the browser's snapshot cannot be read"
-            raise SnapshotError(message) from error
+            raise SnapshotError("the browser's snapshot cannot be read") from error
         if self._count > MOST_NODES:
-            message = f"the page has {self._count} nodes: that is too many to edit"
-            raise SnapshotError(message)
+            raise SnapshotError(f"the page has {self._count} nodes: that is too many to edit")
 
     def _string(self, index: Any) -> str:
         return self._strings[index] if isinstance(index, int) and 0 <= index < len(self._strings) else ""
@@ -202,8 +209,7 @@ class Page:
         except SnapshotError:
             raise
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            message = "the browser's snapshot cannot be read"
-            raise SnapshotError(message) from error
+            raise SnapshotError("the browser's snapshot cannot be read") from error
 
     def corner(self, backend: int) -> tuple[float, float]:
         """Where a slide's element is in the document. Raises SnapshotError."""
@@ -211,8 +217,7 @@ class Page:
             index = self._nodes["backendNodeId"].index(backend)
             bounds = _rect(self._layout["bounds"][self._layout["nodeIndex"].index(index)])
         except (ValueError, IndexError, TypeError) as error:
-            message = "the slide is not laid out"
-            raise SnapshotError(message) from error
+            raise SnapshotError("the slide is not laid out") from error
         return bounds.x, bounds.y
 
     def hidden_text(self, backend: int, name: str) -> str:
@@ -270,8 +275,7 @@ class Page:
             depth = depths.get(id(node.parent), 0) + 1
             depths[id(node)] = depth
             if depth > _DEEPEST:
-                message = "the page is nested too deeply"
-                raise SnapshotError(message)
+                raise SnapshotError("the page is nested too deeply")
             if node.parent is not None:
                 node.is_svg = node.parent.is_svg or node.name == "svg"
             if node.backend == backend and root is None:
@@ -281,8 +285,7 @@ class Page:
                 if node is not root and node.parent is not None:
                     node.parent.children.append(node)
         if root is None:
-            message = "the slide is not laid out"
-            raise SnapshotError(message)
+            raise SnapshotError("the slide is not laid out")
         place(root, nodes)
         return root, nodes
 
@@ -332,10 +335,10 @@ class Page:
 def _rect(values: Any) -> Rect:
     numbers = [float(value) for value in values[:4]]
     if len(numbers) != 4 or not all(math.isfinite(value) for value in numbers):
-        return Rect(0.0, 0.0, 0.0, 0.0)
+        return _NOWHERE
     x, y, width, height = numbers
     if abs(x) > _FAR * 10 or abs(y) > _FAR * 10:
-        return Rect(0.0, 0.0, 0.0, 0.0)
+        return _NOWHERE
     return Rect(x, y, max(0.0, min(width, _FAR)), max(0.0, min(height, _FAR)))
 
 

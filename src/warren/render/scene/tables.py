@@ -37,10 +37,7 @@ class Grid:
 
 
 def grid_of(table: Node, end: float) -> Grid | None:
-    """Return the grid of a table whose cells stand in rows and columns, of what begins above the slide's `end`.
-
-    None where it is none, or is turned.
-    """
+    """Return the grid of the cells that begin above the slide's `end`; None for another layout, or a turned table."""
     cells: list[Node] = []
     nodes: set[int] = set()
     stack = list(table.children)
@@ -98,7 +95,7 @@ def is_simple(cell: Node) -> bool:
 
 
 def table_of(raw: RawSlide, grid: Grid, groups: dict[int, list[Group]]) -> tuple[Table, set[int], list[Shape]]:
-    """Return the table, which groups of text are in it, and what is to be painted under it."""
+    """Return the table, the ids of the text groups in it, and the shapes to paint under it."""
     columns, rows = len(grid.xs) - 1, len(grid.ys) - 1
     places: list[list[Cell | None]] = [[Cell() for _ in range(columns)] for _ in range(rows)]
     used: set[int] = set()
@@ -115,13 +112,11 @@ def table_of(raw: RawSlide, grid: Grid, groups: dict[int, list[Group]]) -> tuple
             for column in range(left, right):
                 places[row][column] = None
         places[top][left] = replace(cell, rows=min(bottom - top, _MOST_SPAN), columns=min(right - left, _MOST_SPAN))
-    widths = tuple(b - a for a, b in zip(grid.xs, grid.xs[1:], strict=False))
-    heights = tuple(b - a for a, b in zip(grid.ys, grid.ys[1:], strict=False))
     area = Rect(grid.xs[0], grid.ys[0], grid.xs[-1] - grid.xs[0], grid.ys[-1] - grid.ys[0])
     made = Table(
         box=grid.table.box(area),
-        column_widths=widths,
-        row_heights=heights,
+        column_widths=tuple(b - a for a, b in pairwise(grid.xs)),
+        row_heights=tuple(b - a for a, b in pairwise(grid.ys)),
         cells=tuple(tuple(row) for row in places),
         name=grid.table.attributes.get("class", "")[:40] or "table",
     )
@@ -197,19 +192,13 @@ def _cell(raw: RawSlide, node: Node, grid: Grid, groups: list[Group]) -> tuple[C
     if paragraphs:
         # WHY: text that a program sets a hair wider than the browser must not break: the padding gives way.
         align = paragraphs[0].align
-        free = 0.7
-        if align != "right":
-            padding[3] = (
-                min(padding[3], max(0.0, left - node.rect.x)) if align == "center" else max(0.0, left - node.rect.x)
-            )
-            padding[1] *= free if align != "center" else 1.0
-        if align != "left":
-            padding[1] = (
-                min(padding[1], max(0.0, node.rect.right - right))
-                if align == "center"
-                else max(0.0, node.rect.right - right)
-            )
-            padding[3] *= free if align != "center" else 1.0
+        free_left, free_right = max(0.0, left - node.rect.x), max(0.0, node.rect.right - right)
+        if align == "center":
+            padding[3], padding[1] = min(padding[3], free_left), min(padding[1], free_right)
+        if align in {"left", "justify"}:
+            padding[3], padding[1] = free_left, padding[1] * 0.7
+        if align in {"right", "justify"}:
+            padding[1], padding[3] = free_right, padding[3] * 0.7
     anchor = {"top": "top", "bottom": "bottom"}.get(node.css("vertical-align"), "middle")
     return Cell(
         paragraphs=tuple(paragraphs),
@@ -230,8 +219,7 @@ def _fill(node: Node, grid: Grid) -> Fill | None:
         owner = owner.parent
     for one in reversed(chain):
         for fill in fills_of(one, node.rect):
-            both = isinstance(made, Colour) and isinstance(fill, Colour)
-            made = css.over(fill, made) if both and isinstance(made, Colour) and isinstance(fill, Colour) else fill
+            made = css.over(fill, made) if isinstance(made, Colour) and isinstance(fill, Colour) else fill
     return made
 
 

@@ -16,15 +16,6 @@ if TYPE_CHECKING:
     from warren.render.scene.blocks import Group, Piece
     from warren.render.scene.raw import RawSlide
 
-_ALIGN = {
-    "center": "center",
-    "-webkit-center": "center",
-    "right": "right",
-    "-webkit-right": "right",
-    "justify": "justify",
-    "left": "left",
-    "-webkit-left": "left",
-}
 _COUNTED = re.compile(r"^(\d+|[a-zA-Z]|[ivxlcdm]+|[IVXLCDM]+)([.)])$")
 _ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 # Closer than this two baselines are the same, and two pitches.
@@ -57,15 +48,15 @@ def boxes_of(raw: RawSlide, group: Group, *, is_title: bool = False) -> list[Tex
                 is_title=is_title and not made,
                 wraps=laid.wraps,
                 is_vertical=group.is_vertical,
-                name=_name(laid.paragraphs),
+                name=words_of(laid.paragraphs)[:40],
             )
         )
     return made
 
 
-def _name(paragraphs: tuple[Paragraph, ...]) -> str:
-    words = "".join(run.text for paragraph in paragraphs for run in paragraph.runs)
-    return " ".join(words.split())[:40]
+def words_of(paragraphs: tuple[Paragraph, ...]) -> str:
+    """Return the text with single spaces."""
+    return " ".join("".join(run.text for paragraph in paragraphs for run in paragraph.runs).split())
 
 
 def laid_out(
@@ -119,7 +110,8 @@ def alignment(block: Node) -> str:
     if asked in {"start", "end", ""}:
         is_left = (block.css("direction") == "rtl") == (asked == "end")
         return "left" if is_left else "right"
-    return _ALIGN.get(asked, "left")
+    physical = asked.removeprefix("-webkit-")
+    return physical if physical in {"center", "right", "justify"} else "left"
 
 
 def measure(raw: RawSlide, line: TextLine) -> None:

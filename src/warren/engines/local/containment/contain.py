@@ -2,7 +2,7 @@
 
 Rules for changes to this file:
 1. A step that fails raises; nothing here warns and goes on. The caller ends the process, and with it the sandbox.
-2. Nothing follows `seccomp` but `check_sealed`, which reads back what is in force.
+2. Nothing follows `seccomp` but `check_sealed`, which reads back the state in force.
 3. Arguments come from plan.py only, never from a client or from inside a sandbox.
 """
 
@@ -71,22 +71,10 @@ def _bind(context: Context, source: str, target: str, *, readonly: bool = True) 
     mounts.bind(os.path.realpath(source), place, readonly=readonly)
 
 
-def _bind_again(context: Context, source: str, target: str) -> None:
-    mounts.bind(context.at(source), context.at(target), readonly=False)
-
-
-def _link(context: Context, path: str, target: str) -> None:
-    os.symlink(target, context.at(path))
-
-
 def _write(context: Context, path: str, text: str) -> None:
     os.makedirs(os.path.dirname(context.at(path)), exist_ok=True)
     with open(context.at(path), "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def _make_folder(context: Context, path: str) -> None:
-    os.makedirs(context.at(path), exist_ok=True)
 
 
 def _make_devices(context: Context, names: Sequence[str]) -> None:
@@ -133,10 +121,6 @@ def _become(_context: Context, uid: int, gid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def _proc(context: Context, target: str) -> None:
-    mounts.proc(context.at(target))
-
-
 def _mask(_context: Context, paths: Sequence[str]) -> None:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
@@ -148,14 +132,6 @@ def _make_read_only(_context: Context, paths: Sequence[str]) -> None:
         with contextlib.suppress(FileNotFoundError):
             # Each gets its own mount: none of them is the top of one.
             mounts.bind(path, path)
-
-
-def _tmpfs(context: Context, target: str, size_bytes: int, inodes: int) -> None:
-    mounts.tmpfs(context.at(target), size_bytes=size_bytes, inodes=inodes, mode=0o1777)
-
-
-def _devpts(_context: Context, target: str) -> None:
-    mounts.devpts(target)
 
 
 def _attach(context: Context, target: str) -> None:
@@ -179,18 +155,6 @@ def _add_devices(context: Context, names: Sequence[str], paths: Sequence[str]) -
     syscalls.mount_setattr(syscalls.AT_FDCWD, "/dev", syscalls.MOUNT_ATTR_RDONLY)
 
 
-def _hide(_context: Context, path: str) -> None:
-    mounts.mask(path)
-
-
-def _hostname(_context: Context, name: str) -> None:
-    syscalls.sethostname(name)
-
-
-def _loopback(_context: Context) -> None:
-    namespaces.bring_up_loopback()
-
-
 def _limit(_context: Context, value: int, **which: str) -> None:
     number = getattr(resource, f"RLIMIT_{which['resource']}")
     hard = resource.getrlimit(number)[1]
@@ -198,60 +162,47 @@ def _limit(_context: Context, value: int, **which: str) -> None:
     resource.setrlimit(number, (value, value))
 
 
-def _enter(_context: Context, path: str) -> None:
-    os.chdir(path)
-
-
-def _landlock(_context: Context, writable: Sequence[str]) -> None:
-    landlock.restrict(writable)
-
-
 def _drop_capabilities(_context: Context) -> None:
     capabilities.drop_all()
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
 
 
-def _seccomp(context: Context) -> None:
-    seccomp.install(context.filter)
-
-
 def _check_sealed(_context: Context, uid: int) -> None:
-    """Read back what is in force; a wrong value is a failed step."""
+    """Read back the state in force; a wrong value is a failed step."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
     wrong = [name for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb") if int(status[name], 16)]
     wrong += [name for name, value in (("NoNewPrivs", "1"), ("Seccomp", "2")) if status.get(name) != value]
     wrong += [name for name in ("Uid", "Gid") if set(status[name].split()) != {str(uid)}]
     if wrong:
-        message = f"the kernel reports {', '.join(f'{name}={status.get(name)}' for name in wrong)}"
-        raise RuntimeError(message)
+        raise RuntimeError(f"the kernel reports {', '.join(f'{name}={status.get(name)}' for name in wrong)}")
 
 
 _ACTS: dict[str, Callable[..., None]] = {
     "make_root": _make_root,
     "bind": _bind,
-    "bind_again": _bind_again,
-    "link": _link,
+    "bind_again": lambda context, source, target: mounts.bind(context.at(source), context.at(target), readonly=False),
+    "link": lambda context, path, target: os.symlink(target, context.at(path)),
     "write": _write,
-    "make_folder": _make_folder,
+    "make_folder": lambda context, path: os.makedirs(context.at(path), exist_ok=True),
     "make_devices": _make_devices,
     "root_proc": _root_proc,
     "enter_root": _enter_root,
     "become": _become,
-    "proc": _proc,
+    "proc": lambda context, target: mounts.proc(context.at(target)),
     "mask": _mask,
     "make_read_only": _make_read_only,
-    "tmpfs": _tmpfs,
+    "tmpfs": lambda context, target, size_bytes, inodes: mounts.tmpfs(context.at(target), size_bytes, inodes, 0o1777),
     "add_devices": _add_devices,
-    "devpts": _devpts,
+    "devpts": lambda _context, target: mounts.devpts(target),
     "attach": _attach,
-    "hide": _hide,
-    "hostname": _hostname,
-    "loopback": _loopback,
+    "hide": lambda _context, path: mounts.mask(path),
+    "hostname": lambda _context, name: syscalls.sethostname(name),
+    "loopback": lambda _context: namespaces.bring_up_loopback(),
     "limit": _limit,
-    "enter": _enter,
-    "landlock": _landlock,
+    "enter": lambda _context, path: os.chdir(path),
+    "landlock": lambda _context, writable: landlock.restrict(writable),
     "drop_capabilities": _drop_capabilities,
-    "seccomp": _seccomp,
+    "seccomp": lambda context: seccomp.install(context.filter),
     "check_sealed": _check_sealed,
 }

@@ -141,7 +141,7 @@ class SandboxProcess:
         if self.spawned is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.spawned.pidfd, signal.SIGKILL)
-            await _wait_readable(self.spawned.pidfd)
+            await fd_passing.wait_readable(self.spawned.pidfd)
             os.close(self.spawned.pidfd)
             self.spawned = None
         if self._group is not None:
@@ -190,13 +190,3 @@ def _build_environment(params: Header) -> dict[str, str]:
         return env
     needs = devices.Needs.parse(params["gpus"])
     return {**plan.add_driver(env, needs.driver), "WARREN_GPUS": ":".join(needs.main)}
-
-
-async def _wait_readable(fd: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(fd, lambda: None if ready.done() else ready.set_result(None))
-    try:
-        await ready
-    finally:
-        loop.remove_reader(fd)

@@ -7,17 +7,16 @@ import contextlib
 import os
 import shutil
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warren.domain.errors import Conflict, EngineUnavailable, NotFound, QuotaExceeded, SandboxLost
 from warren.domain.values import Limits, Storage
 from warren.engines.local.containment import plan
 from warren.engines.local.keeper import guest_snapshot, records
-from warren.engines.local.keeper.flush import Flush
 from warren.engines.local.keeper.prefork import Kind, Prefork, PreforkTimer
 from warren.engines.local.keeper.registry import Registry
 from warren.engines.local.keeper.sandbox_process import SandboxProcess, build_boot, group_limits, translated_errors
-from warren.engines.local.keeper.workspaces import Workspaces
+from warren.engines.local.keeper.workspaces import Flush, Workspaces
 from warren.engines.local.keeper.zygote_launch import ID_COUNT
 from warren.engines.local.keeper.zygote_pool import ZygotePool
 from warren.engines.local.keeper.zygotes import ZygoteGone
@@ -137,9 +136,12 @@ class Sandboxes:
         """Make a running sandbox."""
         limits = Limits(**params["limits"])
         storage = Storage(params["storage"])
-        self._check_storage(storage)
-        _check_image(params["image"])
-        kind = Kind(params["image"]["digest"], storage)
+        image = params["image"]
+        if storage == Storage.PERSISTENT and self._base_uid is None and "disk" not in self._optional:
+            raise EngineUnavailable(remedies.PERSISTENT)
+        if not os.path.isdir(os.path.join(image["path"], "venv")):
+            raise NotFound(f"image {image['name']} is not built: run `warren image build {image['name']}`")
+        kind = Kind(image["digest"], storage)
         needs = self._needs(params)
         ready = self._prefork.take(kind, limits) if needs is None and self._registry.is_new(params["id"]) else None
         if ready is None or not await self._claim(ready, params, limits):
@@ -175,7 +177,7 @@ class Sandboxes:
         return {}
 
     async def stop(self, params: Header) -> Header:
-        """End its processes; a persistent workspace stays, and the caveat tells what is missing of it."""
+        """End its processes; a persistent workspace stays, and the caveat names a loss."""
         record = self._registry.find(params["id"])
         is_flushed = record.state == records.RUNNING and os.path.exists(record.disk)
         flush = Flush(record.pid, plan.WORKSPACE, self._folder) if is_flushed else None
@@ -294,14 +296,5 @@ class Sandboxes:
                 return index
         raise QuotaExceeded(f"all {ID_COUNT - 1} host ids of this data folder are in use; destroy some sandboxes")
 
-    def _check_storage(self, storage: Storage) -> None:
-        if storage == Storage.PERSISTENT and self._base_uid is None and "disk" not in self._optional:
-            raise EngineUnavailable(remedies.PERSISTENT)
-
     def _at(self, name: str) -> str:
         return os.path.join(self._folder, name)
-
-
-def _check_image(image: dict[str, Any]) -> None:
-    if not os.path.isdir(os.path.join(image["path"], "venv")):
-        raise NotFound(f"image {image['name']} is not built: run `warren image build {image['name']}`")

@@ -57,7 +57,18 @@ def become_zygote(launch: Launch, listener_fd: int, log_fd: int, staging: str) -
             _enter_first_namespace()
         else:
             syscalls.unshare(_NAMESPACES)
-        steps = plan.build_root_plan(_root_request(launch), exists=_existing())
+        image = launch.image
+        request = plan.RootRequest(
+            root=image["root"],
+            image_path=image["path"],
+            guest_path=launch.guest_path,
+            interpreter_prefix=image["interpreter_prefix"],
+            interpreter_inside=image["interpreter_inside"],
+            proc="bind" if launch.base_uid is None else "mount",
+            shared_path=launch.shared_path,
+            driver=launch.driver,
+        )
+        steps = plan.build_root_plan(request, exists=_existing())
         contain.perform([(step.act, dict(step.args)) for step in steps], contain.Context(staging=staging))
         _enter_user_namespace(launch.base_uid)
         _run_interpreter(launch)
@@ -76,20 +87,6 @@ def _keep_descriptors(listener_fd: int, log_fd: int) -> None:
     for target, fd in enumerate(high):
         os.dup2(fd, target, inheritable=True)
     syscalls.close_from(LISTENER_FD + 1)
-
-
-def _root_request(launch: Launch) -> plan.RootRequest:
-    image = launch.image
-    return plan.RootRequest(
-        root=image["root"],
-        image_path=image["path"],
-        guest_path=launch.guest_path,
-        interpreter_prefix=image["interpreter_prefix"],
-        interpreter_inside=image["interpreter_inside"],
-        proc="bind" if launch.base_uid is None else "mount",
-        shared_path=launch.shared_path,
-        driver=launch.driver,
-    )
 
 
 def _existing() -> list[str]:

@@ -74,10 +74,7 @@ def build_program(rules: Iterable[Rule]) -> bytes:
 
 
 def attach(folder: str, rules: Iterable[Rule]) -> None:
-    """Restrict all processes of the v2 group at `folder`, and of groups below, to these devices, for its lifetime.
-
-    Raises OSError.
-    """
+    """Restrict the v2 group at `folder`, and groups below, to these devices, for its lifetime. Raises OSError."""
     program = _load(build_program(rules))
     try:
         group = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -24,8 +24,7 @@ def send(sock: socket.socket, header: Header, fds: Sequence[int] = ()) -> None:
     data = b"".join(encode(header))
     sent = socket.send_fds(sock, [data], list(fds)) if fds else sock.send(data)
     if sent != len(data):
-        message = f"only {sent} of {len(data)} bytes of a message could be sent"
-        raise BlockingIOError(message)
+        raise BlockingIOError(f"only {sent} of {len(data)} bytes of a message could be sent")
 
 
 class Receiver:
@@ -45,17 +44,11 @@ class Receiver:
 
     async def receive_async(self) -> Header:
         """Wait for the next frame of a non-blocking socket; raises EOFError at the end."""
-        loop = asyncio.get_running_loop()
         while not self._frames:
             try:
                 self._fill()
             except BlockingIOError:
-                ready = loop.create_future()
-                loop.add_reader(self._socket, _resolve, ready)
-                try:
-                    await ready
-                finally:
-                    loop.remove_reader(self._socket)
+                await wait_readable(self._socket)
         return self._frames.popleft()
 
     def take_fd(self) -> int:
@@ -80,6 +73,12 @@ class Receiver:
         self._frames.extend(header for header, _payload in self._decoder.feed(data))
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+async def wait_readable(source: int | socket.socket) -> None:
+    """Wait until a descriptor or socket can be read, or has ended."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(source, lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(source)

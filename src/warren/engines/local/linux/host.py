@@ -22,14 +22,7 @@ FAMILIES = {
     "alpine": ("alpine",),
 }
 """By family, the words in ID and ID_LIKE of os-release that name it."""
-_PACKAGES = {
-    "apt-get": "apt",
-    "dnf": "dnf",
-    "zypper": "zypper",
-    "pacman": "pacman",
-    "apk": "apk",
-    "nix-env": "nix",
-}
+_PACKAGES = {"apt-get": "apt", "dnf": "dnf", "zypper": "zypper", "pacman": "pacman", "apk": "apk", "nix-env": "nix"}
 _PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "bin", "sbin", "run/current-system/sw/bin")
 _CONTAINERS = {"docker": "docker", "podman": "podman", "lxc": "lxc", "systemd-nspawn": "systemd-nspawn"}
 """Names that systemd and container engines use, by our names."""
@@ -97,21 +90,21 @@ def describe(root: str = "/", *, uid: int | None = None) -> Host:
     return Host(
         system=release.get("PRETTY_NAME") or release.get("ID") or "Linux",
         family=_find_family(release),
-        kernel=_read(root, "proc/sys/kernel/osrelease"),
+        kernel=read(root, "proc/sys/kernel/osrelease"),
         machine=os.uname().machine,
         init=init,
         init_version=version,
         container=_find_container(root),
         cgroups=cgroups,
         cgroups_read_only=read_only,
-        confinement=_read(root, "proc/self/attr/current"),
-        userns_restricted=_read(root, "proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1",
+        confinement=read(root, "proc/self/attr/current"),
+        userns_restricted=read(root, "proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1",
         profile=_find_profile(root),
-        profile_by_name=_read(root, "proc/sys/kernel/apparmor_restrict_unprivileged_unconfined") != "1",
-        selinux={"1": "enforcing", "0": "permissive"}.get(_read(root, "sys/fs/selinux/enforce"), "off"),
+        profile_by_name=read(root, "proc/sys/kernel/apparmor_restrict_unprivileged_unconfined") != "1",
+        selinux={"1": "enforcing", "0": "permissive"}.get(read(root, "sys/fs/selinux/enforce"), "off"),
         uid=uid,
         user_manager=_exists(root, f"run/user/{uid}/systemd/private"),
-        user_controllers=tuple(_read(root, manager).split()),
+        user_controllers=tuple(read(root, manager).split()),
         packages=next((_PACKAGES[name] for name in _PACKAGES if _has_program(root, name)), ""),
     )
 
@@ -154,7 +147,7 @@ def _load_elf_interpreter(program: str) -> str:
 
 
 def _load_release(root: str) -> dict[str, str]:
-    text = _read(root, "etc/os-release") or _read(root, "usr/lib/os-release")
+    text = read(root, "etc/os-release") or read(root, "usr/lib/os-release")
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
     return {name.strip(): value.strip().strip("\"'") for name, value in pairs}
 
@@ -168,7 +161,7 @@ def _find_family(release: dict[str, str]) -> str:
 def _find_init(root: str) -> tuple[str, int]:
     # WHY this folder: sd_booted(3) checks it, and in a container the name of process 1 proves nothing.
     if not os.path.isdir(os.path.join(root, "run/systemd/system")):
-        return _read(root, "proc/1/comm") or "unknown", 0
+        return read(root, "proc/1/comm") or "unknown", 0
     for folder in ("usr/lib/systemd", "usr/lib64/systemd", "lib/systemd", "usr/lib/*/systemd", "lib/*/systemd"):
         for path in sorted(glob.glob(os.path.join(glob.escape(root), folder, "libsystemd-shared-*.so"))):
             if found := re.search(r"libsystemd-shared-(\d+)", path):
@@ -178,26 +171,26 @@ def _find_init(root: str) -> tuple[str, int]:
 
 def _find_container(root: str) -> str:
     environment = dict(
-        pair.split("=", 1) for pair in _read(root, "proc/1/environ").split("\0") if "=" in pair
+        pair.split("=", 1) for pair in read(root, "proc/1/environ").split("\0") if "=" in pair
     )  # Root's alone to read.
     if "KUBERNETES_SERVICE_HOST" in environment or _exists(root, "var/run/secrets/kubernetes.io/serviceaccount"):
         return "kubernetes"
-    named = _read(root, "run/systemd/container") or environment.get("container", "")
+    named = read(root, "run/systemd/container") or environment.get("container", "")
     if named in _CONTAINERS:
         return _CONTAINERS[named]
     # WHY the kernel's threads: a virtual machine made from a container's files has its mark, but sees all processes.
-    if _read(root, "proc/2/comm") != "kthreadd":
+    if read(root, "proc/2/comm") != "kthreadd":
         if _exists(root, "run/.containerenv"):
             return "podman"
         if _exists(root, ".dockerenv"):
             return "docker"
-    return "wsl2" if "microsoft" in _read(root, "proc/sys/kernel/osrelease").lower() else ""
+    return "wsl2" if "microsoft" in read(root, "proc/sys/kernel/osrelease").lower() else ""
 
 
 def _find_cgroups(root: str) -> tuple[str, str]:
     """Return the mode, and the first folder that is mounted read-only."""
     kinds, read_only = set(), ""
-    for line in _read(root, "proc/self/mountinfo").splitlines():
+    for line in read(root, "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         kind = after.split(" ")[0]
         if kind not in {"cgroup", "cgroup2"}:
@@ -211,7 +204,7 @@ def _find_cgroups(root: str) -> tuple[str, str]:
 
 
 def _find_profile(root: str) -> str:
-    loaded = _read(root, "sys/kernel/security/apparmor/profiles")
+    loaded = read(root, "sys/kernel/security/apparmor/profiles")
     if any(line.split(" (")[0] == PROFILE for line in loaded.splitlines()):
         return "loaded"
     return "installed" if _exists(root, f"etc/apparmor.d/{PROFILE}") else ""
@@ -225,7 +218,7 @@ def _exists(root: str, path: str) -> bool:
     return os.path.lexists(os.path.join(root, path))
 
 
-def _read(root: str, path: str) -> str:
+def read(root: str, path: str) -> str:
     """Read a small file; empty where it is missing or may not be read."""
     try:
         with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:

@@ -17,7 +17,7 @@ _PTYS_MAX = 128
 def bind(source: str, target: str, *, readonly: bool = True) -> None:
     """Show `source`, with everything mounted below it, at `target`; no setuid and no devices in it."""
     attributes = _RESTRICTED | (syscalls.MOUNT_ATTR_RDONLY if readonly else 0)
-    _attach_copy(syscalls.AT_FDCWD, source, target, attributes)
+    _attach_copy(source, target, attributes)
 
 
 def bind_device(source: str, target: str) -> None:
@@ -25,19 +25,15 @@ def bind_device(source: str, target: str) -> None:
     found = os.stat(source, follow_symlinks=False)
     if not stat.S_ISCHR(found.st_mode):
         raise OSError(errno.ENODEV, f"{source} is not a character device")
-    _attach_copy(syscalls.AT_FDCWD, source, target, syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NOEXEC)
+    _attach_copy(source, target, syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NOEXEC)
 
 
-def tmpfs(
-    target: str, size_bytes: int, inodes: int, mode: int = 0o755, *, uid: int | None = None, gid: int | None = None
-) -> None:
+def tmpfs(target: str, size_bytes: int, inodes: int, mode: int = 0o755) -> None:
     """Mount an empty filesystem in memory, bounded in bytes and in files."""
     # WHY: tmpfs reads 0 as "no limit".
     if size_bytes <= 0 or inodes <= 0:
         raise RuntimeError(f"the tmpfs on {target} needs a size and a number of inodes above zero")
     options = f"size={size_bytes},nr_inodes={inodes},mode={mode:o}"
-    options += f",uid={uid}" if uid is not None else ""
-    options += f",gid={gid}" if gid is not None else ""
     syscalls.mount("tmpfs", target, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
 
 
@@ -96,12 +92,12 @@ def private_root() -> None:
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
 
 
-def _attach_copy(dirfd: int, source: str, target: str, attributes: int) -> None:
-    tree = syscalls.open_tree(dirfd, source, syscalls.OPEN_TREE_CLONE | syscalls.AT_RECURSIVE)
+def _attach_copy(source: str, target: str, attributes: int) -> None:
+    tree = syscalls.open_tree(syscalls.AT_FDCWD, source, syscalls.OPEN_TREE_CLONE | syscalls.AT_RECURSIVE)
     try:
         syscalls.mount_setattr(tree, "", attributes, recursive=True)
         syscalls.move_mount(tree, target)
     except OSError as exc:
-        raise OSError(exc.errno, f"bind {source or dirfd} on {target}: {exc.strerror}") from None
+        raise OSError(exc.errno, f"bind {source} on {target}: {exc.strerror}") from None
     finally:
         os.close(tree)

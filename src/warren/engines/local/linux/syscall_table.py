@@ -28,7 +28,7 @@ _ALLOWED = (
     "fsetxattr 190 7  getxattr 191 8  lgetxattr 192 9  fgetxattr 193 10  listxattr 194 11  llistxattr 195 12  "
     "flistxattr 196 13  removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16  setxattrat 463 463  "
     "getxattrat 464 464  listxattrat 465 465  removexattrat 466 466  "
-    # Devices: terminals need it. Two requests that type into somebody's terminal are refused by a rule.
+    # Devices: terminals need it. Two requests that type into a terminal are refused by a rule.
     "ioctl 16 29  "
     # Memory of this process; memfd and System V segments are charged to the sandbox's own limit.
     "mmap 9 222  mprotect 10 226  munmap 11 215  mremap 25 216  msync 26 227  mincore 27 232  madvise 28 233  "
@@ -41,7 +41,7 @@ _ALLOWED = (
     "getpgrp 111 -  setpgid 109 154  getsid 124 156  setsid 112 157  set_tid_address 218 96  "
     "set_robust_list 273 99  get_robust_list 274 100  rseq 334 293  arch_prctl 158 -  prctl 157 167  "
     "seccomp 317 277  pidfd_open 434 434  "
-    # Signals reach only what is in the same pid namespace.
+    # Signals reach only processes of the same pid namespace.
     "kill 62 129  tkill 200 130  tgkill 234 131  rt_sigaction 13 134  rt_sigprocmask 14 135  "
     "rt_sigreturn 15 139  rt_sigpending 127 136  rt_sigtimedwait 128 137  rt_sigqueueinfo 129 138  "
     "rt_tgsigqueueinfo 297 240  rt_sigsuspend 130 133  sigaltstack 131 132  pidfd_send_signal 424 424  "
@@ -82,7 +82,7 @@ _ALLOWED = (
 )
 
 _DENIED = (
-    # Mounts, old and new interface, and changing what the root is: the way out of any file tree.
+    # Mounts, old and new interface, and changing the root: an escape from any file tree.
     "mount 165 40  umount2 166 39  pivot_root 155 41  chroot 161 51  open_tree 428 428  open_tree_attr 467 467  "
     "move_mount 429 429  fsopen 430 430  fsconfig 431 431  fsmount 432 432  fspick 433 433  "
     "mount_setattr 442 442  statmount 457 457  listmount 458 458  "
@@ -105,7 +105,7 @@ _DENIED = (
     # File handles reach a file past every mount and permission on the way; fanotify sees other users' files.
     "open_by_handle_at 304 265  name_to_handle_at 303 264  fanotify_init 300 262  fanotify_mark 301 263  "
     "lookup_dcookie 212 18  "
-    # What is in the page cache tells what other sandboxes read.
+    # The page cache shows which files other sandboxes read.
     "cachestat 451 451  "
     # Placement of memory on the host's nodes. A refusal tells libnuma that there is one node, which is right.
     "mbind 237 235  set_mempolicy 238 237  get_mempolicy 239 236  set_mempolicy_home_node 450 450  "

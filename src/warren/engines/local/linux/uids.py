@@ -24,10 +24,7 @@ _KEPT = "uid_block"
 
 
 def claim(data_dir: str, registry: str = REGISTRY, blocks: int = BLOCKS) -> int:
-    """Return the first uid of the block that belongs to this data folder, claiming one if it has none.
-
-    Raises RuntimeError when all blocks are taken.
-    """
+    """Return the first uid of this data folder's block, claimed if it has none. Raises RuntimeError if none is left."""
     data_dir = os.path.realpath(data_dir)
     os.makedirs(registry, mode=0o755, exist_ok=True)
     with _locked(registry):

@@ -18,25 +18,9 @@ if TYPE_CHECKING:
     from warren.engines.local.linux.cgroups import Cgroups
 
 NAMES = (
-    "user",
-    "mount",
-    "pid",
-    "net",
-    "ipc",
-    "uts",
-    "cgroup",
-    "nesting",
-    "proc",
-    "seccomp",
-    "landlock",
-    "capabilities",
-    "no_new_privs",
-    "memory",
-    "cpu",
-    "pids",
-    "disk",
-    "uid",
-    devices.LAYER,
+    *("user", "mount", "pid", "net", "ipc", "uts", "cgroup", "nesting", "proc"),
+    *("seccomp", "landlock", "capabilities", "no_new_privs"),
+    *("memory", "cpu", "pids", "disk", "uid", devices.LAYER),
 )
 """All layers, by the names that operators use in optional_layers."""
 WITHOUT_ASKING = frozenset({"landlock", "uid", devices.LAYER})
@@ -75,7 +59,7 @@ def probe(cgroups: Cgroups) -> list[Layer]:
         *_probe_groups(cgroups),
         _probe_disk(),
         _probe_uid(),
-        _probe_devices(),
+        _layer(devices.LAYER, devices.try_control(), "a sandbox with GPUs opens no other device", devices.FIX),
     ]
 
 
@@ -125,9 +109,9 @@ def _probe_restrictions() -> list[Layer]:
     about_seccomp, about_capabilities = "system calls from an allow-list", "no capability in any set"
     no_new_privs = attempt(trials.try_no_new_privs)
     return [
-        _layer("seccomp", attempt(trials.try_seccomp), about_seccomp, remedies.for_seccomp()),
-        _layer("landlock", attempt(trials.try_landlock), about_landlock, remedies.for_landlock()),
-        _layer("capabilities", attempt(trials.try_capabilities), about_capabilities, remedies.for_capabilities()),
+        _layer("seccomp", attempt(trials.try_seccomp), about_seccomp, remedies.SECCOMP),
+        _layer("landlock", attempt(trials.try_landlock), about_landlock, remedies.LANDLOCK),
+        _layer("capabilities", attempt(trials.try_capabilities), about_capabilities, remedies.for_namespace("user", 0)),
         _layer("no_new_privs", no_new_privs, "setuid programs gain nothing", "use kernel 3.5 or later"),
     ]
 
@@ -169,11 +153,6 @@ def _probe_disk() -> Layer:
 def _probe_uid() -> Layer:
     if os.geteuid() != 0:
         detail = f"all sandboxes share uid {os.geteuid()} of this host"
-        return Layer("uid", holds=False, detail=detail, fix=remedies.for_uid())
+        return Layer("uid", holds=False, detail=detail, fix=remedies.UID)
     failure = attempt(trials.try_uid)
     return _layer("uid", failure, "each sandbox has a host uid of its own", remedies.for_namespace("user", 0))
-
-
-def _probe_devices() -> Layer:
-    detail = "a sandbox with GPUs opens no other device"
-    return _layer(devices.LAYER, devices.try_control(), detail, devices.FIX)

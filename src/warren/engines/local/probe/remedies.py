@@ -7,7 +7,6 @@ Container flags are named only inside a container, and only flags without which 
 from __future__ import annotations
 
 import errno
-import os
 import pwd
 from typing import TYPE_CHECKING
 
@@ -35,6 +34,9 @@ E2FSPROGS = {
 """By package manager, the command that installs mkfs.ext4 and e2fsck."""
 UNUSABLE_ROOT = "run Warren in a virtual machine, or in a container, of Debian, Ubuntu, Fedora or Arch"
 """For hosts that keep their programs elsewhere, NixOS for example; no setting and no image changes that."""
+LANDLOCK = "boot kernel 5.19 or later with `lsm=landlock,…` on its command line; Warren works without it"
+SECCOMP = "run `uname -m`: it takes a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64"
+UID = f"run `{_AS_ROOT}`: root alone has other uids to give"
 _NAMESPACES_MAX = 15_000
 _COUNTERS = {"mount": "mnt"}
 """Namespaces with another name in the kernel's settings."""
@@ -62,9 +64,9 @@ def for_namespace(kind: str, error: int, *, host: Host | None = None, root: str 
 def find_sysctl(kind: str, error: int, *, root: str = "/") -> str:
     """Return the sysctl line that allows such namespaces to all users; empty where no setting forbids them."""
     name = _COUNTERS.get(kind, kind)
-    if _setting(root, "kernel/unprivileged_userns_clone") == "0":
+    if hosts.read(root, "proc/sys/kernel/unprivileged_userns_clone") == "0":
         return "kernel.unprivileged_userns_clone=1"
-    most = _setting(root, f"user/max_{name}_namespaces")
+    most = hosts.read(root, f"proc/sys/user/max_{name}_namespaces")
     if error == errno.ENOSPC or most == "0":
         # Never below the current value.
         return f"user.max_{name}_namespaces={max(_NAMESPACES_MAX, 2 * int(most or 0))}"
@@ -87,21 +89,6 @@ def for_group(controller: str, *, host: Host | None = None, root: str = "/") -> 
     return _for_group_of_root(controller, host) if host.is_root else _for_group_of_user(controller, host)
 
 
-def for_landlock() -> str:
-    """Return the remedy for Landlock."""
-    return "boot kernel 5.19 or later with `lsm=landlock,…` on its command line; Warren works without it"
-
-
-def for_seccomp() -> str:
-    """Return the remedy for system-call filters."""
-    return "run `uname -m`: it takes a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64"
-
-
-def for_capabilities(*, host: Host | None = None, root: str = "/") -> str:
-    """Return the remedy for dropping capabilities."""
-    return for_namespace("user", 0, host=host, root=root)
-
-
 def for_disk(detail: str, *, host: Host | None = None, root: str = "/") -> str:
     """Return the remedy for disk images, after one failed with that sentence."""
     host = host or hosts.describe(root)
@@ -116,11 +103,6 @@ def for_disk(detail: str, *, host: Host | None = None, root: str = "/") -> str:
     if host.container in {"lxc", "systemd-nspawn"}:
         return f"add it to WARREN_OPTIONAL_LAYERS, or {_ELSEWHERE}: loop devices of {host.container} were not tried"
     return f"run `modprobe -a loop ext4`, {_WITHOUT}"
-
-
-def for_uid() -> str:
-    """Return the remedy for host uids of sandboxes."""
-    return f"run `{_AS_ROOT}`: root alone has other uids to give"
 
 
 def user_name(uid: int) -> str:
@@ -214,18 +196,6 @@ def _rights(host: Host) -> str:
     return "Warren must be root with CAP_SYS_ADMIN"
 
 
-def _setting(root: str, name: str) -> str | None:
-    try:
-        with open(os.path.join(root, "proc/sys", name), encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError:
-        return None
-
-
 def _is_disabled(root: str, controller: str) -> bool:
-    try:
-        with open(os.path.join(root, "proc/cgroups"), encoding="utf-8") as file:
-            rows = [line.split() for line in file]
-    except OSError:
-        return False
+    rows = [line.split() for line in hosts.read(root, "proc/cgroups").splitlines()]
     return any(row[0] == controller and row[-1] == "0" for row in rows)

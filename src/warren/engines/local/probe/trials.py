@@ -14,16 +14,7 @@ import secrets
 import tempfile
 from typing import TYPE_CHECKING
 
-from warren.engines.local.linux import (
-    capabilities,
-    disk_image,
-    landlock,
-    mounts,
-    namespaces,
-    seccomp,
-    syscalls,
-    uids,
-)
+from warren.engines.local.linux import capabilities, disk_image, landlock, mounts, namespaces, seccomp, syscalls, uids
 from warren.engines.local.linux.cgroup import GroupLimits
 from warren.engines.local.linux.fork_trial import Failure, attempt
 

@@ -1,17 +1,23 @@
-"""East Asian beside other letters: the gap that LibreOffice adds there, and browsers do not, taken out again.
+"""Runs of text corrected for LibreOffice; PowerPoint shows no difference, or a narrower space.
 
-LibreOffice widens the last piece of text before such a boundary by a fifth of that piece's own height. So that piece is
-made small: the space at the boundary, at a size at which space and gap together are as wide as the page's space, or
-else a zero-width space of one point. PowerPoint, which adds nothing, shows a narrower space, or no difference.
+East Asian beside other letters: LibreOffice widens the last piece of text before such a boundary by a fifth of that
+piece's own height. So that piece is made small: the space at the boundary, at a size at which space and gap together
+are as wide as the page's space, or else a zero-width space of one point.
+
+Letter-spacing: LibreOffice has whole hundredths of a millimetre, which add up over a long line. A run whose spacing
+lies between two such steps is cut in two, one with the lower and one with the higher step, so that its whole width is
+right to a pixel.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from warren.render.pptx.xml import clamped, finite
+from warren.render.pptx.xml import Scale, clamped, finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +33,14 @@ _GAP, _SPACE, _BOLD_SPACE = 0.24, 0.28, 0.235
 _HEAVY = re.compile("(?i)bold|black|heavy")
 _BOLD = 600
 _JOINT, _JOINT_SIZE = "\u200b", 2.0
+
+_STEP = 360
+"""EMU in a hundredth of a millimetre."""
+_WORTH = 0.6
+"""CSS pixels that a line must be wrong by before its run is cut."""
+_WIDEST = 0.6
+"""CSS pixels: more than that is not there to lock a width, and is lost at the end of a part."""
+_CUTS = re.compile("(?<= )(?=[^ ])|(?<=[\u3040-\u9fff])(?=[\u3040-\u9fff])")
 
 Letter = tuple[str, int, bool]
 """A character, the number of its run, and whether it is the last before a boundary."""
@@ -78,3 +92,32 @@ def _letters(runs: Sequence[Run]) -> Iterator[Letter]:
             held, before = (letter, number), None if letter == "\n" else script
     if held is not None:
         yield (*held, False)
+
+
+def completed(runs: list[Run]) -> list[Run]:
+    """Return the runs with the spacing that LibreOffice leaves out behind the last letter of each but the last."""
+    made = []
+    for run, following in zip_longest(runs, runs[1:]):
+        count = len(run.text)
+        is_within = following is not None and count > 1 and not run.text.endswith("\n") and following.text[:1] != "\n"
+        made.append(replace(run, spacing=run.spacing * count / (count - 1)) if is_within and run.spacing else run)
+    return made
+
+
+def spread(run: Run, scale: Scale) -> list[Run]:
+    """Return the run, or its two parts."""
+    step = _STEP / scale.emu_per_px
+    count, spacing = len(run.text), finite(run.spacing)
+    wanted = spacing / step
+    if count * abs(wanted - round(wanted)) * step < _WORTH or abs(spacing) > _WIDEST or "\n" in run.text:
+        return [run]
+    low = math.floor(wanted)
+    higher = round((wanted - low) * count)
+    places = [match.start() for match in _CUTS.finditer(run.text)]
+    cut = min(places, key=lambda place: abs(place - higher), default=0)
+    if abs(cut - higher) * step > _WORTH or not 0 < cut < count:
+        return [replace(run, spacing=round(wanted) * step)]
+    return [
+        replace(run, text=run.text[:cut], spacing=(low + 1) * step),
+        replace(run, text=run.text[cut:], spacing=low * step),
+    ]
