@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from warren.domain.errors import InvalidRequest, QuotaExceeded
 
@@ -43,6 +43,17 @@ class ResourceUseExceeded(QuotaExceeded):
         """The owner or tenant of the quota; None for that of all."""
 
 
+class Ceilings(NamedTuple):
+    """Quotas of the owner of a sandbox, of its tenant, and of all users together; None is no quota."""
+
+    own: ResourceUse | None = None
+    tenant: ResourceUse | None = None
+    everybody: ResourceUse | None = None
+
+
+NO_CEILINGS = Ceilings()
+
+
 class Store(Protocol):
     """Keeps sandboxes, executions, keys and the audit chain.
 
@@ -59,14 +70,7 @@ class Store(Protocol):
     async def ping(self) -> None:
         """Check that the store can be written to."""
 
-    async def add(
-        self,
-        sandbox: Sandbox,
-        *,
-        own: ResourceUse | None = None,
-        tenant: ResourceUse | None = None,
-        everybody: ResourceUse | None = None,
-    ) -> None:
+    async def add(self, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS) -> None:
         """Add a sandbox.
 
         Raises Conflict when its id exists or its owner has one of that session key, and ResourceUseExceeded when its
@@ -79,15 +83,7 @@ class Store(Protocol):
     async def find(self, owner: Owner, session_key: str) -> Sandbox | None:
         """Return the sandbox of that session key."""
 
-    async def swap(
-        self,
-        sandbox: Sandbox,
-        *,
-        was: Status,
-        own: ResourceUse | None = None,
-        tenant: ResourceUse | None = None,
-        everybody: ResourceUse | None = None,
-    ) -> bool:
+    async def swap(self, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS, *, was: Status) -> bool:
         """Replace a sandbox if its status still is `was`; return whether it was. Raises as `add`.
 
         `active_at` never goes back, and `executions` is kept as it is: `record` counts them.
@@ -162,10 +158,7 @@ class Store(Protocol):
         """Return the tool callbacks of all sandboxes."""
 
     async def keep_grant(self, grant: Grant) -> None:
-        """Set a grant, in place of one with its id.
-
-        It is removed with its sandbox. No effect where that is missing.
-        """
+        """Set a grant, in place of one with its id. It is removed with its sandbox. No effect where that is missing."""
 
     async def remove_grant(self, grant_id: str) -> bool:
         """Remove a grant; return whether there was one."""

@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warren.domain.records import Owner, ResourceUse, Skill, StoredFile
-
-Ceilings = tuple["ResourceUse | None", "ResourceUse | None", "ResourceUse | None"]
-"""Of the owner, of the tenant, and of all users together."""
+    from warren.stores.base import Ceilings
 
 _RETRY_S = 60.0
 """A full quota stays full until files or skills are deleted or expire."""

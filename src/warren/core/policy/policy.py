@@ -11,6 +11,7 @@ from warren.domain.egress import Egress, EgressMode
 from warren.domain.errors import Forbidden, InvalidRequest
 from warren.domain.records import ResourceUse
 from warren.domain.values import GIB, KIB, MIB, Limits
+from warren.stores.base import Ceilings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,9 +108,9 @@ class Policy:
         """Return the limits of a tenant."""
         return self.tenants.get(tenant, self.tenant)
 
-    def ceilings_of(self, tenant: str) -> dict[str, ResourceUse]:
-        """Return the quotas as the store takes them: of an owner of this tenant, of the tenant, and of all."""
-        return {"own": self.own, "tenant": self.ceiling_of(tenant).holding, "everybody": self.everybody}
+    def ceilings_of(self, tenant: str) -> Ceilings:
+        """Return the quotas of an owner of this tenant, of the tenant, and of all."""
+        return Ceilings(self.own, self.ceiling_of(tenant).holding, self.everybody)
 
     def limits_of(self, tenant: str) -> Limits:
         """Return the default limits of a tenant's sandbox. Raises InvalidRequest, at start-up."""

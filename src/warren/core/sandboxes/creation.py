@@ -176,7 +176,7 @@ class Creation:
         try:
             while True:
                 try:
-                    await self._store.add(sandbox, **self._policy.ceilings_of(sandbox.owner.tenant))
+                    await self._store.add(sandbox, self._policy.ceilings_of(sandbox.owner.tenant))
                 except Conflict:
                     if sandbox.session_key is None:
                         raise

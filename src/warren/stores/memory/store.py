@@ -27,5 +27,4 @@ class MemoryStore(SandboxRecords, AuditRecords, EgressRecords, KeyRecords, FileR
         self._buckets = Buckets()
 
     async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> RateDecision:
-        """Take from a bucket."""
         return self._buckets.take(bucket, capacity=capacity, per_s=per_s, amount=amount)

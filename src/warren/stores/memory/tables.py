@@ -49,15 +49,12 @@ class OpenTables:
         self._is_open = False
 
     async def open(self) -> None:
-        """Allow operations."""
         self._is_open = True
 
     async def close(self) -> None:
-        """Refuse operations from now on; the tables stay."""
         self._is_open = False
 
     async def ping(self) -> None:
-        """Raise StoreError when the store is closed."""
         self._check_open()
 
     @property
