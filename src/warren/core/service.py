@@ -31,7 +31,7 @@ from warren.core.image_builds import ImageBuilds
 from warren.core.images.cache import ImageCache
 from warren.core.packages.install import Packages
 from warren.core.packages.setup import PackageDoor, PackageSetup
-from warren.core.policy.slides import RenderPolicy
+from warren.core.policy.policy import RenderPolicy
 from warren.core.ports.ports import Ports
 from warren.core.sandboxes.connections import AgentConnections
 from warren.core.sandboxes.pool import SandboxPool

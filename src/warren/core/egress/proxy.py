@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.concurrency.owner_limit import OwnerLimiter
+from warren.core.concurrency.fair_queue import OwnerLimiter
 from warren.core.egress.http import HEAD_S, HttpSession
-from warren.core.egress.journal import EgressJournal
-from warren.core.egress.record import EgressRecord
+from warren.core.egress.record import EgressJournal, EgressRecord
 from warren.core.egress.resolver import SystemResolver
 from warren.core.egress.session import Session, Surroundings
-from warren.core.egress.socks_session import run_socks
+from warren.core.egress.socks import run_socks
 from warren.core.egress.traffic import Traffic
 from warren.core.egress.upstream import LOOK_S, parse_upstream
 from warren.domain.egress import PROXY_PORT

@@ -2,7 +2,7 @@
 
 A connection has one `egress.connect` in the audit record, at its end; after 2 s it also has an `egress.open`, so that
 long connections are visible. Equal refusals within a minute are one entry with a count. Until the audit record has an
-entry, the journal has it: see `core/egress/journal.py`.
+entry, the journal has it: see `core/egress/record.py`.
 """
 
 from __future__ import annotations

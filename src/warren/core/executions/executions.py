@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 from anyio import lowlevel
 
-from warren.core.concurrency.owner_limit import OwnerLimiter
+from warren.core.concurrency.fair_queue import OwnerLimiter
 from warren.core.executions.following import Followers
 from warren.core.executions.idempotency import IdempotencyGuard
 from warren.core.executions.records import build_caller, build_started

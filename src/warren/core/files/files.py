@@ -12,8 +12,8 @@ import posixpath
 import tarfile
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from warren.core.concurrency.fair_queue import OwnerLimiter
 from warren.core.concurrency.keyed_lock import KeyedLock
-from warren.core.concurrency.owner_limit import OwnerLimiter
 from warren.core.telemetry.counters import Counters
 from warren.domain.errors import Error, NotFound
 from warren.domain.records import Scope

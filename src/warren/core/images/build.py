@@ -17,9 +17,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from warren.core.images.browser import add_browser
-from warren.core.images.fonts import add_fonts
-from warren.core.images.node import add_node
+from warren.core.images.extras import add_browser, add_fonts, add_node
 from warren.core.images.progress import VENV_INSIDE, BuildStep, find_trust, run
 from warren.core.images.system import install_missing
 from warren.domain.errors import BuildFailed

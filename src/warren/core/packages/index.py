@@ -20,16 +20,15 @@ from warren.core.concurrency.fair_queue import FairQueue
 from warren.core.egress.internal_hosts import InnerAnswer
 from warren.core.packages import npm
 from warren.core.packages import python as package_python
-from warren.core.packages.bodies import Body, build_head, read_file
+from warren.core.packages.bodies import Body, Rendered, build_head, read_file
 from warren.core.packages.catalog import Catalog
 from warren.core.packages.downloads import Downloads, Wanted
 from warren.core.packages.fetch import Fetched, Fetcher, Unfetched
 from warren.core.packages.names import normalise
 from warren.core.packages.pages import Pages, Turn
-from warren.core.packages.rendered import Rendered
+from warren.core.packages.python import Target
 from warren.core.packages.sources import Digest, path_of
 from warren.core.packages.store import PackageStore
-from warren.core.packages.wheel_filter import Target
 from warren.domain.egress import PACKAGES_HOST
 from warren.domain.errors import Error
 

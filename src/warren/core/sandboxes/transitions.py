@@ -16,8 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from warren.core.sandboxes.environment import build_common_env
-from warren.core.sandboxes.live import LiveSandbox
-from warren.core.sandboxes.pending_deletes import PendingDeletes
+from warren.core.sandboxes.live import LiveSandbox, PendingDeletes
 from warren.domain.errors import Conflict, Error, SandboxLost, StartFailed, StoreError
 from warren.domain.gpus import GpuRequest
 from warren.domain.lifecycle import Status, check_next

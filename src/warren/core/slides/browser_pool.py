@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from warren.core.agent.client import AgentClient
     from warren.core.images.cache import ImageCache
-    from warren.core.policy.slides import RenderPolicy
+    from warren.core.policy.policy import RenderPolicy
     from warren.core.sandboxes.connections import AgentConnections
     from warren.domain.values import Event, Image
     from warren.engines.base import Engine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from warren.core.files.files import pack_files
-from warren.core.policy.slides import EDITABLE, PICTURES
+from warren.core.policy.policy import EDITABLE, PICTURES
 from warren.domain.errors import Error, InvalidRequest, RenderFailed, TooLarge
 from warren.domain.values import new_id
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from warren.core.agent.files import Content
-    from warren.core.policy.slides import RenderPolicy
+    from warren.core.policy.policy import RenderPolicy
     from warren.core.slides.browser_pool import BrowserSandbox
 
 _FOLDER = "deck"

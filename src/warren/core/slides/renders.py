@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from warren.core.audit.log import Audit
     from warren.core.files.stored import StoredFiles
-    from warren.core.policy.slides import RenderPolicy
+    from warren.core.policy.policy import RenderPolicy
     from warren.core.slides.browser_pool import BrowserPool
     from warren.domain.records import Caller, Owner, StoredFile
     from warren.stores.base import Store

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warren.stores.buckets import Buckets
 from warren.stores.memory.audit import AuditRecords
 from warren.stores.memory.belongings import EgressRecords, FileRecords, KeyRecords, RenderRecords, SkillRecords
 from warren.stores.memory.sandboxes import SandboxRecords
+from warren.stores.quotas import Buckets
 
 if TYPE_CHECKING:
     from warren.domain.records import RateDecision

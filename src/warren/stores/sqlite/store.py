@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from anyio import to_thread
 
 from warren.domain.errors import StoreError
-from warren.stores.buckets import Buckets
+from warren.stores.quotas import Buckets
 from warren.stores.sqlite import audit as audit_rows
 from warren.stores.sqlite import egress as egress_rows
 from warren.stores.sqlite import executions as execution_rows
