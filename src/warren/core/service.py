@@ -51,7 +51,6 @@ from warren.domain.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-    from types import TracebackType
 
     from warren.core.identity.tokens import Tokens
     from warren.core.images.catalog import Catalog
@@ -229,9 +228,7 @@ class Service:
             self._open = opening.pop_all()
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         """Flush pending writes and close. Sandboxes, and executions in the background, live on."""
         self.drain()
         # Not in one shield: task groups are open, and their scopes must end in reverse order.

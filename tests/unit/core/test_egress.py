@@ -212,9 +212,9 @@ class Gate:
             traffic=Traffic(record, Counters(), EgressLimits()),
             audit=estate.audit,
             resolve=self._find_public,
+            find_upstream=self._find_gate,
             inner={},
         )
-        self.around.find_upstream = self._find_gate
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Surroundings]:

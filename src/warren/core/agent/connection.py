@@ -21,7 +21,6 @@ from warren.guest.wire.frames import WINDOW, Decoder, Header, ProtocolError, enc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable
-    from types import TracebackType
 
     from anyio.abc import TaskGroup
 
@@ -94,9 +93,7 @@ class Connection:
             raise
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         await self.aclose()
         if self._own_tasks is not None:
             self._own_tasks.cancel_scope.cancel()

@@ -62,56 +62,36 @@ ALL_CONNECTIONS = Unread()
 """Memory is the process's: one for all connections, unless a test gives another."""
 
 
-class Multiplexer(Protocol):
-    """The part of a connection that its streams use."""
+class _Multiplexer(Protocol):
+    """The part of a `Connection` that its streams use."""
 
     waiting: set[AgentStream]
 
     @property
-    def is_busy(self) -> bool:
-        """Whether so much is unsent that data should wait."""
+    def is_busy(self) -> bool: ...
 
-    def post(self, header: Header, payload: bytes | memoryview = b"") -> None:
-        """Queue a frame."""
+    def post(self, header: Header, payload: bytes | memoryview = b"") -> None: ...
 
-    def checked(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Parse a claim of the agent."""
+    def checked(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
-    def forget(self, stream: AgentStream) -> None:
-        """Take a stream off the table."""
+    def forget(self, stream: AgentStream) -> None: ...
 
-    def count(self, stream: AgentStream, size: int) -> None:
-        """Count unread bytes."""
+    def count(self, stream: AgentStream, size: int) -> None: ...
 
-    def is_full(self, *, is_output: bool) -> bool:
-        """Whether no more may be kept unread."""
+    def is_full(self, *, is_output: bool) -> bool: ...
 
-    def drop_slowest(self) -> None:
-        """Make room."""
+    def drop_slowest(self) -> None: ...
 
 
 class AgentStream:
     """One request and its answer, or one tunnel that the agent opened. One task reads it."""
 
     __slots__ = (
-        "_arrived",
-        "_buffered",
-        "_connection",
-        "_failure",
-        "_grain",
-        "_granted",
-        "_items",
-        "_skipped",
-        "_unacknowledged",
-        "answered",
-        "credit",
-        "feeding",
-        "id",
-        "is_paced",
-        "window",
+        *("_arrived", "_buffered", "_connection", "_failure", "_grain", "_granted", "_items", "_skipped"),
+        *("_unacknowledged", "answered", "credit", "feeding", "id", "is_paced", "window"),
     )
 
-    def __init__(self, connection: Multiplexer, stream_id: int, window: int = WINDOW) -> None:
+    def __init__(self, connection: _Multiplexer, stream_id: int, window: int = WINDOW) -> None:
         self._connection = connection
         self.id = stream_id
         self.credit = WINDOW

@@ -83,18 +83,9 @@ class Audit:
         )
         self._put(entry, size)
 
-    async def record(
-        self,
-        caller: Caller | None,
-        action: str,
-        *,
-        outcome: str = "ok",
-        sandbox_id: str = "",
-        execution_id: str = "",
-        **details: object,
-    ) -> None:
+    async def record(self, caller: Caller | None, action: str, **details: Any) -> None:
         """Queue an entry, and wait until it is on disk. Raises StoreError when it is not yet; it stays queued."""
-        self.note(caller, action, outcome=outcome, sandbox_id=sandbox_id, execution_id=execution_id, **details)
+        self.note(caller, action, **details)
         await self.flush()
 
     @contextlib.asynccontextmanager

@@ -57,7 +57,7 @@ class FairQueue:
         slots: int,
         waiting: int,
         wait_s: float,
-        on_refused: Callable[[str], None],
+        on_refused: Callable[[str], None] | None = None,
         shared: bool = False,
     ) -> None:
         self.what = what
@@ -164,7 +164,8 @@ class FairQueue:
             del self._lines[owner]
 
     def _refuse(self, owner: Hashable, reason: str, why: str) -> Overloaded:
-        self._on_refused(reason)
+        if self._on_refused is not None:
+            self._on_refused(reason)
         retry_after_s = self.advice_s(self.waiting, self._slots)
         free = self._slots - self.inside
         taken = f"all {self._slots} places for {self.what} are taken"

@@ -75,12 +75,16 @@ class EgressProxy:
         upstream = parse_upstream(policy.egress_upstream)
         resolve = SystemResolver(observer) if upstream is None else SystemResolver(observer, LOOK_S)
         self.around = Surroundings(
-            policies=policies, traffic=self._traffic, audit=audit, resolve=resolve, inner=self.inner
+            policies=policies,
+            traffic=self._traffic,
+            audit=audit,
+            resolve=resolve,
+            # WHY a resolver of its own: lookups of sandboxes may take all threads of the other.
+            find_upstream=SystemResolver(observer),
+            inner=self.inner,
+            upstream=upstream,
+            ca_file=policy.egress_ca_file,
         )
-        self.around.ca_file = policy.egress_ca_file
-        self.around.upstream = upstream
-        # WHY a resolver of its own: lookups of sandboxes may take all threads of the other.
-        self.around.find_upstream = SystemResolver(observer)
         policies.has_upstream = upstream is not None
         self._limiter = OwnerLimiter(
             observer,

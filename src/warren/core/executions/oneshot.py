@@ -21,7 +21,6 @@ from warren.domain.values import MIB, Storage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from types import TracebackType
 
     from warren.core.agent.client import AgentClient
     from warren.core.executions.executions import Executions
@@ -96,9 +95,7 @@ class OneShots:
             self._tasks.start_soon(self._remove)
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         self._send.close()
         self._tasks.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)

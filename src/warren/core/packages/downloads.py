@@ -159,7 +159,6 @@ class Downloads:
             slots=MAX_DOWNLOADS,
             waiting=MAX_WAITING,
             wait_s=WAIT_S,
-            on_refused=_nothing,
             shared=True,
         )
         self._tasks = tasks
@@ -278,10 +277,6 @@ class Downloads:
 
     def _too_large(self, download: Download) -> Unfetched:
         return Unfetched(f"{download.wanted.name} has more than the {self._file_bytes} bytes of packages.file_bytes")
-
-
-def _nothing(_why: str) -> None:
-    """Do nothing: the response reports it."""
 
 
 async def _gather(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -99,9 +99,7 @@ class PackageIndex:
             self._downloads = Downloads(self._store, sources.file_bytes, self._tasks)
             self._catalog = Catalog(sources, Pages(self._store, self._fetcher, sources.page_s), self._store)
             self._rendered = Rendered(self._folder)
-            self._large = FairQueue(
-                "large pages of package indexes", slots=2, waiting=1024, wait_s=_LARGE_S, on_refused=_nothing
-            )
+            self._large = FairQueue("large pages of package indexes", slots=2, waiting=1024, wait_s=_LARGE_S)
             self._is_open = True
 
     async def _route(self, request: InnerRequest, parts: list[str] | None) -> InnerAnswer:
@@ -273,10 +271,6 @@ def _name(wanted: Wanted) -> dict[str, str]:
     if wanted.digest is None:
         return {"cache-control": "no-store"}
     return {**_KEEP, "etag": f'"{quote(str(wanted.digest))}"'}
-
-
-def _nothing(_why: str) -> None:
-    """Do nothing: the response reports it."""
 
 
 def _say(status: int, text: str) -> InnerAnswer:

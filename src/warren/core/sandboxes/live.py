@@ -27,7 +27,7 @@ class LiveSandbox:
 
     __slots__ = ("_active_at", "_agent", "_users", "is_gone", "lock", "sandbox", "touched_at", "used_at")
 
-    def __init__(self, sandbox: Sandbox, agent: AgentClient | None = None) -> None:
+    def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         """As the store has it, but for `active_at` and `executions`."""
         self.lock = anyio.Lock(fast_acquire=True)
@@ -37,7 +37,7 @@ class LiveSandbox:
         """The last use that the store knows of, by the same clock."""
         self.is_gone = False
         """True once its record is removed: a task that waited for the lock must not go on."""
-        self._agent = agent
+        self._agent: AgentClient | None = None
         self._users = 0
         self._active_at = sandbox.active_at
 

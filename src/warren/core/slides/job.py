@@ -27,19 +27,8 @@ _PART = r"(?!\.{1,2}(/|$))[A-Za-z0-9._-]{1,128}"
 _NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
 REASONS = frozenset(
     {
-        "bad_job",
-        "no_slides",
-        "too_many_slides",
-        "slide_size",
-        "output_too_large",
-        "page_changed",
-        "page_left",
-        "page_crashed",
-        "page_hung",
-        "load_failed",
-        "timeout",
-        "browser_missing",
-        "failed",
+        *("bad_job", "no_slides", "too_many_slides", "slide_size", "output_too_large", "page_changed", "page_left"),
+        *("page_crashed", "page_hung", "load_failed", "timeout", "browser_missing", "failed"),
     }
 )
 """Reasons of failed renders, as the program inside reports them, and `memory`, which the sandbox reports."""

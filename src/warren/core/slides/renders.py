@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
+from warren.core.concurrency.steps import StepLog
 from warren.core.policy.policy import check_may
 from warren.core.slides.job import DeckFailed, Findings, NewRender, Rendered, RenderStep, conduct
 from warren.core.telemetry.counters import Counters
@@ -20,7 +21,6 @@ from warren.domain.values import new_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
-    from types import TracebackType
 
     from warren.core.audit.log import Audit
     from warren.core.files.stored import StoredFiles
@@ -39,37 +39,13 @@ _NO_FINDINGS = Findings()
 _log = logging.getLogger(__name__)
 
 
-class _Following:
+class _Following(StepLog[RenderStep]):
     """The steps of a background render of this service so far."""
 
     def __init__(self, owner: Owner) -> None:
+        super().__init__(_MOST_STEPS)
         self.owner = owner
-        self.steps: list[RenderStep] = []
-        self.is_over = False
         self.scope = anyio.CancelScope()
-        self._changed = anyio.Event()
-
-    def note(self, step: RenderStep) -> None:
-        """Append a step."""
-        if len(self.steps) < _MOST_STEPS:
-            self.steps.append(step)
-        self.announce()
-
-    def announce(self) -> None:
-        """Wake all followers."""
-        self._changed.set()
-        self._changed = anyio.Event()
-
-    async def follow(self) -> AsyncGenerator[RenderStep, None]:
-        """Yield every step from the first to the end."""
-        seen = 0
-        while True:
-            while seen < len(self.steps):
-                seen += 1
-                yield self.steps[seen - 1]
-            if self.is_over:
-                return
-            await self._changed.wait()
 
 
 class Renders:
@@ -104,9 +80,7 @@ class Renders:
         await self._give_up()
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
 
@@ -280,9 +254,7 @@ class Renders:
 
     def _forget(self, new: NewRender, render: Render) -> None:
         self._held_bytes -= new.size
-        following = self._following.pop(render.id)
-        following.is_over = True
-        following.announce()
+        self._following.pop(render.id).end()
 
     async def _finish(self, caller: Caller, new: NewRender, render: Render, following: _Following) -> Render:
         name, keep_s, file_id = f"{new.name}.zip", self.policy.keep_s, render.file_id or ""
