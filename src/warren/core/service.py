@@ -153,12 +153,7 @@ class Service:
         self.stored_files = StoredFiles(self.store, files, self.audit, self.policy)
         self.skills = Skills(self.store, Blobs(os.path.join(folder, "skills")), self.audit, self.policy)
         self.image_builds = ImageBuilds(
-            catalog=catalog,
-            images=self.images,
-            store=self.store,
-            pool=self.pool,
-            engine=self.engine,
-            audit=self.audit,
+            catalog=catalog, images=self.images, store=self.store, pool=self.pool, engine=self.engine, audit=self.audit
         )
 
     def _build_uses(self, signing: SigningKeys) -> None:
@@ -206,7 +201,8 @@ class Service:
             await opening.enter_async_context(self.renders)
             await opening.enter_async_context(self.package_index)
             await self.callbacks.load()
-            await self._load_egress()
+            await self.egress.load()
+            await self.egress_proxy.load(self.store)
             counts = await recover(self.sandboxes.transitions, self.engine, self.store, self.executions.adopt)
             await self.executions.lose_rest()
             _log.info("service.recovered", extra=counts)
@@ -242,10 +238,6 @@ class Service:
     def at_end(self, end: Callable[[], Awaitable[None]]) -> None:
         """Register a callback that runs before everything else is closed."""
         self._open.push_async_callback(end)
-
-    async def _load_egress(self) -> None:
-        await self.egress.load()
-        await self.egress_proxy.load(self.store)
 
     async def _close_audit(self) -> None:
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warren.core.agent.byte_stream import ByteStream
 from warren.core.agent.editor import EditorClient
+from warren.core.agent.streams import ByteStream
 from warren.core.agent.values import get_bool, get_int, get_objects, get_signed, get_str
 from warren.guest.wire.frames import ProtocolError
 

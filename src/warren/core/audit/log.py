@@ -50,8 +50,10 @@ class Audit:
         self._store = store
         self._backlog: deque[tuple[AuditEntry, int]] = deque()
         self._backlog_bytes = 0
-        self._noted = 0
-        self._written = 0
+        self.noted = 0
+        """The number of the last queued entry."""
+        self.written = 0
+        """The number of the last entry on disk."""
         self._writing = anyio.Lock(fast_acquire=True)
         self._wake = anyio.Event()
         self._refusals = LoginFailures()
@@ -137,16 +139,6 @@ class Audit:
             )
 
     @property
-    def noted(self) -> int:
-        """The number of the last queued entry."""
-        return self._noted
-
-    @property
-    def written(self) -> int:
-        """The number of the last entry on disk."""
-        return self._written
-
-    @property
     def backlog(self) -> int:
         """The number of entries that are not on disk yet."""
         return len(self._backlog)
@@ -170,15 +162,15 @@ class Audit:
 
     async def flush(self) -> None:
         """Write all queued entries. Raises StoreError; unwritten entries stay queued."""
-        wanted = self._noted
-        while self._written < wanted:
+        wanted = self.noted
+        while self.written < wanted:
             async with self._writing:
-                if self._written < wanted:
+                if self.written < wanted:
                     await self._write_batch()
 
     async def settle(self) -> None:
         """Wait until the entries so far are on disk, before a response; a failure leaves them queued."""
-        if self._written < self._noted:
+        if self.written < self.noted:
             with contextlib.suppress(StoreError):
                 await self.flush()
 
@@ -220,7 +212,7 @@ class Audit:
     def _put(self, entry: AuditEntry, size: int) -> None:
         self._backlog.append((entry, size))
         self._backlog_bytes += size
-        self._noted += 1
+        self.noted += 1
         self._wake.set()
 
     def _collect_refusals(self, *, now: bool = False) -> None:
@@ -241,7 +233,7 @@ class Audit:
         for _, size in batch:
             self._backlog.popleft()
             self._backlog_bytes -= size
-        self._written += len(batch)
+        self.written += len(batch)
         if not self._backlog:
             self._wake = anyio.Event()
 

@@ -188,10 +188,7 @@ class EgressJournal:
         self._free.append(slot)
 
     def read(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the entries that the last service left, with their slots; the caller clears those. Only at start-up.
-
-        Reads the disk. Raises StoreError.
-        """
+        """Return what the last service left, with the slots; the caller clears them. Raises StoreError."""
         if not os.path.exists(self._path):
             return []
         try:

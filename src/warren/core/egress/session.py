@@ -109,13 +109,13 @@ class Inside:
                 left -= len(data)
 
 
+@dataclass(eq=False, slots=True)
 class Opened:
     """An open destination: its record, and its connection unless the host is internal."""
 
-    def __init__(self, connection: EgressConnection, verdict: Verdict, outside: Outside | None) -> None:
-        self.connection = connection
-        self.verdict = verdict
-        self._outside = outside
+    connection: EgressConnection
+    verdict: Verdict
+    _outside: Outside | None
 
     @property
     def outside(self) -> Outside:

@@ -22,7 +22,6 @@ from warren.core.telemetry.counters import Counters
 from warren.core.telemetry.tracing import Tracer, describe, run_traced
 from warren.domain.errors import Conflict, Forbidden, NotFound, SandboxLost, StoreError
 from warren.domain.records import Scope
-from warren.domain.values import new_id
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -96,18 +95,14 @@ class Executions:
 
         An execution that is not kept has only its audit entry: for a sandbox that is removed right after it.
         """
-        if new.idempotency_key is None:
-            running = await self._run(caller, sandbox_id, new, new_id("exe"), is_kept=is_kept)
-        else:
-            running = await self._idempotency.run(
-                caller, sandbox_id, new, lambda ours: self._run(caller, sandbox_id, new, ours)
-            )
+        is_kept = is_kept or new.idempotency_key is not None
+        running = await self._idempotency.run(
+            caller, sandbox_id, new, lambda ours: self._run(caller, sandbox_id, new, ours, is_kept=is_kept)
+        )
         return await running.wait()
 
     async def begin(self, caller: Caller, sandbox_id: str, new: NewExecution) -> Running:
         """Start something that is followed by its `events`. Use it with `async with`, or call `release`."""
-        if new.idempotency_key is None:
-            return await self._begin(caller, sandbox_id, new, new_id("exe"))
         return await self._idempotency.run(
             caller, sandbox_id, new, lambda ours: self._begin(caller, sandbox_id, new, ours)
         )
@@ -219,13 +214,7 @@ class Executions:
         return running
 
     async def _supervise_apart(
-        self,
-        caller: Caller,
-        sandbox_id: str,
-        new: NewExecution,
-        execution_id: str,
-        *,
-        task_status: TaskStatus[Running],
+        self, caller: Caller, sandbox_id: str, new: NewExecution, execution_id: str, *, task_status: TaskStatus[Running]
     ) -> None:
         request = build_request(new, execution_id, self._policy, stream=True)
         with self._tracer.span("execution") as span:

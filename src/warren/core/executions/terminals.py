@@ -115,10 +115,7 @@ class Terminals:
         """End the program on a terminal as a closed window would, or kill it if that is not enough. Raises NotFound."""
         check_name("terminal", name)
         self._audit.check_writable()
-        async with (
-            self._noted(caller, "hang_up", sandbox_id, name),
-            self._sandboxes.use(caller, sandbox_id) as live,
-        ):
+        async with self._noted(caller, "hang_up", sandbox_id, name), self._sandboxes.use(caller, sandbox_id) as live:
             await live.agent.close_terminal(name)
 
     @contextlib.asynccontextmanager

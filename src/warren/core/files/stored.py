@@ -103,10 +103,7 @@ class StoredFiles:
 
     @contextlib.asynccontextmanager
     async def read(self, caller: Caller, file: StoredFile, *, sandbox_id: str = "") -> AsyncIterator[Reading]:
-        """Open the content of a file that `get` or `list` returned, perhaps for a sandbox.
-
-        Raises NotFound when it is gone since.
-        """
+        """Open the content of a file that `get` or `list` returned, perhaps for a sandbox. Raises NotFound."""
         self._audit.check_room()
         details = {"name": file.name, "file_id": file.id, **({"sandbox_id": sandbox_id} if sandbox_id else {})}
         async with (

@@ -48,10 +48,7 @@ _PTH = (
 
 
 def build_folder(build: Build) -> None:
-    """Fill an empty folder with the image's `venv` and its lock.
-
-    Raises BuildFailed; the caller removes the folder.
-    """
+    """Fill an empty folder with the image's `venv` and its lock. Raises BuildFailed; the caller removes the folder."""
     venv = f"{build.folder}/venv"
     install_missing(build)
     build.progress(BuildStep("resolving", f"{len(build.spec.packages)} packages"))

@@ -143,10 +143,7 @@ class ImageSpec:
 
 
 def load_spec(path: str) -> ImageSpec:
-    """Load a spec and the lock beside it.
-
-    Raises InvalidRequest, which names the file, the wrong part and the remedy.
-    """
+    """Load a spec and the lock beside it. Raises InvalidRequest: the file, the wrong part and the remedy."""
     try:
         with open(path, "rb") as file:
             values = tomllib.load(file)

@@ -155,11 +155,7 @@ class Downloads:
         self._coming: dict[str, Download] = {}
         self._all: set[Download] = set()
         self._places = FairQueue(
-            "downloads of packages",
-            slots=MAX_DOWNLOADS,
-            waiting=MAX_WAITING,
-            wait_s=WAIT_S,
-            shared=True,
+            "downloads of packages", slots=MAX_DOWNLOADS, waiting=MAX_WAITING, wait_s=WAIT_S, shared=True
         )
         self._tasks = tasks
 
@@ -225,7 +221,8 @@ class Downloads:
             download.leave_lines()
             if download.placed is not None:
                 self._places.leave(download.placed)
-            self._forget(key, download)
+            if self._coming.get(key) is download:
+                del self._coming[key]
             download.end(failure)
             with anyio.CancelScope(shield=True):
                 # Its file stays open for the readers.
@@ -235,10 +232,6 @@ class Downloads:
                     await to_thread.run_sync(download.incoming.discard)
                     download.incoming.close()
             self._all.discard(download)
-
-    def _forget(self, key: str, download: Download) -> None:
-        if self._coming.get(key) is download:
-            del self._coming[key]
 
     async def _try(self, download: Download, fetch: Fetch) -> Exception | None:
         try:

@@ -166,10 +166,7 @@ class SandboxTransitions:
             await self.lose(live, str(error))
 
     async def lose(self, live: LiveSandbox, reason: str) -> None:
-        """Stop a running sandbox that is lost, keeping its workspace; destroy it where that cannot be kept.
-
-        Raises SandboxLost when the workspace is gone too.
-        """
+        """Stop a lost sandbox, or destroy it if its workspace cannot be kept. Raises SandboxLost when it is gone."""
         self._note_lost(live, reason)
         if live.sandbox.storage is Storage.PERSISTENT:
             await self.stop(live, reason)

@@ -77,10 +77,7 @@ class Skills:
         metadata: Mapping[str, object] | None = None,
         server_id: str | None = None,
     ) -> Skill:
-        """Store a package as a new skill; with `replace`, as the new content of the skill of that name.
-
-        Raises Conflict where a skill has that name, and QuotaExceeded.
-        """
+        """Store a package as a new skill, or with `replace` as that of one. Raises Conflict and QuotaExceeded."""
         async with self._audited(caller, "skill.create", Scope.RUN, name=package.name) as noted:
             owner = caller.principal.owner
             before = await self._store.find_skill(owner, package.name) if replace else None

@@ -197,7 +197,7 @@ class Renders:
         new.check(self.policy)
         most, owner = self.policy.per_minute, caller.principal.owner
         if most:
-            taken = await self._store.take(_bucket(owner), capacity=most, per_s=most / 60)
+            taken = await self._store.take(f"renders\0{owner.tenant}\0{owner.subject}", capacity=most, per_s=most / 60)
             if not taken.allowed:
                 raise QuotaExceeded(
                     f"a principal may render {most} decks a minute: wait", retry_after_s=taken.retry_after_s
@@ -227,14 +227,11 @@ class Renders:
             raise
         finally:
             self.active -= 1
-            self._count(outcome, time.monotonic() - since)
+            ended = {"ok": "successful", "timeout": "timed_out", "page_hung": "timed_out"}.get(outcome, "failed")
+            self.ended.count(ended, time.monotonic() - since)
             noted["duration_ms"] = round((time.monotonic() - since) * 1000)
             self._audit.note(caller, "render.create", outcome=outcome, sandbox_id=sandbox_id, **noted)
             await self._audit.settle()
-
-    def _count(self, outcome: str, seconds: float) -> None:
-        ended = {"ok": "successful", "timeout": "timed_out", "page_hung": "timed_out"}.get(outcome, "failed")
-        self.ended.count(ended, seconds)
 
     async def _run(self, caller: Caller, new: NewRender, render: Render) -> None:
         following = self._following[render.id]
@@ -319,7 +316,3 @@ def _timed(seconds: float) -> Any:
             yield
     except TimeoutError:
         raise RenderFailed(f"render timeout exceeded after {seconds:g} seconds", reason="timeout") from None
-
-
-def _bucket(owner: Owner) -> str:
-    return f"renders\0{owner.tenant}\0{owner.subject}"

@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 from warren.domain.errors import StoreError
 from warren.domain.records import FIRST_HASH, Page
+from warren.stores.quotas import Buckets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from warren.domain.egress import Brokered, Grant
-    from warren.domain.records import ApiKey, AuditRow, Callbacks, Execution, Owner, Render, Sandbox, Skill, StoredFile
+    from warren.domain.records import (
+        ApiKey,
+        AuditRow,
+        Callbacks,
+        Execution,
+        Owner,
+        RateDecision,
+        Render,
+        Sandbox,
+        Skill,
+        StoredFile,
+    )
 
 T = TypeVar("T")
 
@@ -47,6 +59,7 @@ class OpenTables:
     def __init__(self, tables: Tables | None = None) -> None:
         self.tables = Tables() if tables is None else tables
         self._is_open = False
+        self._buckets = Buckets()
 
     async def open(self) -> None:
         self._is_open = True
@@ -56,6 +69,9 @@ class OpenTables:
 
     async def ping(self) -> None:
         self._check_open()
+
+    async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> RateDecision:
+        return self._buckets.take(bucket, capacity=capacity, per_s=per_s, amount=amount)
 
     @property
     def _tables(self) -> Tables:

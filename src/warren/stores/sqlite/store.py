@@ -20,10 +20,9 @@ from warren.stores.sqlite import renders as render_rows
 from warren.stores.sqlite import sandboxes as sandbox_rows
 from warren.stores.sqlite import skills as skill_rows
 from warren.stores.sqlite.audit import Appender
-from warren.stores.sqlite.checkpoints import Checkpoints
 from warren.stores.sqlite.database import Database
 from warren.stores.sqlite.reader import Reader
-from warren.stores.sqlite.writer import Writer
+from warren.stores.sqlite.writer import Checkpoints, Writer
 
 if TYPE_CHECKING:
     import sqlite3
@@ -113,11 +112,7 @@ class SqliteStore:
         secret = self._database.prepare(*self._bounds)
         appender, checkpoints = Appender(secret), Checkpoints(self._database.writer())
         writer = Writer(
-            self._database.writer(),
-            self._database.path,
-            appender,
-            checkpoints,
-            lock_wait_s=self._database.lock_wait_s,
+            self._database.writer(), self._database.path, appender, checkpoints, lock_wait_s=self._database.lock_wait_s
         )
         return _Parts(secret, Reader(self._database), writer, appender)
 
