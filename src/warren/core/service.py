@@ -201,8 +201,7 @@ class Service:
             await opening.enter_async_context(self.renders)
             await opening.enter_async_context(self.package_index)
             await self.callbacks.load()
-            await self.egress.load()
-            await self.egress_proxy.load(self.store)
+            await self._load_egress()
             counts = await recover(self.sandboxes.transitions, self.engine, self.store, self.executions.adopt)
             await self.executions.lose_rest()
             _log.info("service.recovered", extra=counts)
@@ -238,6 +237,10 @@ class Service:
     def at_end(self, end: Callable[[], Awaitable[None]]) -> None:
         """Register a callback that runs before everything else is closed."""
         self._open.push_async_callback(end)
+
+    async def _load_egress(self) -> None:
+        await self.egress.load()
+        await self.egress_proxy.load(self.store)
 
     async def _close_audit(self) -> None:
         try:
