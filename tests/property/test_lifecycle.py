@@ -32,6 +32,7 @@ from warren.domain.errors import Conflict, NotFound, QuotaExceeded, SandboxLost
 from warren.domain.lifecycle import ACTIVE, NEXT, Status
 from warren.domain.records import ResourceUse
 from warren.domain.values import Storage
+from warren.stores.base import NO_CEILINGS, Ceilings
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -53,13 +54,13 @@ class WatchedStore(SqliteStore):
         super().__init__(data_dir)
         self.statuses = statuses
 
-    async def add(self, sandbox: Sandbox, **ceilings: Any) -> None:
-        await super().add(sandbox, **ceilings)
+    async def add(self, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS) -> None:
+        await super().add(sandbox, ceilings)
         assert sandbox.status in {Status.CREATING, Status.RUNNING}
         self.statuses[sandbox.id] = sandbox.status
 
-    async def swap(self, sandbox: Sandbox, *, was: Status, **ceilings: Any) -> bool:
-        swapped = await super().swap(sandbox, was=was, **ceilings)
+    async def swap(self, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS, *, was: Status) -> bool:
+        swapped = await super().swap(sandbox, ceilings, was=was)
         if swapped:
             assert self.statuses[sandbox.id] is was
             assert sandbox.status is was or sandbox.status in NEXT[was]

@@ -16,7 +16,7 @@ import pytest
 from security.egress_world import DEADLINE_S, PUBLIC, World, open_world, read_request
 from warren.core.egress.control import NewSecret
 from warren.core.egress.internal_hosts import InnerAnswer
-from warren.core.egress.secret_echo import Cleaner, spell
+from warren.core.egress.secret_broker import Cleaner, spell
 from warren.core.sandboxes.changes import SandboxChanges
 from warren.domain.egress import PACKAGES_HOST, Egress
 from warren.domain.values import ExecKind, ExecRequest, new_id

@@ -52,10 +52,7 @@ class Blobs:
 
     @contextlib.asynccontextmanager
     async def write(self, source: bytes | AsyncIterable[bytes], *, max_bytes: int | None = None) -> AsyncIterator[Blob]:
-        """Write a blob, and keep it if the body, which writes its row, succeeds.
-
-        Raises TooLarge above `max_bytes`.
-        """
+        """Write a blob, and keep it if the body, which writes its row, succeeds. Raises TooLarge above `max_bytes`."""
         draft = await to_thread.run_sync(_Draft, self._folder, max_bytes, self._is_flushed)
         try:
             if isinstance(source, bytes):

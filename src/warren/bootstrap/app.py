@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.core.images.catalog import Catalog
 from warren.core.policy.egress_hosts import parse_pattern
-from warren.core.policy.policy import EgressLimits, Policy, TenantLimits
-from warren.core.policy.slides import RenderPolicy
+from warren.core.policy.policy import EgressLimits, Policy, RenderPolicy, TenantLimits
 from warren.domain.egress import Egress, EgressMode, EgressRule
 from warren.domain.errors import ConfigError, InvalidRequest
 from warren.domain.records import ResourceUse, Scope

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import time
 from typing import TYPE_CHECKING, Self
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 from anyio import from_thread, to_thread
 
+from warren.core.concurrency.steps import StepLog
 from warren.core.images.catalog import BuildStep, Stop
 from warren.core.policy.policy import check_may
 from warren.domain.errors import Conflict, Error
@@ -35,17 +35,16 @@ _PAGE = 500
 _QUIET_S = 20.0
 
 
-@dataclasses.dataclass
-class Build:
+class Build(StepLog[BuildStep]):
     """One build of an image by this service, and its progress."""
 
-    image: str
-    started_at: float
-    finished_at: float | None = None
-    error: Error | None = None
-    steps: list[BuildStep] = dataclasses.field(default_factory=list)
-    changed: anyio.Event = dataclasses.field(default_factory=anyio.Event)
-    stop: Stop = dataclasses.field(default_factory=Stop)
+    def __init__(self, image: str, started_at: float) -> None:
+        super().__init__(_MOST_STEPS)
+        self.image = image
+        self.started_at = started_at
+        self.finished_at: float | None = None
+        self.error: Error | None = None
+        self.stop = Stop()
 
     @property
     def step(self) -> BuildStep:
@@ -53,26 +52,15 @@ class Build:
         return self.steps[-1] if self.steps else BuildStep("waiting")
 
     def note(self, step: BuildStep) -> None:
-        """Append a step."""
-        if self.step != step and len(self.steps) < _MOST_STEPS:
-            self.steps.append(step)
-            self.announce()
-
-    def announce(self) -> None:
-        """Wake all followers."""
-        self.changed.set()
-        self.changed = anyio.Event()
+        """Append a step that differs from the last."""
+        if self.step != step:
+            super().note(step)
 
     async def follow(self) -> AsyncGenerator[BuildStep, None]:
         """Yield every step from the first to the end. Raises the failure of the build."""
-        seen = 0
-        while True:
-            while seen < len(self.steps):
-                seen += 1
-                yield self.steps[seen - 1]
-            if self.finished_at is not None:
-                break
-            await self.changed.wait()
+        async with contextlib.aclosing(super().follow()) as steps:
+            async for step in steps:
+                yield step
         if self.error is not None:
             raise self.error
 
@@ -211,7 +199,7 @@ class ImageBuilds:
             build.finished_at = time.time()
             self._running = None
             self._images.forget()
-            build.announce()
+            build.end()
 
 
 def _pass_on(build: Build, step: BuildStep) -> None:

@@ -31,7 +31,7 @@ from warren.core.image_builds import ImageBuilds
 from warren.core.images.cache import ImageCache
 from warren.core.packages.install import Packages
 from warren.core.packages.setup import PackageDoor, PackageSetup
-from warren.core.policy.slides import RenderPolicy
+from warren.core.policy.policy import RenderPolicy
 from warren.core.ports.ports import Ports
 from warren.core.sandboxes.connections import AgentConnections
 from warren.core.sandboxes.pool import SandboxPool
@@ -51,7 +51,6 @@ from warren.domain.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-    from types import TracebackType
 
     from warren.core.identity.tokens import Tokens
     from warren.core.images.catalog import Catalog
@@ -154,12 +153,7 @@ class Service:
         self.stored_files = StoredFiles(self.store, files, self.audit, self.policy)
         self.skills = Skills(self.store, Blobs(os.path.join(folder, "skills")), self.audit, self.policy)
         self.image_builds = ImageBuilds(
-            catalog=catalog,
-            images=self.images,
-            store=self.store,
-            pool=self.pool,
-            engine=self.engine,
-            audit=self.audit,
+            catalog=catalog, images=self.images, store=self.store, pool=self.pool, engine=self.engine, audit=self.audit
         )
 
     def _build_uses(self, signing: SigningKeys) -> None:
@@ -229,9 +223,7 @@ class Service:
             self._open = opening.pop_all()
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         """Flush pending writes and close. Sandboxes, and executions in the background, live on."""
         self.drain()
         # Not in one shield: task groups are open, and their scopes must end in reverse order.

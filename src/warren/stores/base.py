@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from warren.domain.errors import InvalidRequest, QuotaExceeded
 
@@ -43,6 +43,17 @@ class ResourceUseExceeded(QuotaExceeded):
         """The owner or tenant of the quota; None for that of all."""
 
 
+class Ceilings(NamedTuple):
+    """Quotas of the owner of a sandbox, of its tenant, and of all users together; None is no quota."""
+
+    own: ResourceUse | None = None
+    tenant: ResourceUse | None = None
+    everybody: ResourceUse | None = None
+
+
+NO_CEILINGS = Ceilings()
+
+
 class Store(Protocol):
     """Keeps sandboxes, executions, keys and the audit chain.
 
@@ -59,14 +70,7 @@ class Store(Protocol):
     async def ping(self) -> None:
         """Check that the store can be written to."""
 
-    async def add(
-        self,
-        sandbox: Sandbox,
-        *,
-        own: ResourceUse | None = None,
-        tenant: ResourceUse | None = None,
-        everybody: ResourceUse | None = None,
-    ) -> None:
+    async def add(self, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS) -> None:
         """Add a sandbox.
 
         Raises Conflict when its id exists or its owner has one of that session key, and ResourceUseExceeded when its
@@ -79,15 +83,7 @@ class Store(Protocol):
     async def find(self, owner: Owner, session_key: str) -> Sandbox | None:
         """Return the sandbox of that session key."""
 
-    async def swap(
-        self,
-        sandbox: Sandbox,
-        *,
-        was: Status,
-        own: ResourceUse | None = None,
-        tenant: ResourceUse | None = None,
-        everybody: ResourceUse | None = None,
-    ) -> bool:
+    async def swap(self, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS, *, was: Status) -> bool:
         """Replace a sandbox if its status still is `was`; return whether it was. Raises as `add`.
 
         `active_at` never goes back, and `executions` is kept as it is: `record` counts them.
@@ -134,16 +130,10 @@ class Store(Protocol):
         """Yield the rows after a number, oldest first."""
 
     async def verify(self) -> tuple[int, str]:
-        """Verify the whole chain, and return its last number and hash.
-
-        Raises Conflict, which names the first row that was edited, moved or is missing.
-        """
+        """Verify the whole chain; return its last number and hash. Raises Conflict, which names the first bad row."""
 
     async def audit_start(self) -> tuple[int, str]:
-        """Return number and hash of the last audit row that was cut off; 0 and FIRST_HASH when none was.
-
-        Raises Conflict when these were tampered with.
-        """
+        """Return number and hash of the last row cut off, or 0 and FIRST_HASH. Raises Conflict if tampered with."""
 
     async def prune_audit(self, before: float) -> tuple[int, int, str] | None:
         """Cut off some of the oldest audit rows that are from before a time, but never the last row.
@@ -153,19 +143,13 @@ class Store(Protocol):
         """
 
     async def keep_callbacks(self, callbacks: Callbacks) -> None:
-        """Set the tool callbacks of a sandbox, in place of earlier ones. They are removed with the sandbox.
-
-        No effect where the sandbox is missing.
-        """
+        """Set the callbacks of a sandbox, to be removed with it. No effect where the sandbox is missing."""
 
     async def callbacks(self) -> tuple[Callbacks, ...]:
         """Return the tool callbacks of all sandboxes."""
 
     async def keep_grant(self, grant: Grant) -> None:
-        """Set a grant, in place of one with its id.
-
-        It is removed with its sandbox. No effect where that is missing.
-        """
+        """Set a grant of a sandbox by its id, to be removed with it. No effect where the sandbox is missing."""
 
     async def remove_grant(self, grant_id: str) -> bool:
         """Remove a grant; return whether there was one."""
@@ -174,10 +158,7 @@ class Store(Protocol):
         """Return the grants of all sandboxes, oldest first, expired ones included."""
 
     async def keep_secret(self, secret: Brokered) -> None:
-        """Set a secret of a sandbox, in place of one with its name.
-
-        It is removed with its sandbox. No effect where that is missing.
-        """
+        """Set a secret of a sandbox by its name, to be removed with it. No effect where the sandbox is missing."""
 
     async def remove_secret(self, sandbox_id: str, name: str) -> bool:
         """Remove a secret of a sandbox; return whether there was one."""
@@ -198,16 +179,10 @@ class Store(Protocol):
         """Revoke a key; return whether one of that id was in force."""
 
     async def remember(self, owner: Owner, key: str, fingerprint: str, target: str, *, ttl_s: float) -> str:
-        """Bind an idempotency key to the id that its request will create, and return the id that it was first bound to.
-
-        Raises Conflict when it came with another fingerprint.
-        """
+        """Bind an idempotency key to an id; return the first that it was bound to. Raises Conflict for another use."""
 
     async def forget(self, owner: Owner, key: str, target: str) -> None:
-        """Unbind an idempotency key from an id that was not created.
-
-        No effect where it is bound to another id by now.
-        """
+        """Unbind an idempotency key from an id that was not created. No effect where it is bound to another by now."""
 
     async def add_file(self, file: StoredFile, *, own_bytes: int = 0, all_bytes: int = 0) -> None:
         """Add a stored file, whose content is on disk already.

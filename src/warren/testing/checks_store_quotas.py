@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from warren.domain.lifecycle import Status
 from warren.domain.records import ResourceUse
 from warren.domain.values import GIB, Limits
-from warren.stores.base import ResourceUseExceeded
+from warren.stores.base import Ceilings, ResourceUseExceeded
 from warren.testing.checks_store_sandboxes import RACERS, outcomes
 from warren.testing.store_subject import OTHER, OWNER, make_sandbox
 from warren.testing.subject import refused
@@ -40,20 +40,22 @@ async def check_each_quota_holds(subject: StoreSubject) -> None:
     limits = Limits(memory_bytes=GIB, disk_bytes=GIB)
     await subject.add(limits=limits)
     with_two = make_sandbox(limits=limits, gpus=("example.com/gpu=0", "example.com/gpu=1"))
-    await refused(ResourceUseExceeded, subject.store.add(with_two, own=ResourceUse(gpus=1)))
+    await refused(ResourceUseExceeded, subject.store.add(with_two, Ceilings(own=ResourceUse(gpus=1))))
     for ceiling in (ResourceUse(1), ResourceUse(0, 1), ResourceUse(0, 0, GIB), ResourceUse(0, 0, 0, GIB)):
-        await refused(ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits), own=ceiling))
+        await refused(ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits), Ceilings(own=ceiling)))
         await refused(
-            ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), everybody=ceiling)
+            ResourceUseExceeded,
+            subject.store.add(make_sandbox(limits=limits, owner=OTHER), Ceilings(everybody=ceiling)),
         )
         await refused(
-            ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits), own=ResourceUse(), everybody=ceiling)
+            ResourceUseExceeded,
+            subject.store.add(make_sandbox(limits=limits), Ceilings(own=ResourceUse(), everybody=ceiling)),
         )
 
     assert await subject.store.holding(None) == ResourceUse(1, 1, GIB, GIB)
     exactly = ResourceUse(2, 2, 2 * GIB, 2 * GIB)
-    await subject.store.add(make_sandbox(limits=limits), own=exactly, everybody=exactly)
-    await subject.store.add(make_sandbox(limits=limits, owner=OTHER), own=ResourceUse(1))
+    await subject.store.add(make_sandbox(limits=limits), Ceilings(own=exactly, everybody=exactly))
+    await subject.store.add(make_sandbox(limits=limits, owner=OTHER), Ceilings(own=ResourceUse(1)))
 
 
 async def check_each_ceiling_of_a_tenant_holds(subject: StoreSubject) -> None:
@@ -64,19 +66,22 @@ async def check_each_ceiling_of_a_tenant_holds(subject: StoreSubject) -> None:
     await subject.add(limits=limits, owner=foreign)
     for ceiling in (ResourceUse(1), ResourceUse(0, 1), ResourceUse(0, 0, GIB), ResourceUse(0, 0, 0, GIB)):
         error = await refused(
-            ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), tenant=ceiling)
+            ResourceUseExceeded, subject.store.add(make_sandbox(limits=limits, owner=OTHER), Ceilings(tenant=ceiling))
         )
         assert repr(OWNER.tenant) in str(error)
 
     exactly = ResourceUse(2, 2, 2 * GIB, 2 * GIB)
-    await subject.store.add(make_sandbox(limits=limits, owner=OTHER), own=ResourceUse(1), tenant=exactly)
+    await subject.store.add(make_sandbox(limits=limits, owner=OTHER), Ceilings(own=ResourceUse(1), tenant=exactly))
     stopped = make_sandbox(limits=limits, owner=foreign, status=Status.STOPPED)
-    await subject.store.add(stopped, tenant=ResourceUse(active=1))
+    await subject.store.add(stopped, Ceilings(tenant=ResourceUse(active=1)))
     starting = replace(stopped, status=Status.STARTING)
-    await refused(ResourceUseExceeded, subject.store.swap(starting, was=Status.STOPPED, tenant=ResourceUse(active=1)))
+    await refused(
+        ResourceUseExceeded,
+        subject.store.swap(starting, was=Status.STOPPED, ceilings=Ceilings(tenant=ResourceUse(active=1))),
+    )
 
     assert await subject.store.get(stopped.id) == stopped
-    assert await subject.store.swap(starting, was=Status.STOPPED, tenant=ResourceUse(active=2))
+    assert await subject.store.swap(starting, was=Status.STOPPED, ceilings=Ceilings(tenant=ResourceUse(active=2)))
 
 
 async def check_a_refusal_says_whose_quota_it_is(subject: StoreSubject) -> None:
@@ -84,12 +89,12 @@ async def check_a_refusal_says_whose_quota_it_is(subject: StoreSubject) -> None:
     one = ResourceUse(1)
     await subject.add()
     for ceilings, whose in (
-        ({"own": one, "tenant": one, "everybody": one}, OWNER),
-        ({"own": ResourceUse(2), "tenant": one, "everybody": one}, OWNER.tenant),
-        ({"own": ResourceUse(2), "tenant": ResourceUse(2), "everybody": one}, None),
+        (Ceilings(one, one, one), OWNER),
+        (Ceilings(ResourceUse(2), one, one), OWNER.tenant),
+        (Ceilings(ResourceUse(2), ResourceUse(2), one), None),
     ):
         try:
-            await subject.store.add(make_sandbox(), **ceilings)
+            await subject.store.add(make_sandbox(), ceilings)
         except ResourceUseExceeded as error:
             assert error.whose == whose
         else:
@@ -99,7 +104,7 @@ async def check_a_refusal_says_whose_quota_it_is(subject: StoreSubject) -> None:
 async def check_the_ceiling_of_a_tenant_holds_in_a_race(subject: StoreSubject) -> None:
     """Of fifty at once, of two owners, exactly as many are kept as their tenant has room for."""
     attempts = [
-        partial(subject.store.add, make_sandbox(owner=owner), tenant=ResourceUse(active=10))
+        partial(subject.store.add, make_sandbox(owner=owner), Ceilings(tenant=ResourceUse(active=10)))
         for _ in range(RACERS // 2)
         for owner in (OWNER, OTHER)
     ]
@@ -111,7 +116,7 @@ async def check_the_ceiling_of_a_tenant_holds_in_a_race(subject: StoreSubject) -
 
 async def check_a_quota_holds_in_a_race(subject: StoreSubject) -> None:
     """Of fifty at once exactly as many are kept as the quota has room for."""
-    attempts = [partial(subject.store.add, make_sandbox(), own=ResourceUse(active=10)) for _ in range(RACERS)]
+    attempts = [partial(subject.store.add, make_sandbox(), Ceilings(own=ResourceUse(active=10))) for _ in range(RACERS)]
     found = await outcomes(list(attempts))
 
     assert found.count(None) == 10
@@ -124,10 +129,16 @@ async def check_a_swap_into_activity_is_held_to_the_quota(subject: StoreSubject)
     await subject.add()
     stopped = await subject.add(status=Status.STOPPED)
     starting = replace(stopped, status=Status.STARTING)
-    await refused(ResourceUseExceeded, subject.store.swap(starting, was=Status.STOPPED, own=ResourceUse(active=1)))
     await refused(
-        ResourceUseExceeded, subject.store.swap(starting, was=Status.STOPPED, everybody=ResourceUse(active=1))
+        ResourceUseExceeded,
+        subject.store.swap(starting, was=Status.STOPPED, ceilings=Ceilings(own=ResourceUse(active=1))),
+    )
+    await refused(
+        ResourceUseExceeded,
+        subject.store.swap(starting, was=Status.STOPPED, ceilings=Ceilings(everybody=ResourceUse(active=1))),
     )
 
     assert await subject.store.get(stopped.id) == stopped
-    assert await subject.store.swap(starting, was=Status.STOPPED, own=ResourceUse(active=2, sandboxes=2))
+    assert await subject.store.swap(
+        starting, was=Status.STOPPED, ceilings=Ceilings(own=ResourceUse(active=2, sandboxes=2))
+    )

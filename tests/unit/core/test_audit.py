@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from warren.core.audit import log as audit_module
 from warren.core.audit.details import MOST_BYTES, bound_details
-from warren.core.audit.log import Audit
-from warren.core.audit.login_failures import ALL, EACH, WINDOW_S, LoginFailures
+from warren.core.audit.log import ALL, EACH, WINDOW_S, Audit, LoginFailures
 from warren.core.policy.policy import Policy
 from warren.domain.errors import Forbidden, StoreError
 from warren.domain.records import AuditQuery, Caller, Principal, Scope

@@ -16,11 +16,10 @@ from unit.core.meddling import MeddledStore, tell
 from warren.core.agent.client import TunnelStream
 from warren.core.egress.connection import Asked
 from warren.core.egress.control import EgressControl, NewGrant, NewSecret
-from warren.core.egress.journal import EgressJournal
 from warren.core.egress.policy_table import EgressPolicies
-from warren.core.egress.record import EgressRecord
+from warren.core.egress.record import EgressJournal, EgressRecord
 from warren.core.egress.session import Refused, Session, Surroundings
-from warren.core.egress.socks_session import run_socks
+from warren.core.egress.socks import run_socks
 from warren.core.egress.traffic import Traffic
 from warren.core.egress.upstream import parse_upstream
 from warren.core.policy.policy import EgressLimits, Policy, TenantLimits
@@ -213,9 +212,9 @@ class Gate:
             traffic=Traffic(record, Counters(), EgressLimits()),
             audit=estate.audit,
             resolve=self._find_public,
+            find_upstream=self._find_gate,
             inner={},
         )
-        self.around.find_upstream = self._find_gate
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Surroundings]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warren.core.egress.journal import EgressJournal
+from warren.core.egress.record import EgressJournal
 from warren.domain.errors import StoreError
 
 if TYPE_CHECKING:

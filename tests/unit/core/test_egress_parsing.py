@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from warren.core.egress import socks
 from warren.core.egress.connection import EgressUsage
 from warren.core.egress.message import BadRequest, read_authority, read_target, request_headers
-from warren.core.egress.secret_broker import Broker
-from warren.core.egress.secret_echo import Cleaner
+from warren.core.egress.secret_broker import Broker, Cleaner
 from warren.core.egress.tls_hello import NotTls, asks_again, hello_size, may_be_tls, parse_hello
 from warren.core.policy.policy import EgressLimits
 from warren.domain.egress import Brokered

@@ -107,7 +107,7 @@ def test_what_was_running_is_followed_to_its_end(crash: Crash, how: str) -> None
         (sandbox_id,), (execution_id,) = crash.sandboxes, crash.executions
         found = await shop.executions.get(ANN, sandbox_id, execution_id)
         assert found.result is None
-        assert shop.executions.running_count == 1
+        assert shop.executions.under_way == 1
         assert (await shop.run(sandbox_id, "echo > gate", kind=SHELL)).ok
         events = [event async for event in await shop.executions.events(ANN, sandbox_id, execution_id)]
         assert events[-1].result is not None
@@ -255,7 +255,7 @@ def test_a_service_that_closes_leaves_the_background_to_the_next(tmp_path: Path,
         second = Workshop(str(tmp_path), images_dir, Policy(image="python"))
         try:
             async with second.working():
-                assert second.executions.running_count == 1
+                assert second.executions.under_way == 1
                 assert (await second.run(sandbox.id, "echo > gate", kind=SHELL)).ok
                 done = await second.finished(execution.id)
                 assert done.result is not None

@@ -85,7 +85,7 @@ def test_a_start_that_is_not_written_is_made_good_by_its_finish(tmp_path: Path, 
         assert (await shop.finished(execution.id)).result == execution.result
         with pytest.raises(StoreError, match="disk is full"):
             await shop.executions.start(ANN, sandbox.id, command("exec sleep 100"))
-        await wait_until(lambda: not shop.executions.running_count)
+        await wait_until(lambda: not shop.executions.under_way)
 
     tell(tmp_path, images_dir, story)
 

@@ -95,7 +95,7 @@ def test_a_caller_who_leaves_takes_the_sandbox_along(tell: Tell) -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            await wait_until(lambda: shop.executions.running_count)
+            await wait_until(lambda: shop.executions.under_way)
             scope.cancel()
         await wait_gone(shop)
         assert await shop.audited("execution.finish") == ["ok"]

@@ -7,7 +7,7 @@ import contextlib
 import anyio
 import pytest
 
-from warren.core.concurrency.owner_limit import OwnerLimiter
+from warren.core.concurrency.fair_queue import OwnerLimiter
 from warren.core.telemetry.counters import Counters
 from warren.domain.errors import Overloaded, QuotaExceeded
 from warren.domain.records import Owner

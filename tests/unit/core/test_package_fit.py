@@ -13,7 +13,7 @@ from packaging import tags
 
 from api.package_server import shelving
 from unit.core.mirrored import JSON, mirroring
-from warren.core.packages.wheel_filter import Target
+from warren.core.packages.python import Target
 from warren.core.sandboxes.environment import build_package_env
 from warren.guest.packages import install
 

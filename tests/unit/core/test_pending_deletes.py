@@ -15,6 +15,7 @@ from warren.core.policy.policy import TenantLimits
 from warren.domain.errors import QuotaExceeded
 from warren.domain.records import Caller, Principal, ResourceUse
 from warren.domain.values import ExecKind
+from warren.stores.base import NO_CEILINGS, Ceilings
 from warren.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ class RefusingStore(SqliteStore):
     refusals = 0
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def add(self, sandbox: Sandbox, **ceilings: Any) -> None:
+    async def add(self, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS) -> None:
         try:
-            await super().add(sandbox, **ceilings)
+            await super().add(sandbox, ceilings)
         except QuotaExceeded:
             self.refusals += 1
             if self.meanwhile is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren.core.ports.traffic import WINDOW_S, PortTraffic
+from warren.core.ports.ports import WINDOW_S, PortTraffic
 from warren.domain.records import Caller, Principal
 
 ANN = Caller(principal=Principal(subject="ann"), request_id="req_1")

@@ -11,8 +11,7 @@ import pytest
 from unit.core.estate import ANN, Estate
 from warren.blobs.filesystem import Blobs
 from warren.core.files.stored import StoredFiles
-from warren.core.policy.policy import Policy
-from warren.core.policy.slides import RenderPolicy
+from warren.core.policy.policy import Policy, RenderPolicy
 from warren.core.slides.browser_pool import BrowserPool
 from warren.core.slides.job import NewRender
 from warren.core.slides.renders import Renders

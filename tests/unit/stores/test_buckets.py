@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import math
 
-from warren.stores import buckets
-from warren.stores.buckets import Buckets
+from warren.stores import quotas
+from warren.stores.quotas import Buckets
 
 
 def test_a_bucket_that_never_fills_says_so() -> None:
@@ -23,11 +23,11 @@ def test_a_bucket_whose_capacity_shrinks_holds_no_more_than_that() -> None:
 
 def test_buckets_that_are_full_again_are_forgotten() -> None:
     rates = Buckets()
-    for number in range(3 * buckets.MOST_BUCKETS):
+    for number in range(3 * quotas.MOST_BUCKETS):
         assert rates.take(f"quick {number}", capacity=1, per_s=1e9, amount=1).allowed
     rates.take("slow", capacity=1, per_s=0.001, amount=1)
-    for number in range(3 * buckets.MOST_BUCKETS):
+    for number in range(3 * quotas.MOST_BUCKETS):
         rates.take(f"quicker {number}", capacity=1, per_s=1e9, amount=1)
 
-    assert len(rates._buckets) <= 2 * buckets.MOST_BUCKETS
+    assert len(rates._buckets) <= 2 * quotas.MOST_BUCKETS
     assert not rates.take("slow", capacity=1, per_s=0.001, amount=1).allowed

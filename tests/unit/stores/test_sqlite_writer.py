@@ -16,6 +16,7 @@ from warren.domain.egress import Egress
 from warren.domain.errors import Conflict, StoreError
 from warren.domain.records import Owner, ResourceUse, SandboxQuery
 from warren.domain.values import new_id
+from warren.stores.base import Ceilings
 from warren.stores.sqlite import SqliteStore, schema
 from warren.testing.store_subject import make_entry, make_execution, make_key, make_result, make_sandbox
 
@@ -31,7 +32,10 @@ def test_one_that_fails_does_not_harm_the_others_of_its_transaction(tmp_path: Pa
             attempts = [store.add(taken), store.add(taken)]
             for sandbox in good:
                 attempts += [store.add(sandbox), store.add(sandbox), store.record(make_execution(sandbox))]
-                attempts += [store.append(make_entry()), store.add(make_sandbox(), own=ResourceUse(sandboxes=1))]
+                attempts += [
+                    store.append(make_entry()),
+                    store.add(make_sandbox(), Ceilings(own=ResourceUse(sandboxes=1))),
+                ]
             found = await asyncio.gather(*attempts, return_exceptions=True)
 
             assert sum(isinstance(each, Conflict) for each in found) == 21

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from warren.core.agent.byte_stream import ByteStream
 from warren.core.agent.events import Shown, parse_event
-from warren.core.agent.streams import ALL_CONNECTIONS, Unread
+from warren.core.agent.streams import ALL_CONNECTIONS, ByteStream, Unread
 from warren.core.agent.terminals import Terminal, TerminalClient
 from warren.core.agent.values import Kernel, get_int, get_objects, get_str, parse_kernel
 from warren.guest.wire.frames import CHUNK, WINDOW, ProtocolError
@@ -71,10 +70,7 @@ class AgentClient(TerminalClient):
         return self._events(functools.partial(self._start_run, request, stdin), request.id)
 
     def attach(self, exec_id: str, after: int = 0, *, follow: bool = True) -> AsyncGenerator[Event, None]:
-        """Yield the events of an execution after number `after`, live ones too unless `follow` is False.
-
-        Close it if you leave early.
-        """
+        """Yield events after number `after`, live ones too unless `follow` is False. Close it if you leave early."""
         asked = {"exec": exec_id, "after": after} if follow else {"exec": exec_id, "after": after, "follow": False}
         return self._events(functools.partial(self.request, "attach", asked), exec_id)
 
@@ -159,10 +155,8 @@ class AgentClient(TerminalClient):
             self.serve(lambda stream: handler(TunnelStream(stream, listener, host, port)), stream)
 
     async def _start_run(self, request: ExecRequest, stdin: bytes | AsyncIterable[bytes] | None) -> AgentStream:
-        code, parameters = (
-            request.code.encode("utf-8", "surrogatepass"),
-            encode_run(request, has_stdin=stdin is not None),
-        )
+        code = request.code.encode("utf-8", "surrogatepass")
+        parameters = encode_run(request, has_stdin=stdin is not None)
         if isinstance(stdin, bytes) and len(stdin) <= WINDOW:
             pieces = tuple(stdin[at : at + CHUNK] for at in range(0, max(1, len(stdin)), CHUNK))
             stream = await self.request("run", parameters, code, pieces)

@@ -21,7 +21,6 @@ from warren.guest.wire.frames import WINDOW, Decoder, Header, ProtocolError, enc
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable
-    from types import TracebackType
 
     from anyio.abc import TaskGroup
 
@@ -94,9 +93,7 @@ class Connection:
             raise
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         await self.aclose()
         if self._own_tasks is not None:
             self._own_tasks.cancel_scope.cancel()
@@ -121,8 +118,7 @@ class Connection:
         self._pongs.append(pong)
         self.post({"t": "ping"})
         await pong.wait()
-        if self.lost is not None:
-            raise self._gone(self.lost)
+        self._check_open()
 
     async def request(
         self,
@@ -141,7 +137,7 @@ class Connection:
         if self.lost is not None:
             # A caller that is cancelled together with the connection gets that, and not a lost sandbox.
             await anyio.lowlevel.checkpoint_if_cancelled()
-            raise self._gone(self.lost)
+            self._check_open()
         if len(self._streams) >= room_for(op):
             raise Conflict(f"{len(self._streams)} requests are under way in this sandbox, or followed: end some first")
         stream = AgentStream(self, self._next_id, window)
@@ -162,7 +158,7 @@ class Connection:
             await self._transmit(b"".join(parts))
             if self.lost is not None:
                 self.forget(stream)
-                raise self._gone(self.lost)
+                self._check_open()
         return stream
 
     async def call(self, op: str, parameters: Header | None = None, payload: bytes = b"") -> tuple[Header, bytes]:
@@ -199,8 +195,7 @@ class Connection:
         """End the connection because of what the agent sent; return the error to raise."""
         self.broke_protocol = True
         self._lose(SandboxLost(f"the sandbox broke its protocol: {error}"))
-        assert self.lost is not None
-        return self._gone(self.lost)
+        return SandboxLost(str(self.lost))
 
     def forget(self, stream: AgentStream) -> None:
         """Take a stream off the table, and cancel it at the agent unless that has answered."""
@@ -257,8 +252,7 @@ class Connection:
         if not hasattr(self, "hello"):
             self._lose(SandboxLost(f"the agent did not say hello within {HELLO_TIMEOUT_S:g} seconds"))
             await self.aclose()
-            assert self.lost is not None
-            raise self._gone(self.lost)
+            self._check_open()
 
     async def _read(self) -> None:
         decoder = Decoder()
@@ -388,7 +382,7 @@ class Connection:
         for stream in list(self._streams.values()):
             if stream.feeding is not None:
                 stream.feeding.cancel()
-            stream.fail(self._gone(error))
+            stream.fail(SandboxLost(str(error)))
         self._streams.clear()
         self._out.clear()
         for event in (self._greeted, self._ended, *self._pongs):
@@ -396,6 +390,7 @@ class Connection:
         for scope in self._scopes:
             scope.cancel()
 
-    def _gone(self, error: SandboxLost) -> SandboxLost:
-        """Make a fresh exception for each caller: one that is raised twice keeps the first traceback."""
-        return SandboxLost(str(error))
+    def _check_open(self) -> None:
+        """Raise SandboxLost once the connection has ended: a fresh one each time, without an earlier traceback."""
+        if self.lost is not None:
+            raise SandboxLost(str(self.lost))

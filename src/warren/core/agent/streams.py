@@ -1,4 +1,4 @@
-"""Our end of one stream to an agent: unread frames, the credit of both directions, and the limits of all streams."""
+"""Streams to an agent: unread frames, the credit of both directions, the limits of all, and bytes both ways."""
 
 from __future__ import annotations
 
@@ -62,56 +62,36 @@ ALL_CONNECTIONS = Unread()
 """Memory is the process's: one for all connections, unless a test gives another."""
 
 
-class Multiplexer(Protocol):
-    """The part of a connection that its streams use."""
+class _Multiplexer(Protocol):
+    """The part of a `Connection` that its streams use."""
 
     waiting: set[AgentStream]
 
     @property
-    def is_busy(self) -> bool:
-        """Whether so much is unsent that data should wait."""
+    def is_busy(self) -> bool: ...
 
-    def post(self, header: Header, payload: bytes | memoryview = b"") -> None:
-        """Queue a frame."""
+    def post(self, header: Header, payload: bytes | memoryview = b"") -> None: ...
 
-    def checked(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Parse a claim of the agent."""
+    def checked(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
-    def forget(self, stream: AgentStream) -> None:
-        """Take a stream off the table."""
+    def forget(self, stream: AgentStream) -> None: ...
 
-    def count(self, stream: AgentStream, size: int) -> None:
-        """Count unread bytes."""
+    def count(self, stream: AgentStream, size: int) -> None: ...
 
-    def is_full(self, *, is_output: bool) -> bool:
-        """Whether no more may be kept unread."""
+    def is_full(self, *, is_output: bool) -> bool: ...
 
-    def drop_slowest(self) -> None:
-        """Make room."""
+    def drop_slowest(self) -> None: ...
 
 
 class AgentStream:
     """One request and its answer, or one tunnel that the agent opened. One task reads it."""
 
     __slots__ = (
-        "_arrived",
-        "_buffered",
-        "_connection",
-        "_failure",
-        "_grain",
-        "_granted",
-        "_items",
-        "_skipped",
-        "_unacknowledged",
-        "answered",
-        "credit",
-        "feeding",
-        "id",
-        "is_paced",
-        "window",
+        *("_arrived", "_connection", "_failure", "_grain", "_granted", "_items", "_skipped"),
+        *("_unacknowledged", "answered", "buffered", "credit", "feeding", "id", "is_paced", "window"),
     )
 
-    def __init__(self, connection: Multiplexer, stream_id: int, window: int = WINDOW) -> None:
+    def __init__(self, connection: _Multiplexer, stream_id: int, window: int = WINDOW) -> None:
         self._connection = connection
         self.id = stream_id
         self.credit = WINDOW
@@ -125,7 +105,8 @@ class AgentStream:
         """Whether output uses up the window as data does: the program then waits, and no output is dropped."""
         self.feeding: anyio.CancelScope | None = None
         self._items: deque[tuple[Header, bytes]] = deque()
-        self._buffered = 0
+        self.buffered = 0
+        """Bytes of events that have arrived and not been read."""
         self._skipped = 0
         self._unacknowledged = 0
         self._failure: Exception | None = None
@@ -215,13 +196,8 @@ class AgentStream:
         """Stop reading after the last event: the `ok` that follows says nothing."""
         if self.feeding is not None:
             self.feeding.cancel()
-        self._count(-self._buffered)
+        self._count(-self.buffered)
         self._items.clear()
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of events that have arrived and not been read."""
-        return self._buffered
 
     def drop(self) -> None:
         """Give up on a reader that does not read: all that has arrived is discarded."""
@@ -242,9 +218,7 @@ class AgentStream:
                 raise ProtocolError("data without credit")
         elif kind == "event":
             is_output = header.get("kind") in _OUTPUTS
-            busy = self._buffered > MAX_OUTPUT_QUEUED or (
-                not self.is_paced and self._connection.is_full(is_output=True)
-            )
+            busy = self.buffered > MAX_OUTPUT_QUEUED or (not self.is_paced and self._connection.is_full(is_output=True))
             if is_output and busy:
                 self._skipped += len(payload)
                 return
@@ -253,7 +227,7 @@ class AgentStream:
             self._count(len(payload) + EVENT_COST)
             if self.is_paced and is_output:
                 self.window -= len(payload) + EVENT_COST
-            if self._buffered > MAX_QUEUED:
+            if self.buffered > MAX_QUEUED:
                 raise ProtocolError("more events than an execution may have")
             if self._connection.is_full(is_output=False):
                 self._connection.drop_slowest()
@@ -281,7 +255,7 @@ class AgentStream:
                 event.set()
 
     def _count(self, size: int) -> None:
-        self._buffered += size
+        self.buffered += size
         self._connection.count(self, size)
 
     def _consume(self, size: int) -> None:
@@ -290,3 +264,50 @@ class AgentStream:
             self.window += self._unacknowledged
             self._connection.post({"t": "credit", "id": self.id, "n": self._unacknowledged})
             self._unacknowledged = 0
+
+
+class ByteStream:
+    """A connection to a port inside, or one that a program inside made."""
+
+    def __init__(self, stream: AgentStream) -> None:
+        self._stream = stream
+        self._answer: Header | None = None
+        self._ended = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the other end takes no more of what we send."""
+        return self._stream.answered
+
+    def widen(self, window: int) -> None:
+        """Allow this many unread bytes, where it began with less."""
+        self._stream.widen(window)
+
+    async def send(self, data: bytes) -> None:
+        """Send all of `data`; the rest is dropped once the other end takes no more."""
+        await self._stream.send(data)
+
+    def send_eof(self) -> None:
+        """Send the end of our data; receiving goes on."""
+        self._stream.send_eof()
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, or b"" when no more follow. Raises Conflict when the connection broke."""
+        while not self._ended:
+            header, payload = await self._stream.next()
+            if header["t"] == "data":
+                return payload
+            if header["t"] in {"eof", "ok"}:
+                self._ended = True
+                self._answer = header if header["t"] == "ok" else None
+        return b""
+
+    async def wait(self) -> Header:
+        """Wait for the last frame of the agent, discarding unread data."""
+        if self._answer is None:
+            self._answer, _ = await self._stream.answer()
+        return self._answer
+
+    async def aclose(self) -> None:
+        """Close it. Safe to call twice."""
+        self._stream.close()

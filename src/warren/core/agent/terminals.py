@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from warren.core.agent.byte_stream import ByteStream
 from warren.core.agent.editor import EditorClient
+from warren.core.agent.streams import ByteStream
 from warren.core.agent.values import get_bool, get_int, get_objects, get_signed, get_str
 from warren.guest.wire.frames import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from warren.core.agent.streams import AgentStream
     from warren.guest.wire.frames import Header
 
@@ -70,21 +68,18 @@ class TerminalClient(EditorClient):
         argv: tuple[str, ...] = (),
         cols: int | None = None,
         rows: int | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
         attach: bool = False,
     ) -> Terminal:
         """Start a program, bash by default, on a new terminal; with `attach`, join an existing one of that name."""
-        asked: Header = {"terminal": name, "env": dict(env or {}), "attach": attach, **_size(cols, rows)}
+        size = {key: value for key, value in (("cols", cols), ("rows", rows)) if value is not None}
+        asked: Header = {"terminal": name, "env": {}, "attach": attach, **size}
         if argv:
             asked["argv"] = list(argv)
-        if cwd is not None:
-            asked["cwd"] = cwd
         return await self._join("terminal.open", name, asked)
 
-    async def attach_terminal(self, name: str, *, cols: int | None = None, rows: int | None = None) -> Terminal:
+    async def attach_terminal(self, name: str) -> Terminal:
         """Join an existing terminal: first its scroll-back, then its output."""
-        return await self._join("terminal.attach", name, {"terminal": name, **_size(cols, rows)})
+        return await self._join("terminal.attach", name, {"terminal": name})
 
     async def terminals(self) -> tuple[TerminalState, ...]:
         """List the terminals."""
@@ -104,11 +99,6 @@ class TerminalClient(EditorClient):
             stream.close()
             raise
         return Terminal(self, name, stream, created=created, scrollback=scrollback)
-
-
-def _size(cols: int | None, rows: int | None) -> Header:
-    asked = {"cols": cols, "rows": rows}
-    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _parse_attached(header: Header) -> tuple[bool, int]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from warren.core.audit.details import bound_details
-from warren.core.audit.login_failures import WINDOW_S, LoginFailures
 from warren.domain.errors import Error, Forbidden, StoreError
 from warren.domain.records import AuditEntry, Scope
 
@@ -29,6 +28,16 @@ BACKLOG = 20_000
 BACKLOG_BYTES = 64 << 20
 """Bytes that may wait to be written; above that, operations are refused."""
 _RETRY_S = (0.05, 0.2, 1.0, 5.0)
+WINDOW_S = 60.0
+"""Within which failed logins are counted together."""
+EACH = 60
+"""Entries per address and minute."""
+ALL = 600
+"""Entries per minute, of all addresses."""
+_NAMED = 20
+"""Addresses that the shared entry names."""
+_KNOWN = 1000
+"""Addresses that are counted separately within one minute."""
 
 
 class Audit:
@@ -41,8 +50,10 @@ class Audit:
         self._store = store
         self._backlog: deque[tuple[AuditEntry, int]] = deque()
         self._backlog_bytes = 0
-        self._noted = 0
-        self._written = 0
+        self.noted = 0
+        """The number of the last queued entry."""
+        self.written = 0
+        """The number of the last entry on disk."""
         self._writing = anyio.Lock(fast_acquire=True)
         self._wake = anyio.Event()
         self._refusals = LoginFailures()
@@ -74,18 +85,9 @@ class Audit:
         )
         self._put(entry, size)
 
-    async def record(
-        self,
-        caller: Caller | None,
-        action: str,
-        *,
-        outcome: str = "ok",
-        sandbox_id: str = "",
-        execution_id: str = "",
-        **details: object,
-    ) -> None:
+    async def record(self, caller: Caller | None, action: str, **details: Any) -> None:
         """Queue an entry, and wait until it is on disk. Raises StoreError when it is not yet; it stays queued."""
-        self.note(caller, action, outcome=outcome, sandbox_id=sandbox_id, execution_id=execution_id, **details)
+        self.note(caller, action, **details)
         await self.flush()
 
     @contextlib.asynccontextmanager
@@ -137,16 +139,6 @@ class Audit:
             )
 
     @property
-    def noted(self) -> int:
-        """The number of the last queued entry."""
-        return self._noted
-
-    @property
-    def written(self) -> int:
-        """The number of the last entry on disk."""
-        return self._written
-
-    @property
     def backlog(self) -> int:
         """The number of entries that are not on disk yet."""
         return len(self._backlog)
@@ -170,15 +162,15 @@ class Audit:
 
     async def flush(self) -> None:
         """Write all queued entries. Raises StoreError; unwritten entries stay queued."""
-        wanted = self._noted
-        while self._written < wanted:
+        wanted = self.noted
+        while self.written < wanted:
             async with self._writing:
-                if self._written < wanted:
+                if self.written < wanted:
                     await self._write_batch()
 
     async def settle(self) -> None:
         """Wait until the entries so far are on disk, before a response; a failure leaves them queued."""
-        if self._written < self._noted:
+        if self.written < self.noted:
             with contextlib.suppress(StoreError):
                 await self.flush()
 
@@ -220,7 +212,7 @@ class Audit:
     def _put(self, entry: AuditEntry, size: int) -> None:
         self._backlog.append((entry, size))
         self._backlog_bytes += size
-        self._noted += 1
+        self.noted += 1
         self._wake.set()
 
     def _collect_refusals(self, *, now: bool = False) -> None:
@@ -241,7 +233,7 @@ class Audit:
         for _, size in batch:
             self._backlog.popleft()
             self._backlog_bytes -= size
-        self._written += len(batch)
+        self.written += len(batch)
         if not self._backlog:
             self._wake = anyio.Event()
 
@@ -257,3 +249,39 @@ def _who(caller: Caller | None) -> dict[str, str]:
         "request_id": caller.request_id,
         "address": caller.address,
     }
+
+
+class LoginFailures:
+    """Failed logins: the first of a minute get their own audit entry, the rest are counted and share one."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ends = 0.0
+        self._seen: dict[str, int] = {}
+        self._rest: dict[str, int] = {}
+        self._alone = 0
+
+    def count(self, address: str) -> bool:
+        """Count a failed login; True if it gets its own entry. Call `collect` before."""
+        if address not in self._seen and len(self._seen) >= _KNOWN:
+            address = ""
+        seen = self._seen[address] = self._seen.get(address, 0) + 1
+        if seen <= EACH and self._alone < ALL:
+            self._alone += 1
+            return True
+        self._rest[address] = self._rest.get(address, 0) + 1
+        return False
+
+    def collect(self, *, now: bool = False) -> dict[str, Any] | None:
+        """Start a new minute if it is time, or `now`; return the counts of the last one."""
+        at = self._clock()
+        if not now and at < self._ends:
+            return None
+        rest, self._rest = self._rest, {}
+        self._seen.clear()
+        self._alone = 0
+        self._ends = at + WINDOW_S
+        if not rest:
+            return None
+        most = sorted(rest.items(), key=lambda pair: -pair[1])[:_NAMED]
+        return {"count": sum(rest.values()), "addresses": dict(most)}

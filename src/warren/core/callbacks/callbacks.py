@@ -18,8 +18,8 @@ import orjson
 
 from warren.core.callbacks.stub import FOLDER, MODULE, extend_path, find_folder, render_stub
 from warren.core.callbacks.targets import Targets, Unreached
+from warren.core.concurrency.fair_queue import OwnerLimiter
 from warren.core.concurrency.keyed_lock import KeyedLock
-from warren.core.concurrency.owner_limit import OwnerLimiter
 from warren.domain.errors import Error, InvalidRequest
 from warren.domain.records import Callbacks, Caller, Principal
 

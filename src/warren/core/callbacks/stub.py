@@ -106,22 +106,22 @@ def render_stub(tools: Mapping[str, str], port: int, timeout_s: float) -> bytes:
     return source.encode()
 
 
-async def find_folder(link: AgentClient) -> str:
+async def find_folder(agent: AgentClient) -> str:
     """Return the workspace as programs see it. Raises SandboxLost for an invalid answer."""
-    done = await link.run(_build_inside(ExecKind.SHELL, "pwd"))
-    link.ack_soon(done.id)
+    done = await agent.run(_build_inside(ExecKind.SHELL, "pwd"))
+    agent.ack_soon(done.id)
     folder = done.stdout.decode("utf-8", "replace").removesuffix("\n")
     if not folder.startswith("/") or "\n" in folder or ":" in folder:
         raise SandboxLost("the sandbox does not say where its workspace is")
     return f"{folder}/{FOLDER}"
 
 
-async def extend_path(link: AgentClient, folder: str) -> None:
+async def extend_path(agent: AgentClient, folder: str) -> None:
     """Add the module to the path of running kernels; later ones have it in their environment."""
     code = f"__import__('sys').path.insert(0, {json.dumps(folder)})"
-    for kernel in await link.kernels():
-        done = await link.run(_build_inside(ExecKind.CELL, code, kernel.name))
-        link.ack_soon(done.id)
+    for kernel in await agent.kernels():
+        done = await agent.run(_build_inside(ExecKind.CELL, code, kernel.name))
+        agent.ack_soon(done.id)
 
 
 def _build_inside(kind: ExecKind, code: str, kernel: str = "main") -> ExecRequest:

@@ -1,21 +1,35 @@
-"""Fair queue: a bounded number of places, and a bounded line in front of them that serves owners in turn."""
+"""Fair queue: a bounded number of places, and a bounded line in front of them that serves owners in turn.
+
+An owner limiter is two of them: the places of each owner, and those of all. It bounds transfers, each of which holds a
+window of memory while a slow client reads it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.domain.errors import Overloaded
+from warren.domain.errors import Overloaded, QuotaExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import AsyncIterator, Callable, Hashable
+
+    from warren.core.telemetry.counters import Counters
+    from warren.domain.records import Owner
 
 _WEIGHT = 0.1
 """Weight of the newest stay in the moving estimate of how long one takes."""
 _LONGEST_ADVICE_S = 60.0
 SHARE = 2
+OWN = 32
+"""Transfers of one owner at once; a slow reader delays only its own."""
+EVERYBODY = 128
+"""Of all owners. At about 2 MiB each, this bounds the memory of all transfers."""
+WAITING = 512
+WAIT_S = 30.0
 
 
 class _Waiter:
@@ -43,7 +57,7 @@ class FairQueue:
         slots: int,
         waiting: int,
         wait_s: float,
-        on_refused: Callable[[str], None],
+        on_refused: Callable[[str], None] | None = None,
         shared: bool = False,
     ) -> None:
         self.what = what
@@ -150,7 +164,8 @@ class FairQueue:
             del self._lines[owner]
 
     def _refuse(self, owner: Hashable, reason: str, why: str) -> Overloaded:
-        self._on_refused(reason)
+        if self._on_refused is not None:
+            self._on_refused(reason)
         retry_after_s = self.advice_s(self.waiting, self._slots)
         free = self._slots - self.inside
         taken = f"all {self._slots} places for {self.what} are taken"
@@ -159,3 +174,60 @@ class FairQueue:
                 f"you hold {self._held.get(owner, 0)} places for {self.what}, and the last {free} are kept for others"
             )
         return Overloaded(f"{taken}, and the request {why}: try again in a moment", retry_after_s=retry_after_s)
+
+
+class OwnerLimiter:
+    """Places for transfers: a few for each owner, more for all together, with a fair queue in front of both."""
+
+    def __init__(
+        self,
+        observer: Counters,
+        what: str = "transfers",
+        *,
+        what_own: str = "transfers of yours",
+        own: int = OWN,
+        everybody: int = EVERYBODY,
+        waiting: int = WAITING,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._observer = observer
+        self._what_own = what_own
+        self._most_own = own
+        self._waiting = waiting
+        self._wait_s = wait_s
+        self._own: dict[tuple[Owner, str], FairQueue] = {}
+        self.everybody = self._build(what, everybody, shared=True)
+
+    @contextlib.asynccontextmanager
+    async def one(self, owner: Owner, part: str = "") -> AsyncIterator[None]:
+        """Hold a place for a transfer, waiting for one. Raises QuotaExceeded or Overloaded.
+
+        With a part, such as a sandbox, the owner has as many places for each.
+        """
+        key = (owner, part)
+        queue = self._own.setdefault(key, self._build(self._what_own, self._most_own))
+        try:
+            await queue.enter(owner)
+        except Overloaded as error:
+            raise QuotaExceeded(str(error), retry_after_s=error.retry_after_s) from error
+        try:
+            await self.everybody.enter(owner)
+            try:
+                yield
+            finally:
+                self.everybody.leave(owner)
+        finally:
+            queue.leave(owner)
+            # SAFE BECAUSE: a leaver lets waiters in, so a queue with no one inside has no line.
+            if not queue.inside and self._own.get(key) is queue:
+                del self._own[key]
+
+    def _build(self, what: str, slots: int, *, shared: bool = False) -> FairQueue:
+        return FairQueue(
+            what,
+            slots=slots,
+            waiting=self._waiting,
+            wait_s=self._wait_s,
+            on_refused=self._observer.rejected,
+            shared=shared,
+        )

@@ -36,13 +36,7 @@ class Exchange:
     """One request and its response."""
 
     def __init__(
-        self,
-        inside: Inside,
-        http: h11.Connection,
-        opened: Opened,
-        broker: Broker,
-        *,
-        answer_s: float,
+        self, inside: Inside, http: h11.Connection, opened: Opened, broker: Broker, *, answer_s: float
     ) -> None:
         self._inside = inside
         self._http = http

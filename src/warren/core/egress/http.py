@@ -94,24 +94,17 @@ class HttpSession:
             if target.host in self._session.around.inner:
                 return await self._serve_inner(request, target)
             return await self._pass_on(request, target)
-        except (BadRequest, h11.RemoteProtocolError) as error:
-            # The bytes that follow may be part of the bad request to another parser.
-            await self._answer(400, f"{error}.", "bad request", is_last=True)
-        except Refused as refused:
-            await self._answer(403, refused.verdict.why, "refused")
-        except Limited as limited:
-            # The connection closes: a retry then costs the program a new connection.
-            await self._answer(429, str(limited), "limited", is_last=True)
-        except Unreached as error:
-            await self._answer(504 if error.is_late else 502, str(error), "unreachable")
+        except (BadRequest, h11.RemoteProtocolError, Limited) as error:
+            # The connection closes. The bytes after a bad request may be part of it to another parser; a retry above a
+            # limit then costs the program a new connection.
+            await self._answer(*_explain(error), is_last=True)
+        except (Refused, Unreached) as error:
+            await self._answer(*_explain(error))
         except Broken as error:
             self._session.around.policies.note_failed(self._session.sandbox_id, str(error))
             await self._let_go()
             await self._answer(error.status, str(error), "unreachable")
-        if self._can_go_on():
-            return True
-        await self._session.inside.finish()
-        return False
+        return await self._go_on()
 
     async def _pass_on(self, request: h11.Request, target: Target) -> bool:
         broker = Broker(self._session.around.policies.secrets_for(self._session.sandbox_id, target.host))
@@ -130,10 +123,7 @@ class HttpSession:
             await run_switched(self._session.inside, opened)
         if not exchange.is_kept:
             await self._let_go()
-        if self._can_go_on():
-            return True
-        await self._session.inside.finish()
-        return False
+        return await self._go_on()
 
     async def _exchange(self, request: h11.Request, target: Target, opened: Opened, broker: Broker) -> Exchange:
         answer_s = self._session.around.traffic.limits.answer_s
@@ -188,10 +178,7 @@ class HttpSession:
             session.around.policies.note_failed(session.sandbox_id, f"{failed}.")
             fields = {"sandbox_id": session.sandbox_id, "host": target.host, "outcome": failed.outcome}
             _log.warning("egress.response_failed", extra={**fields, "reason": str(failed)})
-        if self._can_go_on():
-            return True
-        await session.inside.finish()
-        return False
+        return await self._go_on()
 
     async def _reach_inner(self, asked: Asked) -> Opened:
         """Return the connection that counts requests to an internal host: one for all that follow each other."""
@@ -241,14 +228,9 @@ class HttpSession:
             is_within = session.is_plain(asked)
             if not is_within:
                 opened = await session.open(asked)
-        except (BadRequest, UnicodeDecodeError) as error:
-            await self._refuse_connect(400, f"{error}.", "bad request")
-        except Refused as refused:
-            await self._refuse_connect(403, refused.verdict.why, "refused")
-        except Limited as limited:
-            await self._refuse_connect(429, str(limited), "limited")
-        except Unreached as error:
-            await self._refuse_connect(504 if error.is_late else 502, str(error), "unreachable")
+        except (BadRequest, UnicodeDecodeError, Refused, Limited, Unreached) as error:
+            await self._answer(*_explain(error))
+            await session.inside.finish()
         else:
             session.inside.put_back(bytes(self._http.trailing_data[0]))
             if is_within:
@@ -259,10 +241,6 @@ class HttpSession:
 
     async def _greet(self) -> None:
         await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
-
-    async def _refuse_connect(self, status: int, sentence: str, word: str) -> None:
-        await self._answer(status, sentence, word)
-        await self._session.inside.finish()
 
     async def _answer(self, status: int, sentence: str, word: str, *, is_last: bool = False) -> None:
         """Send a response of the proxy's own, unless a response has begun."""
@@ -294,8 +272,24 @@ class HttpSession:
         with contextlib.suppress(h11.LocalProtocolError):
             await self._session.inside.send(self._http.send(event) or b"")
 
-    def _can_go_on(self) -> bool:
-        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+    async def _go_on(self) -> bool:
+        """Whether another request can follow; otherwise wait until the program has read the response."""
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            return True
+        await self._session.inside.finish()
+        return False
+
+
+def _explain(error: Exception) -> tuple[int, str, str]:
+    """Return status, sentence and word of the response to a request that is not forwarded."""
+    match error:
+        case Refused():
+            return 403, error.verdict.why, "refused"
+        case Limited():
+            return 429, str(error), "limited"
+        case Unreached():
+            return 504 if error.is_late else 502, str(error), "unreachable"
+    return 400, f"{error}.", "bad request"
 
 
 async def _pieces(body: bytes | AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from warren.core.concurrency.owner_limit import OwnerLimiter
+from warren.core.concurrency.fair_queue import OwnerLimiter
 from warren.core.egress.http import HEAD_S, HttpSession
-from warren.core.egress.journal import EgressJournal
-from warren.core.egress.record import EgressRecord
+from warren.core.egress.record import EgressJournal, EgressRecord
 from warren.core.egress.resolver import SystemResolver
 from warren.core.egress.session import Session, Surroundings
-from warren.core.egress.socks_session import run_socks
+from warren.core.egress.socks import run_socks
 from warren.core.egress.traffic import Traffic
 from warren.core.egress.upstream import LOOK_S, parse_upstream
 from warren.domain.egress import PROXY_PORT
@@ -76,12 +75,16 @@ class EgressProxy:
         upstream = parse_upstream(policy.egress_upstream)
         resolve = SystemResolver(observer) if upstream is None else SystemResolver(observer, LOOK_S)
         self.around = Surroundings(
-            policies=policies, traffic=self._traffic, audit=audit, resolve=resolve, inner=self.inner
+            policies=policies,
+            traffic=self._traffic,
+            audit=audit,
+            resolve=resolve,
+            # WHY a resolver of its own: lookups of sandboxes may take all threads of the other.
+            find_upstream=SystemResolver(observer),
+            inner=self.inner,
+            upstream=upstream,
+            ca_file=policy.egress_ca_file,
         )
-        self.around.ca_file = policy.egress_ca_file
-        self.around.upstream = upstream
-        # WHY a resolver of its own: lookups of sandboxes may take all threads of the other.
-        self.around.find_upstream = SystemResolver(observer)
         policies.has_upstream = upstream is not None
         self._limiter = OwnerLimiter(
             observer,

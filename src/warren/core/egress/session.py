@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
@@ -45,30 +46,22 @@ class Limited(Exception):
     """The connection exceeds a limit now; the sentence is for the program."""
 
 
+@dataclass(slots=True, kw_only=True)
 class Surroundings:
-    """What all sessions share."""
+    """The shared state of all sessions."""
 
-    def __init__(
-        self,
-        *,
-        policies: EgressPolicies,
-        traffic: Traffic,
-        audit: Audit,
-        resolve: Resolve,
-        inner: Mapping[str, InnerHost],
-    ) -> None:
-        self.policies = policies
-        self.traffic = traffic
-        self.audit = audit
-        self.resolve = resolve
-        self.inner = inner
-        """Internal hosts, by name."""
-        self.trust: ssl.SSLContext | None = None
-        """TLS context for brokered secrets; built at first use."""
-        self.ca_file = ""
-        self.upstream: Upstream | None = None
-        self.find_upstream = resolve
-        """Resolves the address of the upstream proxy."""
+    policies: EgressPolicies
+    traffic: Traffic
+    audit: Audit
+    resolve: Resolve
+    find_upstream: Resolve
+    """Resolves the address of the upstream proxy."""
+    inner: Mapping[str, InnerHost]
+    """Internal hosts, by name."""
+    upstream: Upstream | None = None
+    ca_file: str = ""
+    trust: ssl.SSLContext | None = None
+    """TLS context for brokered secrets; built at first use."""
 
 
 class Inside:
@@ -116,13 +109,13 @@ class Inside:
                 left -= len(data)
 
 
+@dataclass(eq=False, slots=True)
 class Opened:
     """An open destination: its record, and its connection unless the host is internal."""
 
-    def __init__(self, connection: EgressConnection, verdict: Verdict, outside: Outside | None) -> None:
-        self.connection = connection
-        self.verdict = verdict
-        self._outside = outside
+    connection: EgressConnection
+    verdict: Verdict
+    _outside: Outside | None
 
     @property
     def outside(self) -> Outside:

@@ -2,7 +2,7 @@
 
 A connection has one `egress.connect` in the audit record, at its end; after 2 s it also has an `egress.open`, so that
 long connections are visible. Equal refusals within a minute are one entry with a count. Until the audit record has an
-entry, the journal has it: see `core/egress/journal.py`.
+entry, the journal has it: see `core/egress/record.py`.
 """
 
 from __future__ import annotations
@@ -56,19 +56,13 @@ class Traffic:
 
     def begin(self, sandbox_id: str, owner: Owner, asked: Asked, scope: CancelScope) -> EgressConnection:
         """Begin to count a connection; `end` or `refuse` follows."""
-        usage = self._usage.get(sandbox_id)
-        if usage is None:
-            usage = self._usage[sandbox_id] = EgressUsage(self.limits)
-        connection = EgressConnection(sandbox_id, owner, asked, usage, scope)
+        connection = EgressConnection(sandbox_id, owner, asked, self._usage_of(sandbox_id), scope)
         self.live.setdefault(sandbox_id, set()).add(connection)
         return connection
 
     def may_begin(self, sandbox_id: str) -> bool:
         """Count a new connection of a sandbox; False above the rate."""
-        usage = self._usage.get(sandbox_id)
-        if usage is None:
-            usage = self._usage[sandbox_id] = EgressUsage(self.limits)
-        if usage.take_connection():
+        if self._usage_of(sandbox_id).take_connection():
             return True
         self._observer.rejected("egress_rate")
         return False
@@ -123,6 +117,12 @@ class Traffic:
         self.record.settle()
         self._looked_at = at
         self._usage = {key: usage for key, usage in self._usage.items() if key in self.live or not usage.is_over}
+
+    def _usage_of(self, sandbox_id: str) -> EgressUsage:
+        usage = self._usage.get(sandbox_id)
+        if usage is None:
+            usage = self._usage[sandbox_id] = EgressUsage(self.limits)
+        return usage
 
     def _forget(self, connection: EgressConnection) -> None:
         connections = self.live.get(connection.sandbox_id)

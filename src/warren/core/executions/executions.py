@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 from anyio import lowlevel
 
-from warren.core.concurrency.owner_limit import OwnerLimiter
+from warren.core.concurrency.fair_queue import OwnerLimiter
 from warren.core.executions.following import Followers
 from warren.core.executions.idempotency import IdempotencyGuard
 from warren.core.executions.records import build_caller, build_started
@@ -22,11 +22,8 @@ from warren.core.telemetry.counters import Counters
 from warren.core.telemetry.tracing import Tracer, describe, run_traced
 from warren.domain.errors import Conflict, Forbidden, NotFound, SandboxLost, StoreError
 from warren.domain.records import Scope
-from warren.domain.values import new_id
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from anyio.abc import TaskStatus
 
     from warren.core.audit.log import Audit
@@ -84,9 +81,7 @@ class Executions:
         self._writer.open(self._tasks)
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         self._supervisor.is_closing = True
         # An execution that cannot be written now is still with its agent, where the next service finds it.
         with anyio.CancelScope(shield=True), contextlib.suppress(StoreError):
@@ -95,28 +90,19 @@ class Executions:
         # The body's exception is not handed over: a task group would wrap it, and callers catch it by its class.
         await self._tasks.__aexit__(None, None, None)
 
-    @property
-    def running_count(self) -> int:
-        """How many executions run now."""
-        return len(self._supervisor.running)
-
     async def run(self, caller: Caller, sandbox_id: str, new: NewExecution, *, is_kept: bool = True) -> Execution:
         """Run something and return it with its result. If the caller is cancelled it is ended, and recorded.
 
         An execution that is not kept has only its audit entry: for a sandbox that is removed right after it.
         """
-        if new.idempotency_key is None:
-            running = await self._run(caller, sandbox_id, new, new_id("exe"), is_kept=is_kept)
-        else:
-            running = await self._idempotency.run(
-                caller, sandbox_id, new, lambda ours: self._run(caller, sandbox_id, new, ours)
-            )
+        is_kept = is_kept or new.idempotency_key is not None
+        running = await self._idempotency.run(
+            caller, sandbox_id, new, lambda ours: self._run(caller, sandbox_id, new, ours, is_kept=is_kept)
+        )
         return await running.wait()
 
     async def begin(self, caller: Caller, sandbox_id: str, new: NewExecution) -> Running:
         """Start something that is followed by its `events`. Use it with `async with`, or call `release`."""
-        if new.idempotency_key is None:
-            return await self._begin(caller, sandbox_id, new, new_id("exe"))
         return await self._idempotency.run(
             caller, sandbox_id, new, lambda ours: self._begin(caller, sandbox_id, new, ours)
         )
@@ -161,21 +147,11 @@ class Executions:
 
     async def interrupt(self, caller: Caller, sandbox_id: str, execution_id: str) -> None:
         """Send SIGINT to a running execution. One that has ended is left alone."""
-        running = await self._find_to_change(caller, sandbox_id, execution_id)
-        if not running.finished.is_set():
-            self._audit.note(caller, "execution.interrupt", sandbox_id=sandbox_id, execution_id=execution_id)
-            await self._audit.settle()
-            with contextlib.suppress(NotFound):
-                await running.connected_agent.interrupt(execution_id)
+        await self._signal("interrupt", caller, sandbox_id, execution_id)
 
     async def kill(self, caller: Caller, sandbox_id: str, execution_id: str) -> None:
         """Kill a running execution; a kernel is rolled back. One that has ended is left alone."""
-        running = await self._find_to_change(caller, sandbox_id, execution_id)
-        if not running.finished.is_set():
-            self._audit.note(caller, "execution.kill", sandbox_id=sandbox_id, execution_id=execution_id)
-            await self._audit.settle()
-            with contextlib.suppress(NotFound):
-                await running.connected_agent.kill(execution_id)
+        await self._signal("kill", caller, sandbox_id, execution_id)
 
     async def adopt(self, live: LiveSandbox) -> None:
         """Take over what a sandbox was running when an earlier service ended: follow, record, or report it lost."""
@@ -238,13 +214,7 @@ class Executions:
         return running
 
     async def _supervise_apart(
-        self,
-        caller: Caller,
-        sandbox_id: str,
-        new: NewExecution,
-        execution_id: str,
-        *,
-        task_status: TaskStatus[Running],
+        self, caller: Caller, sandbox_id: str, new: NewExecution, execution_id: str, *, task_status: TaskStatus[Running]
     ) -> None:
         request = build_request(new, execution_id, self._policy, stream=True)
         with self._tracer.span("execution") as span:
@@ -299,6 +269,15 @@ class Executions:
         # The agent may still have all events of one that ran in the background.
         agent = self._connections.peek(execution.sandbox_id) if execution.background else None
         return Running(execution, build_caller(execution), None, agent=agent)
+
+    async def _signal(self, verb: str, caller: Caller, sandbox_id: str, execution_id: str) -> None:
+        running = await self._find_to_change(caller, sandbox_id, execution_id)
+        if not running.finished.is_set():
+            self._audit.note(caller, f"execution.{verb}", sandbox_id=sandbox_id, execution_id=execution_id)
+            await self._audit.settle()
+            agent = running.connected_agent
+            with contextlib.suppress(NotFound):
+                await (agent.interrupt if verb == "interrupt" else agent.kill)(execution_id)
 
     async def _find_to_change(self, caller: Caller, sandbox_id: str, execution_id: str) -> Running:
         if not caller.principal.may(Scope.RUN):

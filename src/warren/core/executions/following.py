@@ -94,17 +94,16 @@ class Following:
 class Followers:
     """Counts followers by owner: each holds a stream at the agent and memory here."""
 
-    def __init__(self, observer: Counters, most: int = OWN) -> None:
+    def __init__(self, observer: Counters) -> None:
         self._observer = observer
-        self._most = most
         self._own: Counter[Owner] = Counter()
 
     def follow(self, owner: Owner, events: AsyncGenerator[Event, None]) -> Following:
         """Count one follower more. Raises QuotaExceeded."""
-        if self._own[owner] >= self._most:
+        if self._own[owner] >= OWN:
             self._observer.rejected("followers")
             raise QuotaExceeded(
-                f"you follow {self._most} executions already: close some of these streams", retry_after_s=_RETRY_S
+                f"you follow {OWN} executions already: close some of these streams", retry_after_s=_RETRY_S
             )
         self._own[owner] += 1
         return Following(self, owner, events)

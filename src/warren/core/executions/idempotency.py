@@ -34,12 +34,13 @@ class IdempotencyGuard:
     async def run(
         self, caller: Caller, sandbox_id: str, new: NewExecution, act: Callable[[str], Awaitable[Running]]
     ) -> Running:
-        """Run it, or wait for the call that does already. Raises Conflict when the key came with another request.
+        """Run it, or wait for the call with the same key. Raises Conflict when the key came with another request.
 
         A key stays tied to the execution that ran, however that ended. One that never ran frees its key.
         """
         owner, key = caller.principal.owner, new.idempotency_key
-        assert key is not None
+        if key is None:
+            return await act(new_id("exe"))
         fingerprint = build_fingerprint(sandbox_id, new)
         while True:
             ours = new_id("exe")

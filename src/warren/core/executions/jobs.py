@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from warren.core.files.files import pack_files
+from warren.core.sandboxes.creation import NewSandbox
 from warren.domain.errors import Error, InvalidRequest, NotFound
 from warren.domain.values import MIB
 
@@ -98,7 +99,7 @@ class Jobs:
             async with self._sandboxes.use(caller, job.sandbox_id) as live:
                 yield live
             return
-        async with self._oneshots.fresh(caller, image=job.image, limits=job.limits) as live:
+        async with self._oneshots.fresh(caller, NewSandbox(image=job.image, limits=job.limits)) as live:
             await self._put(caller, live, job.inputs)
             yield live
 

@@ -21,7 +21,6 @@ from warren.domain.values import MIB, Storage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from types import TracebackType
 
     from warren.core.agent.client import AgentClient
     from warren.core.executions.executions import Executions
@@ -96,9 +95,7 @@ class OneShots:
             self._tasks.start_soon(self._remove)
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         self._send.close()
         self._tasks.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)
@@ -110,16 +107,10 @@ class OneShots:
             raise InvalidRequest("a one-shot keeps nothing: it has neither a background nor an idempotency key")
         if len(shot.files) > MAX_FILES_IN:
             raise TooLarge(f"a one-shot takes at most {MAX_FILES_IN} files: pack them into an archive")
-        fresh = self.fresh(
-            caller,
-            image=shot.image,
-            limits=shot.limits,
-            env=shot.env,
-            egress=shot.egress,
-            gpus=shot.gpus,
-            single_use=True,
+        new = NewSandbox(
+            image=shot.image, limits=shot.limits, env=shot.env, egress=shot.egress, gpus=shot.gpus, single_use=True
         )
-        async with fresh as live:
+        async with self.fresh(caller, new) as live:
             await _put_files(live.agent, shot.files)
             # Nothing runs after it, so its variables need no checkpoint.
             request = dataclasses.replace(shot.request, checkpoint=False)
@@ -132,28 +123,9 @@ class OneShots:
         return OneShotResult(execution, files, complete)
 
     @contextlib.asynccontextmanager
-    async def fresh(
-        self,
-        caller: Caller,
-        *,
-        image: str | None,
-        limits: Limits | None,
-        env: Mapping[str, str] | None = None,
-        egress: Egress | None = None,
-        gpus: GpuRequest | None = None,
-        single_use: bool = False,
-    ) -> AsyncIterator[LiveSandbox]:
-        """Create a sandbox for the body alone, and keep it in use all that time."""
-        new = NewSandbox(
-            image=image,
-            limits=limits,
-            storage=Storage.EPHEMERAL,
-            env=env or {},
-            egress=egress,
-            gpus=gpus,
-            idle_timeout_s=ORPHAN_S,
-            single_use=single_use,
-        )
+    async def fresh(self, caller: Caller, new: NewSandbox) -> AsyncIterator[LiveSandbox]:
+        """Create an ephemeral sandbox for the body alone, and keep it in use all that time."""
+        new = dataclasses.replace(new, storage=Storage.EPHEMERAL, idle_timeout_s=ORPHAN_S)
         sandbox, _ = await self._sandboxes.create(caller, new)
         try:
             async with self._sandboxes.use(caller, sandbox.id) as live:

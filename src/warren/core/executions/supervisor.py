@@ -18,7 +18,6 @@ from warren.guest.wire.output import HeadTail
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
-    from types import TracebackType
 
     from warren.core.agent.client import AgentClient
     from warren.core.egress.policy_table import EgressPolicies
@@ -83,9 +82,7 @@ class Running:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         self.release()
 
     def hold(self) -> None:

@@ -34,25 +34,15 @@ class Session:
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
+        self.name = terminal.name
+        self.created = terminal.created
+        """Whether the terminal is new."""
+        self.scrollback = terminal.scrollback
+        """How many of the first bytes were written before."""
         self.typed = 0
         self.shown = 0
         self.exit_code: int | None = None
         """How the program ended, once it has."""
-
-    @property
-    def name(self) -> str:
-        """The terminal's name."""
-        return self._terminal.name
-
-    @property
-    def created(self) -> bool:
-        """Whether the terminal is new."""
-        return self._terminal.created
-
-    @property
-    def scrollback(self) -> int:
-        """How many of the first bytes were written before."""
-        return self._terminal.scrollback
 
     async def type(self, data: bytes) -> None:
         """Type; waits while the program does not read."""
@@ -125,10 +115,7 @@ class Terminals:
         """End the program on a terminal as a closed window would, or kill it if that is not enough. Raises NotFound."""
         check_name("terminal", name)
         self._audit.check_writable()
-        async with (
-            self._noted(caller, "hang_up", sandbox_id, name),
-            self._sandboxes.use(caller, sandbox_id) as live,
-        ):
+        async with self._noted(caller, "hang_up", sandbox_id, name), self._sandboxes.use(caller, sandbox_id) as live:
             await live.agent.close_terminal(name)
 
     @contextlib.asynccontextmanager

@@ -12,10 +12,10 @@ import posixpath
 import tarfile
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from warren.core.concurrency.fair_queue import OwnerLimiter
 from warren.core.concurrency.keyed_lock import KeyedLock
-from warren.core.concurrency.owner_limit import OwnerLimiter
 from warren.core.telemetry.counters import Counters
-from warren.domain.errors import Error, NotFound
+from warren.domain.errors import NotFound
 from warren.domain.records import Scope
 
 if TYPE_CHECKING:
@@ -237,28 +237,24 @@ class Files:
 
     @contextlib.asynccontextmanager
     async def _doing(
-        self, verb: str, caller: Caller, sandbox_id: str, scope: Scope, **noted: Any
+        self, verb: str, caller: Caller, sandbox_id: str, scope: Scope, **given: str
     ) -> AsyncIterator[tuple[AgentClient, dict[str, Any]]]:
         """Hold the sandbox during an operation, and audit its outcome before the response."""
         if scope is Scope.READ:
             self._audit.check_room()
         else:
             self._audit.check_writable()
-        outcome = "abandoned"
-        try:
-            async with contextlib.AsyncExitStack() as held:
-                if verb in _TRANSFERS:
-                    await held.enter_async_context(self.transfers.one(caller.principal.owner))
-                live = await held.enter_async_context(self._sandboxes.use(caller, sandbox_id, scope))
-                yield live.agent, noted
-            outcome = "ok"
-        except Error as error:
-            outcome = error.code
-            raise
-        finally:
-            details = {key: _printable(value) if isinstance(value, str) else value for key, value in noted.items()}
-            self._audit.note(caller, f"file.{verb}", outcome=outcome, sandbox_id=sandbox_id, **details)
-            await self._audit.settle()
+        details: dict[str, Any] = {key: _printable(value) for key, value in given.items()}
+        async with (
+            self._audit.operation(
+                caller, f"file.{verb}", unfinished="abandoned", sandbox_id=sandbox_id, **details
+            ) as noted,
+            contextlib.AsyncExitStack() as held,
+        ):
+            if verb in _TRANSFERS:
+                await held.enter_async_context(self.transfers.one(caller.principal.owner))
+            live = await held.enter_async_context(self._sandboxes.use(caller, sandbox_id, scope))
+            yield live.agent, noted
 
 
 class _Counted:

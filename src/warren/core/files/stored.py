@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -15,7 +16,7 @@ from warren.domain.errors import Error, NotFound, QuotaExceeded, StoreError
 from warren.domain.records import STORED_FILE_BYTES, Scope, StoredFile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 
     from warren.blobs.filesystem import Blob, Blobs, Reading
     from warren.core.audit.log import Audit
@@ -66,9 +67,12 @@ class StoredFiles:
         with contextlib.suppress(_Unwanted):
             async with self._audited(caller, "stored_file.create", name=_shorten(name)) as noted:
                 async with self._blobs.write(source, max_bytes=max_bytes) as blob:
-                    _check_wanted(blob, unless)
+                    if blob.sha256 == unless:
+                        raise _Unwanted
                     file = _build(caller.principal.owner, name, blob, ttl_s, file_id)
-                    await self._write_down(file)
+                    policy, store = self._policy, self._store
+                    row = store.add_file(file, own_bytes=policy.own_file_bytes, all_bytes=policy.file_bytes)
+                    await write_row(row, partial(store.remove_file, file.id))
                 noted |= {"file_id": file.id, "bytes": file.size}
             return file
         return None
@@ -99,10 +103,7 @@ class StoredFiles:
 
     @contextlib.asynccontextmanager
     async def read(self, caller: Caller, file: StoredFile, *, sandbox_id: str = "") -> AsyncIterator[Reading]:
-        """Open the content of a file that `get` or `list` returned, perhaps for a sandbox.
-
-        Raises NotFound when it is gone since.
-        """
+        """Open the content of a file that `get` or `list` returned, perhaps for a sandbox. Raises NotFound."""
         self._audit.check_room()
         details = {"name": file.name, "file_id": file.id, **({"sandbox_id": sandbox_id} if sandbox_id else {})}
         async with (
@@ -174,19 +175,6 @@ class StoredFiles:
     async def _list_blobs(self) -> frozenset[str]:
         return frozenset(file.blob for file in await self._store.files(None))
 
-    async def _write_down(self, file: StoredFile) -> None:
-        policy = self._policy
-        try:
-            with anyio.CancelScope(shield=True):
-                await self._store.add_file(file, own_bytes=policy.own_file_bytes, all_bytes=policy.file_bytes)
-        except Error:
-            raise
-        except BaseException:
-            # WHY: a task's own `cancel()` passes every shield, and the state of the store is then unknown.
-            with anyio.CancelScope(shield=True):
-                await self._store.remove_file(file.id)
-            raise
-
     @contextlib.asynccontextmanager
     async def _audited(
         self, caller: Caller, action: str, *, is_settled: bool = True, **details: Any
@@ -211,13 +199,22 @@ class StoredFiles:
                     await self._audit.settle()
 
 
+async def write_row(write: Awaitable[None], undo: Callable[[], Awaitable[object]]) -> None:
+    """Write the row of content that is on disk, however the caller is cancelled: it is written, or removed."""
+    try:
+        with anyio.CancelScope(shield=True):
+            await write
+    except Error:
+        raise
+    except BaseException:
+        # WHY: a task's own `cancel()` passes every shield, and the state of the store is then unknown.
+        with anyio.CancelScope(shield=True):
+            await undo()
+        raise
+
+
 class _Unwanted(Exception):
     """The caller has this content already."""
-
-
-def _check_wanted(blob: Blob, unless: str | None) -> None:
-    if blob.sha256 == unless:
-        raise _Unwanted
 
 
 def _build(owner: Owner, name: str, blob: Blob, ttl_s: float, file_id: str) -> StoredFile:

@@ -30,12 +30,7 @@ _REFUSAL = "the API key is not valid here: make one with `warren keys create`"
 class Keys:
     """Authenticates secrets. Revocations by other processes take effect within a second."""
 
-    def __init__(
-        self,
-        store: Store,
-        audit: Audit,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, store: Store, audit: Audit, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._audit = audit
         self._clock = clock
@@ -119,10 +114,7 @@ class Keys:
         raise Unauthenticated(message, is_missing=reason in _NOTHING_SENT)
 
     async def find(self, key_id: str) -> ApiKey | None:
-        """Return the key of that id, in force or not.
-
-        Changes by other processes are seen within a second, those of this process at once.
-        """
+        """Return a key, in force or not. Changes by other processes are seen within a second, our own at once."""
         # WHY also for a missing key: it may be newer than the cache.
         while (now := time.monotonic()) >= self._by_id[0] or key_id not in self._by_id[1]:
             revocations = self._revocations

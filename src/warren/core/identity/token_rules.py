@@ -78,10 +78,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 
 def check_header(header: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Return the algorithm and the key id of a token. Raises TokenRefused.
-
-    Headers that point to keys (`jku`, `x5u`, `jwk`, `x5c`) are ignored.
-    """
+    """Return algorithm and key id. Headers that point to keys, such as `jku`, are ignored. Raises TokenRefused."""
     algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
     if not isinstance(algorithm, str) or not (kid is None or isinstance(kid, str)):
         raise TokenRefused("jwt_malformed")

@@ -17,9 +17,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from warren.core.images.browser import add_browser
-from warren.core.images.fonts import add_fonts
-from warren.core.images.node import add_node
+from warren.core.images.extras import add_browser, add_fonts, add_node
 from warren.core.images.progress import VENV_INSIDE, BuildStep, find_trust, run
 from warren.core.images.system import install_missing
 from warren.domain.errors import BuildFailed
@@ -50,10 +48,7 @@ _PTH = (
 
 
 def build_folder(build: Build) -> None:
-    """Fill an empty folder with the image's `venv` and its lock.
-
-    Raises BuildFailed; the caller removes the folder.
-    """
+    """Fill an empty folder with the image's `venv` and its lock. Raises BuildFailed; the caller removes the folder."""
     venv = f"{build.folder}/venv"
     install_missing(build)
     build.progress(BuildStep("resolving", f"{len(build.spec.packages)} packages"))
@@ -150,40 +145,17 @@ def _install(build: Build) -> None:
             build.progress(BuildStep("installing", f"{total} packages", total, total))
 
     # WHY copies: a file shared with uv's cache would change with the cache.
-    command = [
-        *_uv(),
-        "pip",
-        "install",
-        "--python",
-        f"{build.folder}/venv",
-        "--link-mode",
-        "copy",
-        "--only-binary",
-        ":all:",
-    ]
-    run(build, [*command, "--require-hashes", "-r", f"{build.folder}/{LOCK_FILE}"], on_line)
+    command = [*_uv(), "pip", "install", "--python", f"{build.folder}/venv", "--link-mode", "copy"]
+    run(build, [*command, "--only-binary", ":all:", "--require-hashes", "-r", f"{build.folder}/{LOCK_FILE}"], on_line)
 
 
 def _compile(build: Build) -> None:
     """Compile every module under its path inside sandboxes, so that no host path is baked in."""
     venv = f"{build.folder}/venv"
-    command = [
-        build.interpreter.executable,
-        "-I",
-        "-m",
-        "compileall",
-        "-q",
-        "-j",
-        "0",
-        "-f",
-        "-s",
-        venv,
-        "-p",
-        VENV_INSIDE,
-    ]
+    command = [build.interpreter.executable, "-I", "-m", "compileall", "-q", "-j", "0", "-f", "-s", venv]
     # WHY: some packages ship files that are invalid for this Python on purpose; as with pip, they stay uncompiled.
     with subprocess.Popen(
-        [*command, "--invalidation-mode", "unchecked-hash", f"{venv}/lib"],
+        [*command, "-p", VENV_INSIDE, "--invalidation-mode", "unchecked-hash", f"{venv}/lib"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

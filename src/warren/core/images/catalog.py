@@ -58,10 +58,7 @@ def _quiet(_step: BuildStep) -> None:
 
 
 class Catalog:
-    """Images of several folders of specs and of Warren's own, built under one data folder.
-
-    Of two specs with one name, the first counts.
-    """
+    """Images of several folders of specs, the first of a name counts, and of Warren's own, built in a data folder."""
 
     def __init__(self, data_dir: str, spec_dirs: Sequence[str] = ()) -> None:
         self._folder = os.path.join(os.path.abspath(data_dir), "images")
@@ -182,12 +179,7 @@ class Catalog:
             os.mkdir(work, 0o755)
             build_folder(
                 Build(
-                    spec=spec,
-                    interpreter=self._interpreter,
-                    folder=work,
-                    progress=progress,
-                    lock_fd=lock_fd,
-                    stop=stop,
+                    spec=spec, interpreter=self._interpreter, folder=work, progress=progress, lock_fd=lock_fd, stop=stop
                 )
             )
             _write_record(work, _Built(image, _size(work), time.time()))

@@ -57,18 +57,18 @@ def parse_parts(values: Mapping[str, Any], *, path: str, node_lock: str | None) 
     system = _table(values, "system", ("packages", "commands"), path)
     browser = _table(values, "browser", ("programs",), path)
     node = _table(values, "node", ("packages",), path)
-    packages = _words(system, "system.packages", path)
+    packages = read_words(system, "system.packages", path)
     for name in (word.strip() for package in packages for word in package.split("|")):
-        _check(_DEBIAN, name, f"{path}: system package {name!r} must be the name of a Debian package")
-    commands = _words(system, "system.commands", path)
+        check_word(_DEBIAN, name, f"{path}: system package {name!r} must be the name of a Debian package")
+    commands = read_words(system, "system.commands", path)
     for name in commands:
-        _check(_PROGRAM, name, f"{path}: system command {name!r} must be the name of a program")
-    programs = _words(browser, "browser.programs", path)
+        check_word(_PROGRAM, name, f"{path}: system command {name!r} must be the name of a program")
+    programs = read_words(browser, "browser.programs", path)
     for name in programs:
-        _check(_PATH, name, f"{path}: browser program {name!r} must be an absolute path")
-    wanted = _words(node, "node.packages", path)
+        check_word(_PATH, name, f"{path}: browser program {name!r} must be an absolute path")
+    wanted = read_words(node, "node.packages", path)
     for name in wanted:
-        _check(_NODE, name, f"{path}: node package {name!r} must be a name and a version, as in 'pptxgenjs==4.0.1'")
+        check_word(_NODE, name, f"{path}: node package {name!r} must be a name and a version, as in 'pptxgenjs==4.0.1'")
     fonts, lookalikes = _fonts(values, "fonts", path), _fonts(values, "lookalikes", path)
     if wanted:
         _check_node_lock(wanted, node_lock, path)
@@ -121,13 +121,15 @@ def _table(values: Mapping[str, Any], name: str, keys: tuple[str, ...], path: st
     return table
 
 
-def _words(table: Mapping[str, Any], name: str, path: str) -> tuple[str, ...]:
-    value = table.get(name.partition(".")[2], [])
+def read_words(table: Mapping[str, Any], name: str, path: str) -> tuple[str, ...]:
+    """Return the list of strings of a key, which may follow the name of its table. Raises InvalidRequest."""
+    value = table.get(name.rpartition(".")[2], [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise InvalidRequest(f"{path}: {name} must be a list of strings, not {value!r}")
     return tuple(value)
 
 
-def _check(pattern: re.Pattern[str], word: str, sentence: str) -> None:
+def check_word(pattern: re.Pattern[str], word: str, sentence: str) -> None:
+    """Raise InvalidRequest with that sentence where a word does not match."""
     if not pattern.fullmatch(word):
         raise InvalidRequest(sentence)

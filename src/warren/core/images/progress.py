@@ -21,7 +21,6 @@ VENV_INSIDE = "/opt/image"
 """Path of an image's own files inside sandboxes."""
 
 _TRUST_STORES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
-_PREFIX = re.compile(r"(npm error|(error|cause|hint|caused by|E):)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

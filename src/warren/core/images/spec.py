@@ -14,7 +14,7 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from warren.core.images.parts import TABLES, Parts, parse_parts
+from warren.core.images.parts import TABLES, Parts, check_word, parse_parts, read_words
 from warren.domain.errors import InvalidRequest, suggest
 from warren.domain.gpus import NO_GPUS, GpuRequest
 
@@ -143,10 +143,7 @@ class ImageSpec:
 
 
 def load_spec(path: str) -> ImageSpec:
-    """Load a spec and the lock beside it.
-
-    Raises InvalidRequest, which names the file, the wrong part and the remedy.
-    """
+    """Load a spec and the lock beside it. Raises InvalidRequest: the file, the wrong part and the remedy."""
     try:
         with open(path, "rb") as file:
             values = tomllib.load(file)
@@ -183,10 +180,10 @@ def parse_spec(
     spec = ImageSpec(
         name=_text(values, "name", path),
         description=_text(values, "description", path),
-        aliases=_texts(values, "aliases", path),
+        aliases=read_words(values, "aliases", path),
         python=_text(values, "python", path, default=">=3.11"),
-        packages=_texts(values, "packages", path),
-        preload=_texts(values, "preload", path),
+        packages=read_words(values, "packages", path),
+        preload=read_words(values, "preload", path),
         env=_env(values, path),
         root=_text(values, "root", path, default="host"),
         gpus=_gpus(values, path),
@@ -211,27 +208,21 @@ def locked_versions(lock: str) -> dict[str, set[str]]:
 
 
 def _check_words(spec: ImageSpec) -> None:
-    if not _NAME.fullmatch(spec.name):
-        raise InvalidRequest(
-            f"{spec.path}: name {spec.name!r} must be lower-case letters, digits and dashes, 40 at most"
-        )
+    path = spec.path
+    name_rule = f"{path}: name {spec.name!r} must be lower-case letters, digits and dashes, 40 at most"
+    check_word(_NAME, spec.name, name_rule)
     for alias in spec.aliases:
-        if not _ALIAS.fullmatch(alias):
-            raise InvalidRequest(f"{spec.path}: alias {alias!r} must be the name of an image elsewhere, without a tag")
-    clauses = spec.python.split(",")
-    if not all(_CLAUSE.fullmatch(clause.strip()) for clause in clauses):
-        raise InvalidRequest(f"{spec.path}: python {spec.python!r} must look like '>=3.11' or '>=3.11,<3.14'")
+        check_word(_ALIAS, alias, f"{path}: alias {alias!r} must be the name of an image elsewhere, without a tag")
+    for clause in spec.python.split(","):
+        rule = f"{path}: python {spec.python!r} must look like '>=3.11' or '>=3.11,<3.14'"
+        check_word(_CLAUSE, clause.strip(), rule)
     for package in spec.packages:
-        if not _REQUIREMENT.fullmatch(package.strip()):
-            raise InvalidRequest(
-                f"{spec.path}: package {package!r} must be a name, or a name and version as in 'numpy==2.4.6'"
-            )
+        rule = f"{path}: package {package!r} must be a name, or a name and version as in 'numpy==2.4.6'"
+        check_word(_REQUIREMENT, package.strip(), rule)
     for module in spec.preload:
-        if not _MODULE.fullmatch(module):
-            raise InvalidRequest(f"{spec.path}: preload {module!r} is not the name of a module")
+        check_word(_MODULE, module, f"{path}: preload {module!r} is not the name of a module")
     for variable in spec.env:
-        if not _VARIABLE.fullmatch(variable):
-            raise InvalidRequest(f"{spec.path}: env {variable!r} is not the name of an environment variable")
+        check_word(_VARIABLE, variable, f"{path}: env {variable!r} is not the name of an environment variable")
     if spec.root != "host" and not (os.path.isabs(spec.root) and os.path.isdir(spec.root)):
         raise InvalidRequest(
             f"{spec.path}: root {spec.root!r} must be 'host' or the absolute path of a folder that exists"
@@ -255,13 +246,6 @@ def _text(values: Mapping[str, Any], key: str, path: str, default: str = "") -> 
     if not isinstance(value, str):
         raise InvalidRequest(f"{path}: {key} must be a string, not {value!r}")
     return value
-
-
-def _texts(values: Mapping[str, Any], key: str, path: str) -> tuple[str, ...]:
-    value = values.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InvalidRequest(f"{path}: {key} must be a list of strings, not {value!r}")
-    return tuple(value)
 
 
 def _gpus(values: Mapping[str, Any], path: str) -> GpuRequest:

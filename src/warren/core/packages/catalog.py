@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -14,7 +16,6 @@ from anyio import to_thread
 from warren.core.packages import npm as package_npm
 from warren.core.packages import python as package_python
 from warren.core.packages.fetch import MAX_PAGE, Unfetched
-from warren.core.packages.negative_cache import NegativeCache
 
 if TYPE_CHECKING:
     from warren.core.packages.pages import Page, Pages, Turn
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
     _Said = tuple[list[File], str, bool]
     """Files, a stamp that changes with them, and whether the index could not be asked again."""
+
+_FRESH_S = 60.0
+_KEPT_S = 7 * 86_400.0
+"""After this long without an answer, an index may have the project."""
+_MOST = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +154,41 @@ def _read_page(path: str) -> list[File]:
     if len(body) > MAX_PAGE:
         raise Unfetched(f"a page of the local package index has more than {MAX_PAGE >> 20} MiB")
     return package_python.parse_page(f"file://{quote(path)}", "text/html", body)
+
+
+class NegativeCache:
+    """Which indexes lack which projects, so that an index need not be asked, or be up, each time.
+
+    It remembers for a short time in memory, and for days on the disk, and only projects that another index has: names
+    that a sandbox makes up are never written.
+    """
+
+    def __init__(self, store: PackageStore, page_s: float) -> None:
+        self._store = store
+        self._fresh_s = min(_FRESH_S, page_s)
+        self._fresh: OrderedDict[str, float] = OrderedDict()
+
+    def is_fresh(self, source: Source, project: str) -> bool:
+        """Whether the index lacked the project recently."""
+        return self._fresh.get(_name(source, project), 0.0) > time.monotonic()
+
+    async def was(self, source: Source, project: str) -> bool:
+        """Whether the index lacked the project when it last answered. Raises StoreError."""
+        raw = await to_thread.run_sync(self._store.read_page, _name(source, project))
+        try:
+            return raw is not None and 0 <= time.time() - float(raw) < _KEPT_S
+        except ValueError:
+            return False
+
+    async def remember(self, source: Source, project: str) -> None:
+        """Remember that the index lacks a project that another has. Raises StoreError."""
+        name = _name(source, project)
+        self._fresh[name] = time.monotonic() + self._fresh_s
+        self._fresh.move_to_end(name)
+        if len(self._fresh) > _MOST:
+            self._fresh.popitem(last=False)
+        await to_thread.run_sync(self._store.write_page, name, str(time.time()).encode())
+
+
+def _name(source: Source, project: str) -> str:
+    return hashlib.sha256(f"missing\n{source.url}\n{project}".encode()).hexdigest()

@@ -155,12 +155,7 @@ class Downloads:
         self._coming: dict[str, Download] = {}
         self._all: set[Download] = set()
         self._places = FairQueue(
-            "downloads of packages",
-            slots=MAX_DOWNLOADS,
-            waiting=MAX_WAITING,
-            wait_s=WAIT_S,
-            on_refused=_nothing,
-            shared=True,
+            "downloads of packages", slots=MAX_DOWNLOADS, waiting=MAX_WAITING, wait_s=WAIT_S, shared=True
         )
         self._tasks = tasks
 
@@ -226,7 +221,8 @@ class Downloads:
             download.leave_lines()
             if download.placed is not None:
                 self._places.leave(download.placed)
-            self._forget(key, download)
+            if self._coming.get(key) is download:
+                del self._coming[key]
             download.end(failure)
             with anyio.CancelScope(shield=True):
                 # Its file stays open for the readers.
@@ -236,10 +232,6 @@ class Downloads:
                     await to_thread.run_sync(download.incoming.discard)
                     download.incoming.close()
             self._all.discard(download)
-
-    def _forget(self, key: str, download: Download) -> None:
-        if self._coming.get(key) is download:
-            del self._coming[key]
 
     async def _try(self, download: Download, fetch: Fetch) -> Exception | None:
         try:
@@ -278,10 +270,6 @@ class Downloads:
 
     def _too_large(self, download: Download) -> Unfetched:
         return Unfetched(f"{download.wanted.name} has more than the {self._file_bytes} bytes of packages.file_bytes")
-
-
-def _nothing(_why: str) -> None:
-    """Do nothing: the response reports it."""
 
 
 async def _gather(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

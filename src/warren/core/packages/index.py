@@ -20,16 +20,15 @@ from warren.core.concurrency.fair_queue import FairQueue
 from warren.core.egress.internal_hosts import InnerAnswer
 from warren.core.packages import npm
 from warren.core.packages import python as package_python
-from warren.core.packages.bodies import Body, build_head, read_file
+from warren.core.packages.bodies import Body, Rendered, build_head, read_file
 from warren.core.packages.catalog import Catalog
 from warren.core.packages.downloads import Downloads, Wanted
 from warren.core.packages.fetch import Fetched, Fetcher, Unfetched
 from warren.core.packages.names import normalise
 from warren.core.packages.pages import Pages, Turn
-from warren.core.packages.rendered import Rendered
+from warren.core.packages.python import Target
 from warren.core.packages.sources import Digest, path_of
 from warren.core.packages.store import PackageStore
-from warren.core.packages.wheel_filter import Target
 from warren.domain.egress import PACKAGES_HOST
 from warren.domain.errors import Error
 
@@ -100,9 +99,7 @@ class PackageIndex:
             self._downloads = Downloads(self._store, sources.file_bytes, self._tasks)
             self._catalog = Catalog(sources, Pages(self._store, self._fetcher, sources.page_s), self._store)
             self._rendered = Rendered(self._folder)
-            self._large = FairQueue(
-                "large pages of package indexes", slots=2, waiting=1024, wait_s=_LARGE_S, on_refused=_nothing
-            )
+            self._large = FairQueue("large pages of package indexes", slots=2, waiting=1024, wait_s=_LARGE_S)
             self._is_open = True
 
     async def _route(self, request: InnerRequest, parts: list[str] | None) -> InnerAnswer:
@@ -274,10 +271,6 @@ def _name(wanted: Wanted) -> dict[str, str]:
     if wanted.digest is None:
         return {"cache-control": "no-store"}
     return {**_KEEP, "etag": f'"{quote(str(wanted.digest))}"'}
-
-
-def _nothing(_why: str) -> None:
-    """Do nothing: the response reports it."""
 
 
 def _say(status: int, text: str) -> InnerAnswer:

@@ -92,22 +92,15 @@ class Installing:
         return build_installed(execution.result)
 
 
+@dataclass(eq=False, slots=True)
 class Packages:
     """The use case."""
 
-    def __init__(
-        self,
-        sandboxes: Sandboxes,
-        executions: Executions,
-        policies: EgressPolicies,
-        engine: Engine,
-        timeout_s: float = 300.0,
-    ) -> None:
-        self._sandboxes = sandboxes
-        self._executions = executions
-        self._policies = policies
-        self._engine = engine
-        self._timeout_s = timeout_s
+    _sandboxes: Sandboxes
+    _executions: Executions
+    _policies: EgressPolicies
+    _engine: Engine
+    _timeout_s: float = 300.0
 
     async def install(
         self,

@@ -21,25 +21,9 @@ NAME = re.compile(r"(?:@[a-z0-9~-][a-z0-9._~-]{0,100}/)?[A-Za-z0-9~-][A-Za-z0-9.
 _FILE = re.compile(r"[A-Za-z0-9~@-][A-Za-z0-9._~+-]{0,250}\.tgz")
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 _KEPT = (
-    "name",
-    "version",
-    "dependencies",
-    "optionalDependencies",
-    "peerDependencies",
-    "peerDependenciesMeta",
-    "bundleDependencies",
-    "bundledDependencies",
-    "acceptDependencies",
-    "engines",
-    "os",
-    "cpu",
-    "libc",
-    "bin",
-    "directories",
-    "deprecated",
-    "hasInstallScript",
-    "funding",
-    "_hasShrinkwrap",
+    *("name", "version", "dependencies", "optionalDependencies", "peerDependencies", "peerDependenciesMeta"),
+    *("bundleDependencies", "bundledDependencies", "acceptDependencies", "engines", "os", "cpu", "libc", "bin"),
+    *("directories", "deprecated", "hasInstallScript", "funding", "_hasShrinkwrap"),
 )
 
 Version = dict[str, Any]

@@ -52,8 +52,8 @@ class Turn:
     Parsing and rendering a large page delays all tasks, and takes ten times its size on the wire in memory.
     """
 
-    def __init__(self, gate: FairQueue, owner: Hashable) -> None:
-        self._queue = gate
+    def __init__(self, queue: FairQueue, owner: Hashable) -> None:
+        self._queue = queue
         self._owner = owner
         self._lock = anyio.Lock()
         self._has_it = False

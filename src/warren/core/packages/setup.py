@@ -12,7 +12,6 @@ from warren.core.telemetry.counters import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from warren.core.egress.internal_hosts import InnerAnswer, InnerRequest
     from warren.core.packages.index import PackageIndex
@@ -42,9 +41,7 @@ class PackageDoor:
         await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         if self._index is not None:
             await self._index.aclose()
         # The exception of the body is not passed on: a task group would wrap it, and callers catch its class.

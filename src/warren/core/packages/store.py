@@ -78,7 +78,8 @@ class PackageStore:
             _flush_folder(os.path.dirname(target))
         if is_new:
             self.used_bytes += incoming.size
-            self._make_room(target)
+            if self.used_bytes > self._cache_bytes:
+                self.used_bytes = _shrink(self._path("files"), self._cache_bytes, target)
         return True
 
     def read_page(self, name: str) -> bytes | None:
@@ -110,10 +111,6 @@ class PackageStore:
         self._page_bytes += len(content)
         if self._page_bytes > self._cache_bytes // _PAGE_SHARE:
             self._page_bytes = _shrink(self._path("pages"), self._cache_bytes // _PAGE_SHARE, "")
-
-    def _make_room(self, newest: str) -> None:
-        if self.used_bytes > self._cache_bytes:
-            self.used_bytes = _shrink(self._path("files"), self._cache_bytes, newest)
 
     def _path(self, *parts: str) -> str:
         return os.path.join(self._folder, *parts)

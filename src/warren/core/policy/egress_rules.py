@@ -123,7 +123,7 @@ def decide(
         asked = _Asked(parse_host(host), port, method)
         found = None if addresses is None else tuple(map(parse_address, addresses))
     except ValueError:
-        return Verdict(allowed=False, rule="no host", why=f"{host[:100]!r} is not a valid host: check it.")
+        return _no("no host", f"{host[:100]!r} is not a valid host: check it.")
     if asked.host.text == PACKAGES_HOST:
         return _decide_inner(egress, ceiling)
     if asked.host.address is not None:
@@ -188,11 +188,10 @@ def _decide_address(egress: Egress, ceiling: Egress, asked: _Asked, found: Itera
         return _refuse_by_ceiling(asked.host.text)
     could = _may(egress, asked)
     if could is not None and (could.is_by_name or egress.mode is EgressMode.OPEN):
-        return Verdict(
-            allowed=False,
-            rule="private address",
-            why=f"{asked.host.text} leads to an address that is not public, or is this host's own: name the address, "
-            f"or the host itself and no glob, in a rule of the sandbox's egress.",
+        return _no(
+            "private address",
+            f"{asked.host.text} leads to an address that is not public, or is this host's own: name the address, "
+            "or the host itself and no glob, in a rule of the sandbox's egress.",
         )
     return _refuse(egress, f"{asked.host.text}:{asked.port}", asked)
 
@@ -256,21 +255,20 @@ def _covers(most: str, asked: str) -> bool:
     return rule.network.version == ceiling.network.version and rule.network.overlaps(ceiling.network)
 
 
+def _no(rule: str, why: str) -> Verdict:
+    return Verdict(allowed=False, rule=rule, why=why)
+
+
 def _refuse(
-    egress: Egress,
-    what: str,
-    asked: _Asked | None = None,
-    *,
-    remedy: str = "change its egress, or grant this for a while",
+    egress: Egress, what: str, asked: _Asked | None = None, remedy: str = "change its egress, or grant this for a while"
 ) -> Verdict:
     """Refuse by the sandbox's own policy."""
     rule = f"mode {egress.mode}"
     if asked is not None and asked.method is None and _may_plainly(egress, asked):
-        return Verdict(
-            allowed=False,
-            rule=rule,
-            why=f"{what} is in a rule with methods, which are seen in plain HTTP only: call it with http://, or "
-            f"change the rule.",
+        return _no(
+            rule,
+            f"{what} is in a rule with methods, which are seen in plain HTTP only: call it with http://, or "
+            "change the rule.",
         )
     has = {
         EgressMode.NONE: "this sandbox reaches no host (its egress is none)",
@@ -278,11 +276,7 @@ def _refuse(
         EgressMode.RULES: "no rule of this sandbox's egress names it",
         EgressMode.OPEN: "this sandbox reaches public hosts and what a rule names (its egress is open)",
     }[egress.mode]
-    return Verdict(
-        allowed=False,
-        rule=rule,
-        why=f"{what} may not be reached: {has}. The owner of the sandbox can {remedy}.",
-    )
+    return _no(rule, f"{what} may not be reached: {has}. The owner of the sandbox can {remedy}.")
 
 
 def _may_plainly(egress: Egress, asked: _Asked) -> bool:
@@ -290,11 +284,10 @@ def _may_plainly(egress: Egress, asked: _Asked) -> bool:
 
 
 def _refuse_by_ceiling(what: str) -> Verdict:
-    return Verdict(
-        allowed=False,
-        rule=_CEILING,
-        why=f"{what} may not be reached: the operator does not let sandboxes of this tenant do so, and can change that "
-        f"with tenant.egress and tenant.egress_hosts.",
+    return _no(
+        _CEILING,
+        f"{what} may not be reached: the operator does not let sandboxes of this tenant do so, and can change that "
+        "with tenant.egress and tenant.egress_hosts.",
     )
 
 

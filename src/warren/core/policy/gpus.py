@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warren.domain.errors import Forbidden, Unsupported
 from warren.domain.gpus import AUTO, GpuRequest, choose
@@ -54,11 +54,10 @@ def _refusal(engine: Engine, policy: Policy, owner: Owner) -> Forbidden | Unsupp
 
 async def _room(store: Store, policy: Policy, owner: Owner) -> int | None:
     """Return how many more GPUs an owner may hold; None without a limit."""
-    ceilings = policy.ceilings_of(owner.tenant)
-    held = {
-        "own": lambda: store.holding(owner),
-        "tenant": lambda: store.holding(tenant=owner.tenant),
-        "everybody": lambda: store.holding(None),
-    }
-    rooms = [max(0, most.gpus - (await held[name]()).gpus) for name, most in ceilings.items() if most.gpus]
+    owners: tuple[dict[str, Any], ...] = ({"owner": owner}, {"tenant": owner.tenant}, {})
+    rooms = [
+        max(0, most.gpus - (await store.holding(**whose)).gpus)
+        for most, whose in zip(policy.ceilings_of(owner.tenant), owners, strict=True)
+        if most is not None and most.gpus
+    ]
     return min(rooms, default=None)

@@ -13,10 +13,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # WHY: these embed an IPv4 address that a gateway may forward to, public or not.
 _TRANSLATED = tuple(
-    map(
-        ipaddress.ip_network,
-        ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"),
-    )
+    map(ipaddress.ip_network, ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"))
 )
 # WHY: it looks public, but is the metadata service of every machine at Azure, reachable from inside only.
 _METADATA = frozenset({ipaddress.ip_address("168.63.129.16")})

@@ -41,12 +41,8 @@ class SandboxChanges:
         }
         if self.egress is not None:
             fields["egress"] = policy.choose_egress(before.owner.tenant, self.egress)
-        _check_disk(before.limits, limits)
+        if (limits.disk_bytes, limits.disk_inodes) != (before.limits.disk_bytes, before.limits.disk_inodes):
+            raise Conflict("the disk of a sandbox cannot be resized while it exists; create it with the size it needs")
         if self.limits is not None:
             policy.check_limits(before.owner.tenant, limits, before.limits)
         return fields
-
-
-def _check_disk(before: Limits, then: Limits) -> None:
-    if (before.disk_bytes, before.disk_inodes) != (then.disk_bytes, then.disk_inodes):
-        raise Conflict("the disk of a sandbox cannot be resized while it exists; create it with the size it needs")

@@ -12,7 +12,6 @@ from warren.domain.errors import EngineUnavailable, SandboxLost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from types import TracebackType
 
     from anyio.abc import TaskGroup
 
@@ -44,9 +43,7 @@ class AgentConnections:
         await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         assert self._tasks is not None
         self._closed = True
         with anyio.CancelScope(shield=True):

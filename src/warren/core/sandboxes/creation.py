@@ -82,29 +82,18 @@ def check_env(env: Mapping[str, str]) -> None:
         raise InvalidRequest(f"env holds more than {MAX_ENV} characters: put large values into a file")
 
 
+@dataclasses.dataclass(eq=False, slots=True, kw_only=True)
 class Creation:
     """Makes sandboxes. Two calls with one session key, or one idempotency key, get the same one."""
 
-    def __init__(
-        self,
-        *,
-        engine: Engine,
-        store: Store,
-        connections: AgentConnections,
-        pool: SandboxPool,
-        images: ImageCache,
-        transitions: SandboxTransitions,
-        policy: Policy,
-        observer: Counters,
-    ) -> None:
-        self._engine = engine
-        self._store = store
-        self._connections = connections
-        self._pool = pool
-        self._images = images
-        self._transitions = transitions
-        self._policy = policy
-        self._observer = observer
+    engine: Engine
+    store: Store
+    connections: AgentConnections
+    pool: SandboxPool
+    images: ImageCache
+    transitions: SandboxTransitions
+    policy: Policy
+    observer: Counters
 
     async def make(self, owner: Owner, new: NewSandbox) -> tuple[LiveSandbox, bool]:
         """Make a sandbox and return it with True; or return the one that another call made, or makes, with this key.
@@ -112,15 +101,15 @@ class Creation:
         A cancelled call leaves nothing behind: each step that was begun is finished, and then undone.
         """
         since = time.monotonic()
-        image = await self._images.get(new.image or self._policy.image)
-        limits = new.limits or self._policy.limits_of(owner.tenant)
-        self._policy.check_limits(owner.tenant, limits)
-        egress = self._policy.choose_egress(owner.tenant, new.egress)
+        image = await self.images.get(new.image or self.policy.image)
+        limits = new.limits or self.policy.limits_of(owner.tenant)
+        self.policy.check_limits(owner.tenant, limits)
+        egress = self.policy.choose_egress(owner.tenant, new.egress)
         asked = image.gpus if new.gpus is None else new.gpus
-        gpus = await choose_gpus(self._engine, self._store, self._policy, owner, asked)
-        with self._pool.creating():
+        gpus = await choose_gpus(self.engine, self.store, self.policy, owner, asked)
+        with self.pool.creating():
             from_pool = new.use_pool and not gpus
-            pooled = await self._pool.acquire(image, new.storage, limits) if from_pool else None
+            pooled = await self.pool.acquire(image, new.storage, limits) if from_pool else None
             record = self._build_record(owner, new, image, limits, pooled)
             live = LiveSandbox(dataclasses.replace(record, egress=egress, gpus=gpus))
             async with live.lock:
@@ -130,13 +119,13 @@ class Creation:
                         return other, False
                     await self._bring_to_life(live, new, image, pooled)
                 await self._undo_if_cancelled(live, new)
-        self._observer.sandbox_created("engine" if pooled is None else "pool", time.monotonic() - since)
+        self.observer.sandbox_created("engine" if pooled is None else "pool", time.monotonic() - since)
         return live, True
 
     async def _write_down(self, live: LiveSandbox, new: NewSandbox, pooled: PooledSandbox | None) -> LiveSandbox | None:
         """Store the record, or return the sandbox of the call that was first."""
         # Before its id is in the store: a call that finds it there waits for this lock.
-        self._transitions.live_sandboxes[live.id] = live
+        self.transitions.live_sandboxes[live.id] = live
         try:
             other = await self._tie(live.sandbox, new) or await self._add(live.sandbox, new)
         except Error:
@@ -145,16 +134,16 @@ class Creation:
         except BaseException:
             # WHY: a task's own `cancel()` goes through every shield, so the record may or may not be stored.
             await self._undo(live, new)
-            await self._engine.destroy(live.handle)
+            await self.engine.destroy(live.handle)
             raise
         if other is not None:
             self._give_back(live, pooled)
         return other
 
     def _give_back(self, live: LiveSandbox, pooled: PooledSandbox | None) -> None:
-        self._transitions.forget(live)
+        self.transitions.forget(live)
         if pooled is not None:
-            self._pool.release(pooled)
+            self.pool.release(pooled)
 
     async def _tie(self, sandbox: Sandbox, new: NewSandbox) -> LiveSandbox | None:
         """Tie the idempotency key to this sandbox, or return the one that it is tied to."""
@@ -162,21 +151,21 @@ class Creation:
             return None
         key, fingerprint = new.idempotency_key, _fingerprint(new)
         while True:
-            tied = await self._store.remember(sandbox.owner, key, fingerprint, sandbox.id, ttl_s=IDEMPOTENCY_S)
+            tied = await self.store.remember(sandbox.owner, key, fingerprint, sandbox.id, ttl_s=IDEMPOTENCY_S)
             if tied == sandbox.id:
                 return None
-            other = await self._transitions.find(tied)
+            other = await self.transitions.find(tied)
             if other is not None:
                 return other
             # A crash interrupted its creation, or it was deleted since: make a new one.
-            await self._store.forget(sandbox.owner, key, tied)
+            await self.store.forget(sandbox.owner, key, tied)
 
     async def _add(self, sandbox: Sandbox, new: NewSandbox) -> LiveSandbox | None:
         """Store the record if no quota forbids it; or return the sandbox that has the session key."""
         try:
             while True:
                 try:
-                    await self._store.add(sandbox, **self._policy.ceilings_of(sandbox.owner.tenant))
+                    await self.store.add(sandbox, self.policy.ceilings_of(sandbox.owner.tenant))
                 except Conflict:
                     if sandbox.session_key is None:
                         raise
@@ -191,26 +180,26 @@ class Creation:
             raise
 
     async def _find_session(self, sandbox: Sandbox) -> LiveSandbox | None:
-        found = await self._store.find(sandbox.owner, sandbox.session_key or "")
-        return None if found is None else await self._transitions.find(found.id)
+        found = await self.store.find(sandbox.owner, sandbox.session_key or "")
+        return None if found is None else await self.transitions.find(found.id)
 
     async def _bring_to_life(
         self, live: LiveSandbox, new: NewSandbox, image: Image, pooled: PooledSandbox | None
     ) -> None:
         sandbox = live.sandbox
         try:
-            if pooled is not None and await self._pool.fit(pooled, sandbox.limits, sandbox.env):
+            if pooled is not None and await self.pool.fit(pooled, sandbox.limits, sandbox.env):
                 live.agent = pooled.agent
             else:
                 if pooled is not None:
-                    await self._connections.drop(live.id)
-                    await self._engine.destroy(live.handle)
+                    await self.connections.drop(live.id)
+                    await self.engine.destroy(live.handle)
                 with explained():
                     # Connected on first use: until then it is one process instead of three.
-                    spec = build_spec(self._engine, sandbox, image, single_use=new.single_use)
-                    await self._engine.create(spec)
+                    spec = build_spec(self.engine, sandbox, image, single_use=new.single_use)
+                    await self.engine.create(spec)
             if sandbox.status is Status.CREATING:
-                await self._transitions.become(live, Status.RUNNING)
+                await self.transitions.become(live, Status.RUNNING)
         except BaseException:
             await self._undo(live, new)
             raise
@@ -227,13 +216,13 @@ class Creation:
         """Remove a half-made sandbox. If that fails its record stays `destroying`, and the reaper tries again."""
         try:
             await self._untie(live.sandbox, new)
-            await self._transitions.destroy(live)
+            await self.transitions.destroy(live)
         except Error:
             _log.warning("sandbox.remove_failed", extra={"sandbox_id": live.id}, exc_info=True)
 
     async def _untie(self, sandbox: Sandbox, new: NewSandbox) -> None:
         if new.idempotency_key is not None:
-            await self._store.forget(sandbox.owner, new.idempotency_key, sandbox.id)
+            await self.store.forget(sandbox.owner, new.idempotency_key, sandbox.id)
 
     def _build_record(
         self, owner: Owner, new: NewSandbox, image: Image, limits: Limits, pooled: PooledSandbox | None
@@ -245,7 +234,7 @@ class Creation:
             id=new_id("sbx") if pooled is None else pooled.handle.sandbox_id,
             owner=owner,
             status=Status.RUNNING if is_ready else Status.CREATING,
-            engine=self._engine.name,
+            engine=self.engine.name,
             image=image.name,
             image_digest=image.digest,
             limits=limits,
@@ -253,8 +242,8 @@ class Creation:
             env=dict(new.env),
             metadata=dict(new.metadata),
             session_key=new.session_key,
-            idle_timeout_s=choose_time(new.idle_timeout_s, self._policy.idle_timeout_s),
-            max_lifetime_s=choose_time(new.max_lifetime_s, self._policy.max_lifetime_s),
+            idle_timeout_s=choose_time(new.idle_timeout_s, self.policy.idle_timeout_s),
+            max_lifetime_s=choose_time(new.max_lifetime_s, self.policy.max_lifetime_s),
             created_at=now,
             active_at=now,
             changed_at=now,

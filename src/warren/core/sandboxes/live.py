@@ -1,4 +1,4 @@
-"""Live sandboxes: the record, the agent and the current users of each sandbox of this process. No I/O."""
+"""Live sandboxes of this process: record, agent and current users of each, and deletions in progress. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from warren.core.agent.client import AgentClient
-    from warren.domain.records import Sandbox
+    from warren.domain.records import Owner, Sandbox
+
+    Going = tuple[Owner, anyio.Event]
+    """The owner, and an event that is set once the sandbox is gone."""
 
 
 class LiveSandbox:
@@ -24,7 +27,7 @@ class LiveSandbox:
 
     __slots__ = ("_active_at", "_agent", "_users", "is_gone", "lock", "sandbox", "touched_at", "used_at")
 
-    def __init__(self, sandbox: Sandbox, agent: AgentClient | None = None) -> None:
+    def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         """As the store has it, but for `active_at` and `executions`."""
         self.lock = anyio.Lock(fast_acquire=True)
@@ -34,7 +37,7 @@ class LiveSandbox:
         """The last use that the store knows of, by the same clock."""
         self.is_gone = False
         """True once its record is removed: a task that waited for the lock must not go on."""
-        self._agent = agent
+        self._agent: AgentClient | None = None
         self._users = 0
         self._active_at = sandbox.active_at
 
@@ -99,3 +102,40 @@ class LiveSandbox:
         async with self.lock:
             with anyio.CancelScope(shield=True):
                 yield
+
+
+class PendingDeletes:
+    """The sandboxes that are removed behind an answer, by id. A create that hits its quota waits for them."""
+
+    def __init__(self) -> None:
+        self._going: dict[str, Going] = {}
+        self.patience_s = 5.0
+
+    def add(self, sandbox_id: str, owner: Owner) -> None:
+        """Add a sandbox that will be removed soon."""
+        self._going[sandbox_id] = (owner, anyio.Event())
+
+    @contextlib.contextmanager
+    def removing(self, sandbox_id: str) -> Iterator[None]:
+        """Mark a sandbox as gone after the body, which removes it."""
+        try:
+            yield
+        finally:
+            _, gone = self._going.pop(sandbox_id)
+            gone.set()
+
+    def look(self) -> tuple[Going, ...]:
+        """Return the deletions in progress."""
+        return tuple(self._going.values())
+
+    async def wait(self, seen: tuple[Going, ...], whose: Owner | str | None) -> bool:
+        """Wait for the deletions in progress now, or `seen` before, 5 seconds at most.
+
+        Only those of an owner or a tenant count, or with None all. Returns False when there are none, so that nothing
+        has changed.
+        """
+        awaited = [gone for owner, gone in {*seen, *self.look()} if whose in {owner, owner.tenant, None}]
+        with anyio.move_on_after(self.patience_s):
+            for gone in awaited:
+                await gone.wait()
+        return bool(awaited)

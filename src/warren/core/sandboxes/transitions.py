@@ -16,12 +16,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from warren.core.sandboxes.environment import build_common_env
-from warren.core.sandboxes.live import LiveSandbox
-from warren.core.sandboxes.pending_deletes import PendingDeletes
+from warren.core.sandboxes.live import LiveSandbox, PendingDeletes
 from warren.domain.errors import Conflict, Error, SandboxLost, StartFailed, StoreError
 from warren.domain.gpus import GpuRequest
 from warren.domain.lifecycle import Status, check_next
 from warren.domain.values import Image, SandboxSpec, Storage
+from warren.stores.base import NO_CEILINGS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -88,8 +88,8 @@ class SandboxTransitions:
     async def write(self, live: LiveSandbox, was: Status, *, check_quota: bool = False, **fields: Any) -> None:
         """Replace the record, if the store still has the status we know. Raises Conflict or QuotaExceeded."""
         sandbox = dataclasses.replace(live.sandbox, active_at=live.active_at, **fields)
-        quotas = self._policy.ceilings_of(sandbox.owner.tenant) if check_quota else {}
-        if not await self._store.swap(sandbox, was=was, **quotas):
+        ceilings = self._policy.ceilings_of(sandbox.owner.tenant) if check_quota else NO_CEILINGS
+        if not await self._store.swap(sandbox, ceilings, was=was):
             await self._look_again(live)
             raise Conflict(f"sandbox {live.id} was changed by another request in the same moment: look at it again")
         live.sandbox = sandbox
@@ -166,10 +166,7 @@ class SandboxTransitions:
             await self.lose(live, str(error))
 
     async def lose(self, live: LiveSandbox, reason: str) -> None:
-        """Stop a running sandbox that is lost, keeping its workspace; destroy it where that cannot be kept.
-
-        Raises SandboxLost when the workspace is gone too.
-        """
+        """Stop a lost sandbox, or destroy it if its workspace cannot be kept. Raises SandboxLost when it is gone."""
         self._note_lost(live, reason)
         if live.sandbox.storage is Storage.PERSISTENT:
             await self.stop(live, reason)

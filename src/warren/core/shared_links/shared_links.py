@@ -18,8 +18,6 @@ from warren.domain.records import Principal, Scope
 from warren.domain.values import new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from warren.core.audit.log import Audit
     from warren.core.identity.keys import Keys
     from warren.core.sandboxes.sandboxes import Sandboxes
@@ -44,22 +42,12 @@ class NewSharedLink:
 class SharedLinks:
     """Creates links, and resolves those that come back."""
 
-    def __init__(
-        self,
-        sandboxes: Sandboxes,
-        keys: Keys,
-        audit: Audit,
-        signing: SigningKeys,
-        *,
-        max_s: float,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, sandboxes: Sandboxes, keys: Keys, audit: Audit, signing: SigningKeys, *, max_s: float) -> None:
         self._sandboxes = sandboxes
         self._keys = keys
         self._audit = audit
         self._signing = signing
         self._max_s = max_s
-        self._clock = clock
 
     async def create(self, caller: Caller, sandbox_id: str, new: NewSharedLink) -> tuple[Claims, str]:
         """Create a link: return its claims and its token. Raises InvalidRequest, NotFound, Forbidden and StoreError."""
@@ -70,7 +58,7 @@ class SharedLinks:
         sandbox = await self._sandboxes.get(caller, sandbox_id)
         if sandbox.owner != who.owner:
             raise Forbidden(f"sandbox {sandbox_id} has another owner, and only its owner can share it")
-        expires_at = self._clock() + new.expires_in_s
+        expires_at = time.time() + new.expires_in_s
         claims = Claims(
             link_id=new_id("lnk"),
             kind=new.kind,
@@ -93,7 +81,7 @@ class SharedLinks:
         if claims is None:
             self._audit.refuse("link", address=address, request_id=request_id)
             raise NotFound("there is no such link: it was cut short, or taken back")
-        if claims.expires_at <= self._clock():
+        if claims.expires_at <= time.time():
             raise Forbidden("this link has expired: ask its sender for another")
         needed = _needed(claims.kind, claims.method)
         who = Principal(subject=claims.subject, tenant=claims.tenant, scope=needed, key_id=claims.key_id)
@@ -107,7 +95,7 @@ class SharedLinks:
         if who.key_id is None:
             return True
         key = await self._keys.find(who.key_id)
-        if key is None or not is_in_force(key, self._clock()) or (key.tenant, key.subject) != who.owner:
+        if key is None or not is_in_force(key, time.time()) or (key.tenant, key.subject) != who.owner:
             return False
         return Principal(subject=key.subject, scope=key.scope).may(who.scope)
 

@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from typing import NamedTuple
 
 from warren.core.shared_links.signing import KEY_BYTES
 from warren.domain.errors import StoreError
 
 MAX_KEYS = 16
 _LINE = re.compile(r"[0-9a-f]{64}")
-
-
-class _Seen(NamedTuple):
-    inode: int
-    size: int
-    mtime_ns: int
 
 
 class SigningKeys:
@@ -29,7 +22,8 @@ class SigningKeys:
 
     def __init__(self, path: str | None = None) -> None:
         self._path = path
-        self._seen: _Seen | None = None
+        self._seen: tuple[int, int, int] | None = None
+        """Inode, size and time of change of the file that was read."""
         self._keys: tuple[bytes, ...] = () if path else (secrets.token_bytes(KEY_BYTES),)
 
     def signing(self) -> bytes:
@@ -44,7 +38,7 @@ class SigningKeys:
             return self._keys
         try:
             found = os.stat(self._path)
-            seen = _Seen(found.st_ino, found.st_size, found.st_mtime_ns)
+            seen = found.st_ino, found.st_size, found.st_mtime_ns
             if seen != self._seen:
                 self._keys = _read(self._path)
                 self._seen = seen

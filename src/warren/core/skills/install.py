@@ -48,13 +48,10 @@ class SkillInstallation:
         known: list[str] = []
         self._audit.check_writable()
         # The entry holds the lists, with their content at the end.
-        noted: dict[str, Any] = {
-            "skills": [skill.id for skill in skills],
-            "installed": installed,
-            "already_installed": known,
-        }
+        noted: dict[str, Any] = {"installed": installed, "already_installed": known}
+        ids = [skill.id for skill in skills]
         async with (
-            self._audit.operation(caller, "skill.install", sandbox_id=sandbox_id, **noted),
+            self._audit.operation(caller, "skill.install", sandbox_id=sandbox_id, skills=ids, **noted),
             self._sandboxes.use(caller, sandbox_id) as live,
             self._installing.hold(sandbox_id),
         ):

@@ -11,14 +11,16 @@ import logging
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 from anyio import to_thread
 
+from warren.core.files.stored import write_row
 from warren.core.policy.policy import check_may
 from warren.core.skills.package import is_text_alone, pack_text, read_text, with_front
-from warren.domain.errors import Conflict, Error, Forbidden, NotFound, StoreError
+from warren.domain.errors import Conflict, Forbidden, NotFound, StoreError
 from warren.domain.records import Scope, Skill, SkillQuery
 from warren.domain.values import new_id
 
@@ -75,10 +77,7 @@ class Skills:
         metadata: Mapping[str, object] | None = None,
         server_id: str | None = None,
     ) -> Skill:
-        """Store a package as a new skill; with `replace`, as the new content of the skill of that name.
-
-        Raises Conflict where a skill has that name, and QuotaExceeded.
-        """
+        """Store a package as a new skill, or with `replace` as that of one. Raises Conflict and QuotaExceeded."""
         async with self._audited(caller, "skill.create", Scope.RUN, name=package.name) as noted:
             owner = caller.principal.owner
             before = await self._store.find_skill(owner, package.name) if replace else None
@@ -231,8 +230,10 @@ class Skills:
     async def _put(self, skill: Skill, before: Skill | None, *, replace: bool) -> tuple[Skill, bool]:
         """Store a skill as new, or in place of `before`; return it, and whether it is new."""
         if before is None:
+            store, policy = self._store, self._policy
+            row = store.add_skill(skill, most=policy.own_skills, most_bytes=policy.own_skill_bytes)
             try:
-                await self._add(skill)
+                await write_row(row, partial(store.remove_skill, skill.id))
             except Conflict:
                 # Another request may have created a skill of that name meanwhile.
                 before = await self._store.find_skill(skill.owner, skill.name) if replace else None
@@ -245,19 +246,6 @@ class Skills:
         skill = dataclasses.replace(skill, **same, changed_at=_later(before))
         await self._swap(skill, before)
         return skill, False
-
-    async def _add(self, skill: Skill) -> None:
-        try:
-            with anyio.CancelScope(shield=True):
-                policy = self._policy
-                await self._store.add_skill(skill, most=policy.own_skills, most_bytes=policy.own_skill_bytes)
-        except Error:
-            raise
-        except BaseException:
-            # WHY: a task's own `cancel()` passes every shield, and the state of the store is then unknown.
-            with anyio.CancelScope(shield=True):
-                await self._store.remove_skill(skill.id)
-            raise
 
     async def _swap(self, skill: Skill, before: Skill) -> None:
         with anyio.CancelScope(shield=True):

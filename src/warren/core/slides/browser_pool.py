@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from warren.core.agent.client import AgentClient
     from warren.core.images.cache import ImageCache
-    from warren.core.policy.slides import RenderPolicy
+    from warren.core.policy.policy import RenderPolicy
     from warren.core.sandboxes.connections import AgentConnections
     from warren.domain.values import Event, Image
     from warren.engines.base import Engine
@@ -147,7 +147,8 @@ async def _listen(events: AsyncGenerator[Event, None]) -> AsyncGenerator[dict[st
     async with contextlib.aclosing(events):
         async for event in events:
             if event.result is not None:
-                raise RenderFailed(event.result.hint or "the renderer ended", reason=_reason(event.result.cause))
+                reason = {"oom": "memory", "timeout": "timeout"}.get(event.result.cause, "failed")
+                raise RenderFailed(event.result.hint or "the renderer ended", reason=reason)
             if event.kind != "stdout":
                 continue
             *lines, rest = (rest + event.data).split(b"\n")
@@ -157,10 +158,6 @@ async def _listen(events: AsyncGenerator[Event, None]) -> AsyncGenerator[dict[st
             for line in lines:
                 yield _parse(line)
     raise SandboxLost("the connection to the renderer broke")
-
-
-def _reason(cause: str) -> str:
-    return {"oom": "memory", "timeout": "timeout"}.get(cause, "failed")
 
 
 def _parse(line: bytes) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from warren.core.files.files import pack_files
-from warren.core.policy.slides import EDITABLE, PICTURES
+from warren.core.policy.policy import EDITABLE, PICTURES
 from warren.domain.errors import Error, InvalidRequest, RenderFailed, TooLarge
 from warren.domain.values import new_id
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from warren.core.agent.files import Content
-    from warren.core.policy.slides import RenderPolicy
+    from warren.core.policy.policy import RenderPolicy
     from warren.core.slides.browser_pool import BrowserSandbox
 
 _FOLDER = "deck"
@@ -27,19 +27,8 @@ _PART = r"(?!\.{1,2}(/|$))[A-Za-z0-9._-]{1,128}"
 _NAME = re.compile(rf"{_PART}(/{_PART}){{0,7}}")
 REASONS = frozenset(
     {
-        "bad_job",
-        "no_slides",
-        "too_many_slides",
-        "slide_size",
-        "output_too_large",
-        "page_changed",
-        "page_left",
-        "page_crashed",
-        "page_hung",
-        "load_failed",
-        "timeout",
-        "browser_missing",
-        "failed",
+        *("bad_job", "no_slides", "too_many_slides", "slide_size", "output_too_large", "page_changed", "page_left"),
+        *("page_crashed", "page_hung", "load_failed", "timeout", "browser_missing", "failed"),
     }
 )
 """Reasons of failed renders, as the program inside reports them, and `memory`, which the sandbox reports."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
+from warren.core.concurrency.steps import StepLog
 from warren.core.policy.policy import check_may
 from warren.core.slides.job import DeckFailed, Findings, NewRender, Rendered, RenderStep, conduct
 from warren.core.telemetry.counters import Counters
@@ -20,11 +21,10 @@ from warren.domain.values import new_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
-    from types import TracebackType
 
     from warren.core.audit.log import Audit
     from warren.core.files.stored import StoredFiles
-    from warren.core.policy.slides import RenderPolicy
+    from warren.core.policy.policy import RenderPolicy
     from warren.core.slides.browser_pool import BrowserPool
     from warren.domain.records import Caller, Owner, StoredFile
     from warren.stores.base import Store
@@ -39,37 +39,13 @@ _NO_FINDINGS = Findings()
 _log = logging.getLogger(__name__)
 
 
-class _Following:
+class _Following(StepLog[RenderStep]):
     """The steps of a background render of this service so far."""
 
     def __init__(self, owner: Owner) -> None:
+        super().__init__(_MOST_STEPS)
         self.owner = owner
-        self.steps: list[RenderStep] = []
-        self.is_over = False
         self.scope = anyio.CancelScope()
-        self._changed = anyio.Event()
-
-    def note(self, step: RenderStep) -> None:
-        """Append a step."""
-        if len(self.steps) < _MOST_STEPS:
-            self.steps.append(step)
-        self.announce()
-
-    def announce(self) -> None:
-        """Wake all followers."""
-        self._changed.set()
-        self._changed = anyio.Event()
-
-    async def follow(self) -> AsyncGenerator[RenderStep, None]:
-        """Yield every step from the first to the end."""
-        seen = 0
-        while True:
-            while seen < len(self.steps):
-                seen += 1
-                yield self.steps[seen - 1]
-            if self.is_over:
-                return
-            await self._changed.wait()
 
 
 class Renders:
@@ -104,9 +80,7 @@ class Renders:
         await self._give_up()
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
 
@@ -223,7 +197,7 @@ class Renders:
         new.check(self.policy)
         most, owner = self.policy.per_minute, caller.principal.owner
         if most:
-            taken = await self._store.take(_bucket(owner), capacity=most, per_s=most / 60)
+            taken = await self._store.take(f"renders\0{owner.tenant}\0{owner.subject}", capacity=most, per_s=most / 60)
             if not taken.allowed:
                 raise QuotaExceeded(
                     f"a principal may render {most} decks a minute: wait", retry_after_s=taken.retry_after_s
@@ -253,14 +227,11 @@ class Renders:
             raise
         finally:
             self.active -= 1
-            self._count(outcome, time.monotonic() - since)
+            ended = {"ok": "successful", "timeout": "timed_out", "page_hung": "timed_out"}.get(outcome, "failed")
+            self.ended.count(ended, time.monotonic() - since)
             noted["duration_ms"] = round((time.monotonic() - since) * 1000)
             self._audit.note(caller, "render.create", outcome=outcome, sandbox_id=sandbox_id, **noted)
             await self._audit.settle()
-
-    def _count(self, outcome: str, seconds: float) -> None:
-        ended = {"ok": "successful", "timeout": "timed_out", "page_hung": "timed_out"}.get(outcome, "failed")
-        self.ended.count(ended, seconds)
 
     async def _run(self, caller: Caller, new: NewRender, render: Render) -> None:
         following = self._following[render.id]
@@ -280,9 +251,7 @@ class Renders:
 
     def _forget(self, new: NewRender, render: Render) -> None:
         self._held_bytes -= new.size
-        following = self._following.pop(render.id)
-        following.is_over = True
-        following.announce()
+        self._following.pop(render.id).end()
 
     async def _finish(self, caller: Caller, new: NewRender, render: Render, following: _Following) -> Render:
         name, keep_s, file_id = f"{new.name}.zip", self.policy.keep_s, render.file_id or ""
@@ -347,7 +316,3 @@ def _timed(seconds: float) -> Any:
             yield
     except TimeoutError:
         raise RenderFailed(f"render timeout exceeded after {seconds:g} seconds", reason="timeout") from None
-
-
-def _bucket(owner: Owner) -> str:
-    return f"renders\0{owner.tenant}\0{owner.subject}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from warren.core.concurrency.owner_limit import OwnerLimiter
+    from warren.core.concurrency.fair_queue import OwnerLimiter
     from warren.domain.records import Owner
     from warren.domain.values import Display, ExecResult
     from warren.gateway.api.operations import Call, Reply

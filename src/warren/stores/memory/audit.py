@@ -21,7 +21,6 @@ class AuditRecords(OpenTables):
     """The methods of the store that are about the audit chain."""
 
     async def append(self, *entries: AuditEntry) -> None:
-        """Add to the audit chain."""
         tables = self._tables
         for given in entries:
             # WHY: what is hashed is what JSON makes of it, as in every store: 1 is 1.0, and keys are text.
@@ -31,7 +30,6 @@ class AuditRecords(OpenTables):
             tables.audit.append(AuditRow(seq + 1, entry, previous, hashed))
 
     async def audit(self, query: AuditQuery) -> Page[AuditRow]:
-        """Return a page of the audit record."""
         names = ("tenant", "subject", "action", "sandbox_id", "execution_id", "request_id")
         wanted = {name: value for name in names if (value := getattr(query, name)) is not None}
         found = [
@@ -44,12 +42,10 @@ class AuditRecords(OpenTables):
         return page(found[::-1], query.offset, query.limit)
 
     async def chain(self, after: int = 0) -> AsyncIterator[AuditRow]:
-        """Yield the rows after a number."""
         for row in [row for row in self._tables.audit if row.seq > after]:
             yield row
 
     async def verify(self) -> tuple[int, str]:
-        """Check the whole chain."""
         tables = self._tables
         seq, previous = tables.audit_start
         for row in tables.audit:
@@ -61,11 +57,9 @@ class AuditRecords(OpenTables):
         return seq, previous
 
     async def audit_start(self) -> tuple[int, str]:
-        """Return the number and hash of the last audit row that was cut off."""
         return self._tables.audit_start
 
     async def prune_audit(self, before: float) -> tuple[int, int, str] | None:
-        """Cut off audit rows from before a time."""
         tables = self._tables
         young = next((at for at, row in enumerate(tables.audit) if row.entry.at >= before), len(tables.audit))
         cut = min(young, len(tables.audit) - 1)

@@ -19,38 +19,30 @@ class EgressRecords(OpenTables):
     """The methods of the store that are about what a sandbox may reach and call."""
 
     async def keep_callbacks(self, callbacks: Callbacks) -> None:
-        """Keep what a sandbox's programs may call."""
         if callbacks.sandbox_id in self._tables.sandboxes:
             self._tables.callbacks[callbacks.sandbox_id] = callbacks
 
     async def callbacks(self) -> tuple[Callbacks, ...]:
-        """Return what the programs of all sandboxes may call."""
         return tuple(self._tables.callbacks.values())
 
     async def keep_grant(self, grant: Grant) -> None:
-        """Keep what a sandbox may reach for a while."""
         if grant.sandbox_id in self._tables.sandboxes:
             self._tables.grants[grant.id] = grant
 
     async def remove_grant(self, grant_id: str) -> bool:
-        """Forget a grant."""
         return self._tables.grants.pop(grant_id, None) is not None
 
     async def grants(self) -> tuple[Grant, ...]:
-        """Return the grants of all sandboxes."""
         return oldest(self._tables.grants.values(), "created_at", "id")
 
     async def keep_secret(self, secret: Brokered) -> None:
-        """Keep a secret for a sandbox."""
         if secret.sandbox_id in self._tables.sandboxes:
             self._tables.secrets[secret.sandbox_id, secret.name] = secret
 
     async def remove_secret(self, sandbox_id: str, name: str) -> bool:
-        """Forget a secret of a sandbox."""
         return self._tables.secrets.pop((sandbox_id, name), None) is not None
 
     async def secrets(self) -> tuple[Brokered, ...]:
-        """Return the secrets of all sandboxes."""
         return oldest(self._tables.secrets.values(), "created_at", "name")
 
 
@@ -58,7 +50,6 @@ class KeyRecords(OpenTables):
     """The methods of the store that are about API keys and idempotency keys."""
 
     async def add_key(self, key: ApiKey) -> None:
-        """Keep a key."""
         rows, now = self._tables.keys, time.time()
         if any(each.name == key.name and _in_force(each, now) for each in rows.values()):
             raise Conflict(f"there is a key {key.name!r} already: revoke it first, or choose another name")
@@ -67,22 +58,18 @@ class KeyRecords(OpenTables):
         rows[key.hash] = key
 
     async def key(self, hash: str) -> ApiKey | None:  # noqa: A002 - the field's name
-        """Return the key with that hash."""
         return self._tables.keys.get(hash)
 
     async def keys(self) -> tuple[ApiKey, ...]:
-        """Return all keys."""
         return oldest(self._tables.keys.values(), "created_at")
 
     async def revoke_key(self, key_id: str, at: float) -> bool:
-        """Revoke a key."""
         key = first(each for each in self._tables.keys.values() if each.id == key_id and _in_force(each, at))
         if key is not None:
             self._tables.keys[key.hash] = replace(key, revoked_at=at)
         return key is not None
 
     async def remember(self, owner: Owner, key: str, fingerprint: str, target: str, *, ttl_s: float) -> str:
-        """Tie an idempotency key to what it will make."""
         rows, now = self._tables.idempotency, time.time()
         for name in [name for name, (_, _, expires_at) in rows.items() if expires_at <= now]:
             del rows[name]
@@ -92,7 +79,6 @@ class KeyRecords(OpenTables):
         return first
 
     async def forget(self, owner: Owner, key: str, target: str) -> None:
-        """Untie an idempotency key."""
         tied = self._tables.idempotency.get((owner, key))
         if tied is not None and tied[1] == target:
             del self._tables.idempotency[owner, key]
@@ -102,27 +88,22 @@ class FileRecords(OpenTables):
     """The methods of the store that are about stored files."""
 
     async def add_file(self, file: StoredFile, *, own_bytes: int = 0, all_bytes: int = 0) -> None:
-        """Keep a stored file."""
         check_file(file, own_bytes, all_bytes, self._weigh_files)
         if file.id in self._tables.files:
             raise Conflict(f"there is a file {file.id} already")
         self._tables.files[file.id] = file
 
     async def file(self, file_id: str) -> StoredFile | None:
-        """Return a stored file."""
         return self._tables.files.get(file_id)
 
     async def files(self, owner: Owner | None) -> tuple[StoredFile, ...]:
-        """Return the stored files of an owner, or everybody's."""
         rows = self._tables.files.values()
         return oldest((each for each in rows if owner in {None, each.owner}), "created_at")
 
     async def remove_file(self, file_id: str) -> bool:
-        """Forget a stored file."""
         return self._tables.files.pop(file_id, None) is not None
 
     async def remove_files(self, *, expired_at: float, limit: int) -> tuple[StoredFile, ...]:
-        """Forget stored files whose time is over."""
         rows = self._tables.files
         found = oldest((each for each in rows.values() if each.expires_at <= expired_at), "expires_at")[:limit]
         for file in found:
@@ -130,7 +111,6 @@ class FileRecords(OpenTables):
         return found
 
     async def file_bytes(self, owner: Owner | None) -> int:
-        """Return what the stored files of an owner weigh, or everybody's."""
         return self._weigh_files(owner)
 
     def _weigh_files(self, owner: Owner | None) -> int:
@@ -141,7 +121,6 @@ class SkillRecords(OpenTables):
     """The methods of the store that are about skills."""
 
     async def add_skill(self, skill: Skill, *, most: int = 0, most_bytes: int = 0) -> None:
-        """Keep a skill."""
         owned = self._skills_of(skill.owner)
         check_skill_count(len(owned), most)
         check_skill_bytes(skill, was=0, have=sum(each.size for each in owned), most=most_bytes)
@@ -150,15 +129,12 @@ class SkillRecords(OpenTables):
         self._tables.skills[skill.id] = skill
 
     async def skill(self, skill_id: str) -> Skill | None:
-        """Return a skill."""
         return self._tables.skills.get(skill_id)
 
     async def find_skill(self, owner: Owner, name: str) -> Skill | None:
-        """Return the skill of that name."""
         return first(each for each in self._skills_of(owner) if each.name == name)
 
     async def skills(self, query: SkillQuery) -> Page[Skill]:
-        """Return a page of skills."""
         owner = query.owner
         found = [
             each
@@ -168,7 +144,6 @@ class SkillRecords(OpenTables):
         return page(oldest(found, "name"), query.offset, query.limit)
 
     async def swap_skill(self, skill: Skill, *, was: Skill, most_bytes: int = 0) -> bool:
-        """Replace a skill if it still is as in `was`."""
         owned = self._skills_of(skill.owner)
         check_skill_bytes(skill, was=was.size, have=sum(each.size for each in owned), most=most_bytes)
         now = self._tables.skills.get(skill.id)
@@ -180,11 +155,9 @@ class SkillRecords(OpenTables):
         return True
 
     async def remove_skill(self, skill_id: str) -> bool:
-        """Forget a skill."""
         return self._tables.skills.pop(skill_id, None) is not None
 
     async def skill_blobs(self) -> frozenset[str]:
-        """Return the name of every package."""
         return frozenset(each.blob for each in self._tables.skills.values())
 
     def _skills_of(self, owner: Owner) -> tuple[Skill, ...]:
@@ -195,36 +168,29 @@ class RenderRecords(OpenTables):
     """The methods of the store that are about renders."""
 
     async def add_render(self, render: Render) -> None:
-        """Keep a render that begins."""
         if render.id in self._tables.renders:
             raise Conflict(f"there is a render {render.id} already")
         self._tables.renders[render.id] = render
 
     async def keep_render(self, render: Render) -> bool:
-        """Replace a render that is still there."""
         if render.id not in self._tables.renders:
             return False
         self._tables.renders[render.id] = render
         return True
 
     async def render(self, render_id: str) -> Render | None:
-        """Return a render."""
         return self._tables.renders.get(render_id)
 
     async def renders(self, owner: Owner) -> tuple[Render, ...]:
-        """Return the renders of an owner."""
         return tuple(newest([each for each in self._tables.renders.values() if each.owner == owner], "created_at"))
 
     async def unfinished_renders(self) -> tuple[Render, ...]:
-        """Return those that have no end."""
         return tuple(each for each in self._tables.renders.values() if each.finished_at is None)
 
     async def remove_render(self, render_id: str) -> bool:
-        """Forget a render."""
         return self._tables.renders.pop(render_id, None) is not None
 
     async def remove_renders(self, *, expired_at: float) -> int:
-        """Forget renders whose time is over."""
         rows = self._tables.renders
         over = [each.id for each in rows.values() if each.finished_at is not None and each.expires_at <= expired_at]
         for render_id in over:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from warren.domain.errors import Conflict, QuotaExceeded
 from warren.domain.records import ResourceUse
+from warren.stores.base import NO_CEILINGS
 from warren.stores.encoding import dump_result, dump_text, load_result
 from warren.stores.memory.tables import OpenTables, first, newest, oldest, page
 from warren.stores.quotas import check_use
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
     from warren.domain.lifecycle import Status
     from warren.domain.records import Execution, Owner, Page, Sandbox, SandboxQuery
+    from warren.stores.base import Ceilings
     from warren.stores.memory.tables import Tables
-    from warren.stores.quotas import Ceilings
 
 RECORD_BYTES = 512
 """What an execution counts for besides its texts."""
@@ -31,43 +32,23 @@ class SandboxRecords(OpenTables):
         super().__init__(tables)
         self._bounds = (kept_executions, own_bytes)
 
-    async def add(
-        self,
-        sandbox: Sandbox,
-        *,
-        own: ResourceUse | None = None,
-        tenant: ResourceUse | None = None,
-        everybody: ResourceUse | None = None,
-    ) -> None:
-        """Keep a new sandbox."""
-        rows = self._tables.sandboxes
-        if sandbox.id in rows:
+    async def add(self, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS) -> None:
+        if sandbox.id in self._tables.sandboxes:
             raise Conflict(f"there is a sandbox {sandbox.id} already")
-        self._write(sandbox, (own, tenant, everybody))
+        self._write(sandbox, ceilings)
 
     async def get(self, sandbox_id: str) -> Sandbox | None:
-        """Return a sandbox."""
         return self._tables.sandboxes.get(sandbox_id)
 
     async def find(self, owner: Owner, session_key: str) -> Sandbox | None:
-        """Return the sandbox of that session key."""
         return first(each for each in self._owned(owner) if each.session_key == session_key)
 
-    async def swap(
-        self,
-        sandbox: Sandbox,
-        *,
-        was: Status,
-        own: ResourceUse | None = None,
-        tenant: ResourceUse | None = None,
-        everybody: ResourceUse | None = None,
-    ) -> bool:
-        """Replace a sandbox if its status still is `was`."""
+    async def swap(self, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS, *, was: Status) -> bool:
         now = self._tables.sandboxes.get(sandbox.id)
         if now is None or now.status != was:
             return False
         active_at = max(now.active_at, sandbox.active_at)
-        self._write(replace(sandbox, active_at=active_at, executions=now.executions), (own, tenant, everybody))
+        self._write(replace(sandbox, active_at=active_at, executions=now.executions), ceilings)
         return True
 
     def _write(self, sandbox: Sandbox, ceilings: Ceilings) -> None:
@@ -88,7 +69,6 @@ class SandboxRecords(OpenTables):
             raise
 
     async def touch(self, sandbox_id: str, active_at: float) -> None:
-        """Note that a sandbox was used."""
         self._change(sandbox_id, active_at, executions=0)
 
     def _change(self, sandbox_id: str, active_at: float, *, executions: int) -> None:
@@ -99,7 +79,6 @@ class SandboxRecords(OpenTables):
             )
 
     async def remove(self, sandbox_id: str) -> None:
-        """Forget a sandbox, and what goes with it."""
         tables = self._tables
         tables.sandboxes.pop(sandbox_id, None)
         tables.executions.pop(sandbox_id, None)
@@ -110,7 +89,6 @@ class SandboxRecords(OpenTables):
             del tables.secrets[name]
 
     async def list(self, query: SandboxQuery) -> Page[Sandbox]:
-        """Return a page of sandboxes."""
         rows = self._tables.sandboxes.values() if query.owner is None else self._owned(query.owner)
         found = [
             each
@@ -123,7 +101,6 @@ class SandboxRecords(OpenTables):
         return page(newest(found, "created_at"), query.offset, query.limit)
 
     async def holding(self, owner: Owner | None = None, *, tenant: str | None = None) -> ResourceUse:
-        """Add up what an owner, or all of a tenant, or everybody, holds."""
         return self._use(owner, tenant)
 
     def _use(self, owner: Owner | None, tenant: str | None) -> ResourceUse:
@@ -145,7 +122,6 @@ class SandboxRecords(OpenTables):
         return (each for each in self._tables.sandboxes.values() if each.owner == owner)
 
     async def record(self, execution: Execution) -> None:
-        """Keep an execution, or its result."""
         tables, sandbox_id = self._tables, execution.sandbox_id
         if sandbox_id not in tables.sandboxes:
             return
@@ -177,17 +153,14 @@ class SandboxRecords(OpenTables):
                 too_much -= self._tables.executions[each.sandbox_id].pop(each.id)[1]
 
     async def execution(self, execution_id: str) -> Execution | None:
-        """Return an execution."""
         found = first(rows[execution_id] for rows in self._tables.executions.values() if execution_id in rows)
         return None if found is None else found[0]
 
     async def executions(self, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
-        """Return a page of a sandbox's executions."""
         rows = self._tables.executions.get(sandbox_id, {})
         return page(newest([execution for execution, _ in rows.values()], "started_at"), offset, limit)
 
     async def running(self, sandbox_id: str | None = None) -> tuple[Execution, ...]:
-        """Return the executions that have no result."""
         found = [
             execution
             for each, rows in self._tables.executions.items()
@@ -198,7 +171,6 @@ class SandboxRecords(OpenTables):
         return oldest(found, "started_at")
 
     async def recorded(self, owner: Owner | None) -> int:
-        """Return how many bytes the executions of an owner take, or everybody's."""
         return self._recorded(owner)
 
     def _recorded(self, owner: Owner | None) -> int:

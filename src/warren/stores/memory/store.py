@@ -6,26 +6,10 @@ one event loop. What each method promises is written in `stores.base`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from warren.stores.buckets import Buckets
 from warren.stores.memory.audit import AuditRecords
 from warren.stores.memory.belongings import EgressRecords, FileRecords, KeyRecords, RenderRecords, SkillRecords
 from warren.stores.memory.sandboxes import SandboxRecords
 
-if TYPE_CHECKING:
-    from warren.domain.records import RateDecision
-    from warren.stores.memory.tables import Tables
-
 
 class MemoryStore(SandboxRecords, AuditRecords, EgressRecords, KeyRecords, FileRecords, SkillRecords, RenderRecords):
     """Keeps everything in `Tables`, which end with the process; two stores over the same tables share them."""
-
-    def __init__(self, tables: Tables | None = None, *, kept_executions: int = 1000, own_bytes: int = 0) -> None:
-        """Set how many executions of each sandbox are kept, and how many bytes of an owner's; 0 bytes is no bound."""
-        super().__init__(tables, kept_executions=kept_executions, own_bytes=own_bytes)
-        self._buckets = Buckets()
-
-    async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> RateDecision:
-        """Take from a bucket."""
-        return self._buckets.take(bucket, capacity=capacity, per_s=per_s, amount=amount)

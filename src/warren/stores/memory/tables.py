@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 from warren.domain.errors import StoreError
 from warren.domain.records import FIRST_HASH, Page
+from warren.stores.quotas import Buckets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from warren.domain.egress import Brokered, Grant
-    from warren.domain.records import ApiKey, AuditRow, Callbacks, Execution, Owner, Render, Sandbox, Skill, StoredFile
+    from warren.domain.records import (
+        ApiKey,
+        AuditRow,
+        Callbacks,
+        Execution,
+        Owner,
+        RateDecision,
+        Render,
+        Sandbox,
+        Skill,
+        StoredFile,
+    )
 
 T = TypeVar("T")
 
@@ -47,18 +59,19 @@ class OpenTables:
     def __init__(self, tables: Tables | None = None) -> None:
         self.tables = Tables() if tables is None else tables
         self._is_open = False
+        self._buckets = Buckets()
 
     async def open(self) -> None:
-        """Allow operations."""
         self._is_open = True
 
     async def close(self) -> None:
-        """Refuse operations from now on; the tables stay."""
         self._is_open = False
 
     async def ping(self) -> None:
-        """Raise StoreError when the store is closed."""
         self._check_open()
+
+    async def take(self, bucket: str, *, capacity: int, per_s: float, amount: int = 1) -> RateDecision:
+        return self._buckets.take(bucket, capacity=capacity, per_s=per_s, amount=amount)
 
     @property
     def _tables(self) -> Tables:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from warren.domain.errors import Conflict, StoreError
 from warren.domain.records import FIRST_HASH, AuditEntry, AuditQuery, AuditRow, canonical_entry, chain_hash
 from warren.stores.encoding import dump_text, load_mapping, load_text
-from warren.stores.sqlite.paging import Filters, snapshot
+from warren.stores.sqlite.table import Filters, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

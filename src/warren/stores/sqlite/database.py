@@ -114,7 +114,7 @@ class Database:
     def _check(self, connection: sqlite3.Connection) -> None:
         # Before the rest, which is one snapshot of the file: another process may be creating it.
         was_in_use = os.path.exists(self._secret_path)
-        with _transaction(connection, "DEFERRED"):
+        with schema.transaction(connection, "DEFERRED"):
             version = schema.read_version(connection)
             (things,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if version == 0:
@@ -142,7 +142,7 @@ class Database:
     def _make_secret(self, connection: sqlite3.Connection) -> None:
         """Seal the head of an empty chain, and then store the secret, unless another process has done so."""
         secret = secrets.token_bytes(SECRET_BYTES)
-        with _transaction(connection, "IMMEDIATE"):
+        with schema.transaction(connection, "IMMEDIATE"):
             if os.path.exists(self._secret_path):
                 return
             if not audit.begin(connection, secret):
@@ -150,21 +150,9 @@ class Database:
                     f"{self._secret_path} is missing, so the audit record can be neither checked nor continued: "
                     f"restore a backup of it"
                 )
-        with _transaction(connection, "IMMEDIATE"):
+        with schema.transaction(connection, "IMMEDIATE"):
             if audit.is_sealed(connection, secret):
                 _make_file(self._secret_path, secret)
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
-    """Open a transaction: DEFERRED for a snapshot, IMMEDIATE to exclude all other writers."""
-    connection.execute(f"BEGIN {kind}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
 
 def _make_file(path: str, content: bytes) -> None:

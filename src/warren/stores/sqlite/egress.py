@@ -1,58 +1,59 @@
-"""Tables of egress grants and brokered secrets."""
+"""Tables of tool callbacks, egress grants and brokered secrets. Each is removed with its sandbox."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from warren.domain.egress import Brokered, Grant
-from warren.stores.encoding import dump_json, dump_rule, dump_text, load_json, load_mapping, load_rule, load_text
+from warren.domain.records import Callbacks
+from warren.stores.encoding import dump_json, dump_rule, dump_text, load_mapping, load_rule
+from warren.stores.sqlite.table import LIST, MAPPING, PLAIN, TEXT, Codec, Table
 
 if TYPE_CHECKING:
     import sqlite3
 
+_CALLBACKS = Table(
+    "callbacks",
+    Callbacks,
+    {"sandbox_id": TEXT, "url": TEXT, "token": TEXT, "tools": MAPPING, "timeout_s": PLAIN, "port": PLAIN, "peer": TEXT},
+)
+_RULE = Codec(lambda rule: dump_json(dump_rule(rule)), lambda stored: load_rule(load_mapping(stored)))
+_GRANTS = Table("grants", Grant, {"id": TEXT, "sandbox_id": TEXT, "rule": _RULE, "created_at": PLAIN})
+_SECRETS = Table(
+    "secrets",
+    Brokered,
+    {"sandbox_id": TEXT, "name": TEXT, "placeholder": TEXT, "hosts": LIST, "value": TEXT, "created_at": PLAIN},
+)
+
+
+def keep_callbacks(connection: sqlite3.Connection, callbacks: Callbacks) -> None:
+    """Insert or replace tool callbacks, if their sandbox exists."""
+    _CALLBACKS.keep(connection, callbacks, callbacks.sandbox_id)
+
+
+def get_callbacks(connection: sqlite3.Connection) -> tuple[Callbacks, ...]:
+    """Read all tool callbacks."""
+    return _CALLBACKS.get_all(connection)
+
 
 def keep_grant(connection: sqlite3.Connection, grant: Grant) -> None:
     """Insert or replace a grant, if its sandbox exists."""
-    connection.execute(
-        "INSERT OR REPLACE INTO grants (id, sandbox_id, rule, created_at) SELECT ?, id, ?, ? FROM sandboxes "
-        "WHERE id = ?",
-        (dump_text(grant.id), dump_json(dump_rule(grant.rule)), grant.created_at, dump_text(grant.sandbox_id)),
-    )
+    _GRANTS.keep(connection, grant, grant.sandbox_id)
 
 
 def remove_grant(connection: sqlite3.Connection, grant_id: str) -> bool:
     """Delete a grant."""
-    return connection.execute("DELETE FROM grants WHERE id = ?", (dump_text(grant_id),)).rowcount > 0
+    return _GRANTS.remove(connection, grant_id)
 
 
 def get_grants(connection: sqlite3.Connection) -> tuple[Grant, ...]:
     """Read all grants."""
-    rows = connection.execute("SELECT id, sandbox_id, rule, created_at FROM grants ORDER BY created_at, id").fetchall()
-    return tuple(
-        Grant(
-            id=load_text(grant_id),
-            sandbox_id=load_text(sandbox_id),
-            rule=load_rule(load_mapping(rule)),
-            created_at=created_at,
-        )
-        for grant_id, sandbox_id, rule, created_at in rows
-    )
+    return _GRANTS.get_all(connection, "ORDER BY created_at, id")
 
 
 def keep_secret(connection: sqlite3.Connection, secret: Brokered) -> None:
     """Insert or replace a secret, if its sandbox exists."""
-    connection.execute(
-        "INSERT OR REPLACE INTO secrets (sandbox_id, name, placeholder, hosts, value, created_at) "
-        "SELECT id, ?, ?, ?, ?, ? FROM sandboxes WHERE id = ?",
-        (
-            dump_text(secret.name),
-            dump_text(secret.placeholder),
-            dump_json(secret.hosts),
-            dump_text(secret.value),
-            secret.created_at,
-            dump_text(secret.sandbox_id),
-        ),
-    )
+    _SECRETS.keep(connection, secret, secret.sandbox_id)
 
 
 def remove_secret(connection: sqlite3.Connection, sandbox_id: str, name: str) -> bool:
@@ -63,17 +64,4 @@ def remove_secret(connection: sqlite3.Connection, sandbox_id: str, name: str) ->
 
 def get_secrets(connection: sqlite3.Connection) -> tuple[Brokered, ...]:
     """Read all secrets."""
-    rows = connection.execute(
-        "SELECT sandbox_id, name, placeholder, hosts, value, created_at FROM secrets ORDER BY created_at, name"
-    ).fetchall()
-    return tuple(
-        Brokered(
-            sandbox_id=load_text(sandbox_id),
-            name=load_text(name),
-            placeholder=load_text(placeholder),
-            hosts=tuple(load_json(hosts)),
-            value=load_text(value),
-            created_at=created_at,
-        )
-        for sandbox_id, name, placeholder, hosts, value, created_at in rows
-    )
+    return _SECRETS.get_all(connection, "ORDER BY created_at, name")

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warren.domain.records import Execution, Owner
+from warren.domain.records import Execution
 from warren.domain.values import ExecKind
-from warren.stores.encoding import dump_result, dump_text, load_result, load_text
-from warren.stores.sqlite.paging import Filters
+from warren.stores.encoding import dump_result, dump_text, load_result
+from warren.stores.sqlite.table import FLAG, OWNER, PLAIN, TEXT, TEXT_OR_NULL, Filters, Table, word
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
 
-    from warren.domain.records import Page
+    from warren.domain.records import Owner, Page
 
-_COLUMNS = (
-    "id, sandbox_id, tenant, subject, kind, kernel, code, background, request_id, started_at, finished_at, "
-    "result, stdout, stderr"
+
+def _build(*, result: object, stdout: bytes, stderr: bytes, **fields: Any) -> Execution:
+    return Execution(result=None if result is None else load_result(result, stdout, stderr), **fields)
+
+
+_TABLE = Table(
+    "executions",
+    _build,
+    {"id": TEXT, "sandbox_id": TEXT, **OWNER, "kind": word(ExecKind), "kernel": TEXT_OR_NULL, "code": TEXT}
+    | {"background": FLAG, "request_id": TEXT, "started_at": PLAIN, "finished_at": PLAIN}
+    | {"result": PLAIN, "stdout": PLAIN, "stderr": PLAIN},
 )
 _RECORD = (
-    f"INSERT INTO executions ({_COLUMNS}, size) SELECT {', '.join('?' * 15)} "  # noqa: S608 - our own names
+    f"INSERT INTO executions ({', '.join(_TABLE.columns)}, size) SELECT {', '.join('?' * 15)} "  # noqa: S608 - our own names
     "WHERE EXISTS (SELECT 1 FROM sandboxes WHERE id = ?) "
     "ON CONFLICT (id) DO UPDATE SET finished_at = excluded.finished_at, result = excluded.result, "
     "stdout = excluded.stdout, stderr = excluded.stderr, size = excluded.size "
@@ -79,49 +86,17 @@ def measure(connection: sqlite3.Connection, owner: Owner | None) -> int:
 
 def get(connection: sqlite3.Connection, execution_id: str) -> Execution | None:
     """Read an execution."""
-    row = connection.execute(f"SELECT {_COLUMNS} FROM executions WHERE id = ?", (dump_text(execution_id),)).fetchone()  # noqa: S608 - our own names
-    return None if row is None else load(row)
+    return _TABLE.get(connection, "id = ?", execution_id)
 
 
-def page(connection: sqlite3.Connection, sandbox_id: str, offset: int, limit: int) -> Page[Execution]:
+def page(connection: sqlite3.Connection, sandbox_id: str, *, offset: int = 0, limit: int = 50) -> Page[Execution]:
     """Read a page of a sandbox's executions, newest first."""
     filters = Filters()
     filters.add("sandbox_id = ?", dump_text(sandbox_id))
-    return filters.page(
-        connection,
-        table="executions",
-        columns=_COLUMNS,
-        order="started_at DESC, seq DESC",
-        load=load,
-        offset=offset,
-        limit=limit,
-    )
+    return _TABLE.page(connection, filters, "started_at DESC, seq DESC", offset=offset, limit=limit)
 
 
-def running(connection: sqlite3.Connection, sandbox_id: str | None) -> tuple[Execution, ...]:
+def running(connection: sqlite3.Connection, sandbox_id: str | None = None) -> tuple[Execution, ...]:
     """Read the executions without a result, oldest first."""
-    condition, values = ("", ()) if sandbox_id is None else (" AND sandbox_id = ?", (dump_text(sandbox_id),))
-    rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM executions WHERE result IS NULL{condition} ORDER BY started_at, seq",  # noqa: S608 - our own names
-        values,
-    )
-    return tuple(map(load, rows.fetchall()))
-
-
-def load(row: Sequence[Any]) -> Execution:
-    """Build an execution from its columns. Raises ValueError, TypeError or KeyError for invalid ones."""
-    (id_, sandbox_id, tenant, subject, kind, kernel, code, background, request_id, started_at, finished_at) = row[:11]
-    result, stdout, stderr = row[11:]
-    return Execution(
-        id=load_text(id_),
-        sandbox_id=load_text(sandbox_id),
-        owner=Owner(load_text(tenant), load_text(subject)),
-        kind=ExecKind(kind),
-        kernel=None if kernel is None else load_text(kernel),
-        code=load_text(code),
-        background=bool(background),
-        request_id=load_text(request_id),
-        started_at=started_at,
-        finished_at=finished_at,
-        result=None if result is None else load_result(result, stdout, stderr),
-    )
+    condition, values = ("", ()) if sandbox_id is None else ("AND sandbox_id = ? ", (dump_text(sandbox_id),))
+    return _TABLE.get_all(connection, f"WHERE result IS NULL {condition}ORDER BY started_at, seq", *values)

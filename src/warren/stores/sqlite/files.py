@@ -4,54 +4,55 @@ from __future__ import annotations
 
 import sqlite3
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warren.domain.errors import Conflict
-from warren.domain.records import Owner, StoredFile
-from warren.stores.encoding import dump_text, load_text
+from warren.domain.records import StoredFile
+from warren.stores.encoding import dump_text
 from warren.stores.quotas import check_file
+from warren.stores.sqlite.table import OWNER, PLAIN, TEXT, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from warren.domain.records import Owner
 
-_COLUMNS = "id, tenant, subject, name, sha256, blob, size, created_at, expires_at"
+_TABLE = Table(
+    "files",
+    StoredFile,
+    {"id": TEXT, **OWNER, "name": TEXT, "sha256": TEXT, "blob": TEXT}
+    | {"size": PLAIN, "created_at": PLAIN, "expires_at": PLAIN},
+)
 
 
-def add(connection: sqlite3.Connection, file: StoredFile, *, own_bytes: int, all_bytes: int) -> None:
+def add(connection: sqlite3.Connection, file: StoredFile, *, own_bytes: int = 0, all_bytes: int = 0) -> None:
     """Insert a file. Raises Conflict and QuotaExceeded."""
     check_file(file, own_bytes, all_bytes, partial(measure, connection))
-    texts = map(dump_text, (file.id, *file.owner, file.name, file.sha256, file.blob))
     try:
-        connection.execute(
-            f"INSERT INTO files ({_COLUMNS}, weight) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
-            (*texts, file.size, file.created_at, file.expires_at, file.weight),
-        )
+        _TABLE.insert(connection, file, weight=file.weight)
     except sqlite3.IntegrityError as exc:
         raise Conflict(f"there is a file {file.id} already") from exc
 
 
 def get(connection: sqlite3.Connection, file_id: str) -> StoredFile | None:
     """Read a file."""
-    row = connection.execute(f"SELECT {_COLUMNS} FROM files WHERE id = ?", (dump_text(file_id),)).fetchone()  # noqa: S608 - our own names
-    return None if row is None else _load(row)
+    return _TABLE.get(connection, "id = ?", file_id)
 
 
 def get_all(connection: sqlite3.Connection, owner: Owner | None) -> tuple[StoredFile, ...]:
     """Read the files of an owner, or of all, oldest first."""
-    which, values = ("", ()) if owner is None else ("WHERE tenant = ? AND subject = ?", tuple(map(dump_text, owner)))
-    statement = f"SELECT {_COLUMNS} FROM files {which} ORDER BY created_at, seq"  # noqa: S608 - our own words
-    return tuple(map(_load, connection.execute(statement, values).fetchall()))
+    if owner is None:
+        return _TABLE.get_all(connection, "ORDER BY created_at, seq")
+    rest = "WHERE tenant = ? AND subject = ? ORDER BY created_at, seq"
+    return _TABLE.get_all(connection, rest, *map(dump_text, owner))
 
 
 def remove(connection: sqlite3.Connection, file_id: str) -> bool:
     """Delete a file."""
-    return connection.execute("DELETE FROM files WHERE id = ?", (dump_text(file_id),)).rowcount > 0
+    return _TABLE.remove(connection, file_id)
 
 
-def remove_expired(connection: sqlite3.Connection, at: float, limit: int) -> tuple[StoredFile, ...]:
+def remove_expired(connection: sqlite3.Connection, *, expired_at: float, limit: int) -> tuple[StoredFile, ...]:
     """Delete expired files, and return them."""
-    statement = f"SELECT {_COLUMNS} FROM files WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?"  # noqa: S608 - our own names
-    found = tuple(map(_load, connection.execute(statement, (at, limit)).fetchall()))
+    found = _TABLE.get_all(connection, "WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?", expired_at, limit)
     for file in found:
         remove(connection, file.id)
     return found
@@ -65,18 +66,3 @@ def measure(connection: sqlite3.Connection, owner: Owner | None) -> int:
         statement = "SELECT bytes FROM files_weigh WHERE tenant = ? AND subject = ?"
         found = connection.execute(statement, tuple(map(dump_text, owner))).fetchone()
     return int((found or (0,))[0] or 0)
-
-
-def _load(row: Sequence[Any]) -> StoredFile:
-    *texts, size, created_at, expires_at = row
-    file_id, tenant, subject, name, sha256, blob = map(load_text, texts)
-    return StoredFile(
-        id=file_id,
-        owner=Owner(tenant, subject),
-        name=name,
-        size=size,
-        sha256=sha256,
-        blob=blob,
-        created_at=created_at,
-        expires_at=expires_at,
-    )

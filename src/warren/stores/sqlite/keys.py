@@ -4,47 +4,43 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warren.domain.errors import Conflict
 from warren.domain.records import ApiKey, Scope
 from warren.stores.encoding import dump_text, load_text
+from warren.stores.sqlite.table import PLAIN, TEXT, Table, word
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from warren.domain.records import Owner
 
-_COLUMNS = "id, name, hash, tenant, subject, scope, created_at, expires_at, revoked_at"
+_TABLE = Table(
+    "api_keys",
+    ApiKey,
+    {"id": TEXT, "name": TEXT, "hash": TEXT, "tenant": TEXT, "subject": TEXT, "scope": word(Scope)}
+    | {"created_at": PLAIN, "expires_at": PLAIN, "revoked_at": PLAIN},
+)
 _IN_FORCE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"
 
 
 def add(connection: sqlite3.Connection, key: ApiKey) -> None:
     """Insert a key. Raises Conflict."""
-    name = dump_text(key.name)
-    named = connection.execute(f"SELECT 1 FROM api_keys WHERE name = ? AND {_IN_FORCE}", (name, time.time()))  # noqa: S608 - our own words
-    if named.fetchone():
+    if _TABLE.get_all(connection, f"WHERE name = ? AND {_IN_FORCE}", dump_text(key.name), time.time()):
         raise Conflict(f"there is a key {key.name!r} already: revoke it first, or choose another name")
-    texts = map(dump_text, (key.hash, key.tenant, key.subject))
     try:
-        connection.execute(
-            f"INSERT INTO api_keys ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
-            (dump_text(key.id), name, *texts, key.scope, key.created_at, key.expires_at, key.revoked_at),
-        )
+        _TABLE.insert(connection, key)
     except sqlite3.IntegrityError as exc:
         raise Conflict(f"there is a key {key.id} already, or one of the same secret") from exc
 
 
-def get(connection: sqlite3.Connection, hashed: str) -> ApiKey | None:
+def get(connection: sqlite3.Connection, hash: str) -> ApiKey | None:  # noqa: A002 - the field's name
     """Read the key with a hash."""
-    row = connection.execute(f"SELECT {_COLUMNS} FROM api_keys WHERE hash = ?", (dump_text(hashed),)).fetchone()  # noqa: S608 - our own names
-    return None if row is None else load(row)
+    return _TABLE.get(connection, "hash = ?", hash)
 
 
 def get_all(connection: sqlite3.Connection) -> tuple[ApiKey, ...]:
     """Read all keys, oldest first."""
-    rows = connection.execute(f"SELECT {_COLUMNS} FROM api_keys ORDER BY created_at, seq")  # noqa: S608 - our own names
-    return tuple(map(load, rows.fetchall()))
+    return _TABLE.get_all(connection, "ORDER BY created_at, seq")
 
 
 def revoke(connection: sqlite3.Connection, key_id: str, at: float) -> bool:
@@ -53,25 +49,8 @@ def revoke(connection: sqlite3.Connection, key_id: str, at: float) -> bool:
     return connection.execute(statement, (at, dump_text(key_id), at)).rowcount > 0
 
 
-def load(row: Sequence[Any]) -> ApiKey:
-    """Build a key from its columns. Raises ValueError for invalid ones."""
-    *texts, scope, created_at, expires_at, revoked_at = row
-    id_, name, hashed, tenant, subject = map(load_text, texts)
-    return ApiKey(
-        id=id_,
-        name=name,
-        hash=hashed,
-        tenant=tenant,
-        subject=subject,
-        scope=Scope(scope),
-        created_at=created_at,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-    )
-
-
 def remember(
-    connection: sqlite3.Connection, owner: Owner, key: str, *, fingerprint: str, target: str, ttl_s: float
+    connection: sqlite3.Connection, owner: Owner, key: str, fingerprint: str, target: str, *, ttl_s: float
 ) -> str:
     """Bind a key to a target unless it is bound already. Raises Conflict for another fingerprint."""
     now = time.time()

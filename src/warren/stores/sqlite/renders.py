@@ -3,99 +3,60 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warren.domain.errors import Conflict
-from warren.domain.records import Owner, Render, RenderStatus
-from warren.stores.encoding import dump_json, dump_text, load_json, load_text
+from warren.domain.records import Render, RenderStatus
+from warren.stores.encoding import dump_text
+from warren.stores.sqlite.table import LIST, OWNER, PAIRS, PLAIN, TEXT, TEXT_OR_NULL, Table, word
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from warren.domain.records import Owner
 
-_COLUMNS = (
-    "id, tenant, subject, status, version, name, created_at, expires_at, finished_at, slides, degraded, file_id, "
-    "reason, error, missing, script_errors"
+_TABLE = Table(
+    "renders",
+    Render,
+    {"id": TEXT, **OWNER, "status": word(RenderStatus), "version": TEXT, "name": TEXT}
+    | {"created_at": PLAIN, "expires_at": PLAIN, "finished_at": PLAIN, "slides": PLAIN, "degraded": PAIRS}
+    | {"file_id": PLAIN, "reason": PLAIN, "error": TEXT_OR_NULL, "missing": PAIRS, "script_errors": LIST},
 )
 
 
 def add(connection: sqlite3.Connection, render: Render) -> None:
     """Insert a render. Raises Conflict."""
-    marks = ", ".join("?" * len(_COLUMNS.split(", ")))
     try:
-        connection.execute(f"INSERT INTO renders ({_COLUMNS}) VALUES ({marks})", _dump(render))  # noqa: S608 - our own names
+        _TABLE.insert(connection, render)
     except sqlite3.IntegrityError as exc:
         raise Conflict(f"there is a render {render.id} already") from exc
 
 
 def keep(connection: sqlite3.Connection, render: Render) -> bool:
     """Replace an existing render."""
-    columns = ", ".join(f"{name} = ?" for name in _COLUMNS.split(", "))
-    statement = f"UPDATE renders SET {columns} WHERE id = ?"  # noqa: S608 - our own names
-    return connection.execute(statement, (*_dump(render), dump_text(render.id))).rowcount > 0
+    return _TABLE.update(connection, render, "id = ?", dump_text(render.id))
 
 
 def get(connection: sqlite3.Connection, render_id: str) -> Render | None:
     """Read a render."""
-    row = connection.execute(f"SELECT {_COLUMNS} FROM renders WHERE id = ?", (dump_text(render_id),)).fetchone()  # noqa: S608 - our own names
-    return None if row is None else _load(row)
+    return _TABLE.get(connection, "id = ?", render_id)
 
 
 def get_all(connection: sqlite3.Connection, owner: Owner) -> tuple[Render, ...]:
     """Read an owner's renders, newest first."""
-    statement = f"SELECT {_COLUMNS} FROM renders WHERE tenant = ? AND subject = ? ORDER BY created_at DESC, seq DESC"  # noqa: S608 - our own names
-    return tuple(map(_load, connection.execute(statement, tuple(map(dump_text, owner))).fetchall()))
+    rest = "WHERE tenant = ? AND subject = ? ORDER BY created_at DESC, seq DESC"
+    return _TABLE.get_all(connection, rest, *map(dump_text, owner))
 
 
 def get_unfinished(connection: sqlite3.Connection) -> tuple[Render, ...]:
     """Read the unfinished renders."""
-    statement = f"SELECT {_COLUMNS} FROM renders WHERE finished_at IS NULL ORDER BY seq"  # noqa: S608 - our own names
-    return tuple(map(_load, connection.execute(statement).fetchall()))
+    return _TABLE.get_all(connection, "WHERE finished_at IS NULL ORDER BY seq")
 
 
 def remove(connection: sqlite3.Connection, render_id: str) -> bool:
     """Delete a render."""
-    return connection.execute("DELETE FROM renders WHERE id = ?", (dump_text(render_id),)).rowcount > 0
+    return _TABLE.remove(connection, render_id)
 
 
-def remove_expired(connection: sqlite3.Connection, at: float) -> int:
+def remove_expired(connection: sqlite3.Connection, *, expired_at: float) -> int:
     """Delete finished renders that are expired."""
     statement = "DELETE FROM renders WHERE expires_at <= ? AND finished_at IS NOT NULL"
-    return connection.execute(statement, (at,)).rowcount
-
-
-def _dump(render: Render) -> tuple[Any, ...]:
-    return (
-        *map(dump_text, (render.id, *render.owner, render.status.value, render.version, render.name)),
-        render.created_at,
-        render.expires_at,
-        render.finished_at,
-        render.slides,
-        dump_json(render.degraded),
-        render.file_id,
-        render.reason,
-        None if render.error is None else dump_text(render.error),
-        dump_json(render.missing),
-        dump_json(render.script_errors),
-    )
-
-
-def _load(row: Sequence[Any]) -> Render:
-    *texts, created_at, expires_at, finished_at, slides, degraded, file_id, reason, error, missing, script_errors = row
-    render_id, tenant, subject, status, version, name = map(load_text, texts)
-    return Render(
-        id=render_id,
-        owner=Owner(tenant, subject),
-        status=RenderStatus(status),
-        version=version,
-        name=name,
-        created_at=created_at,
-        expires_at=expires_at,
-        finished_at=finished_at,
-        slides=slides,
-        degraded=tuple((number, why) for number, why in load_json(degraded)),
-        file_id=file_id,
-        reason=reason,
-        error=None if error is None else load_text(error),
-        missing=tuple((address, count) for address, count in load_json(missing)),
-        script_errors=tuple(load_json(script_errors)),
-    )
+    return connection.execute(statement, (expired_at,)).rowcount

@@ -4,29 +4,55 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from warren.domain.errors import Conflict, InvalidRequest
 from warren.domain.lifecycle import Status
-from warren.domain.records import Owner, ResourceUse, Sandbox
+from warren.domain.records import ResourceUse, Sandbox
 from warren.domain.values import Limits, Storage
-from warren.stores.encoding import dump_egress, dump_json, dump_text, load_egress, load_json, load_mapping, load_text
-from warren.stores.quotas import Ceilings, check_use
-from warren.stores.sqlite.paging import Filters
+from warren.stores.base import NO_CEILINGS
+from warren.stores.encoding import dump_egress, dump_json, dump_text, load_egress, load_json, load_mapping
+from warren.stores.quotas import check_use
+from warren.stores.sqlite.table import MAPPING, OWNER, PLAIN, TEXT, TEXT_OR_NULL, Codec, Filters, Table, word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from warren.domain.records import Page, SandboxQuery
+    from warren.domain.records import Owner, Page, SandboxQuery
+    from warren.stores.base import Ceilings
 
-_COLUMNS = (
-    "id", "tenant", "subject", "status", "engine", "image", "image_digest", "limits", "storage", "env", "egress",
-    "gpus", "metadata", "session_key", "idle_timeout_s", "max_lifetime_s", "created_at", "active_at", "changed_at",
-    "reason", "executions",
-)  # fmt: skip
-_READ = ", ".join(_COLUMNS)
-_WRITTEN = (*_COLUMNS[:-1], "active", "memory_bytes", "disk_bytes", "gpu_count")
+
+def _load_limits(stored: object) -> Limits:
+    try:
+        return Limits(**load_mapping(stored))
+    except InvalidRequest as exc:
+        raise ValueError(str(exc)) from exc
+
+
+_TABLE = Table(
+    "sandboxes",
+    Sandbox,
+    {
+        "id": TEXT,
+        **OWNER,
+        "status": word(Status),
+        "engine": TEXT,
+        "image": TEXT,
+        "image_digest": TEXT,
+        "limits": Codec(lambda limits: dump_json(asdict(limits)), _load_limits),
+        "storage": word(Storage),
+        "env": MAPPING,
+        "egress": Codec(dump_egress, load_egress),
+        "gpus": Codec(lambda gpus: dump_json(list(gpus)), lambda stored: tuple(map(str, load_json(stored)))),
+        "metadata": MAPPING,
+        "session_key": TEXT_OR_NULL,
+        **dict.fromkeys(("idle_timeout_s", "max_lifetime_s", "created_at", "active_at", "changed_at"), PLAIN),
+        "reason": TEXT_OR_NULL,
+        "executions": PLAIN,
+    },
+)
+_WRITTEN = (*_TABLE.columns[:-1], "active", "memory_bytes", "disk_bytes", "gpu_count")
+"""Not the executions, which triggers count; and the sums of quotas."""
 _INSERT = f"INSERT INTO sandboxes ({', '.join(_WRITTEN)}) VALUES ({', '.join('?' * len(_WRITTEN))})"  # noqa: S608 - our own names
 _KEPT = {"active_at": "max(active_at, ?)"}
 _UPDATE = (
@@ -39,15 +65,13 @@ _HOLDING = (
 )
 
 
-def add(connection: sqlite3.Connection, sandbox: Sandbox, ceilings: Ceilings = (None, None, None)) -> None:
+def add(connection: sqlite3.Connection, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS) -> None:
     """Insert a sandbox. Raises Conflict and ResourceUseExceeded."""
     _write(connection, _INSERT, _dump(sandbox), sandbox)
     _check_quota(connection, sandbox.owner, ceilings)
 
 
-def swap(
-    connection: sqlite3.Connection, sandbox: Sandbox, was: Status, ceilings: Ceilings = (None, None, None)
-) -> bool:
+def swap(connection: sqlite3.Connection, sandbox: Sandbox, ceilings: Ceilings = NO_CEILINGS, *, was: Status) -> bool:
     """Replace a sandbox if its status is `was`. Raises Conflict for a taken session key, and ResourceUseExceeded."""
     if not _write(connection, _UPDATE, (*_dump(sandbox), dump_text(sandbox.id), was), sandbox):
         return False
@@ -68,22 +92,17 @@ def _write(connection: sqlite3.Connection, statement: str, values: Sequence[Any]
 
 def _check_quota(connection: sqlite3.Connection, owner: Owner, ceilings: Ceilings) -> None:
     """Check the sums after the change: above a quota, the change is rolled back."""
-    check_use(owner, ceilings, partial(holding, connection))
+    check_use(owner, ceilings, lambda owner, tenant: holding(connection, owner, tenant=tenant))
 
 
 def get(connection: sqlite3.Connection, sandbox_id: str) -> Sandbox | None:
     """Read a sandbox."""
-    row = connection.execute(f"SELECT {_READ} FROM sandboxes WHERE id = ?", (dump_text(sandbox_id),)).fetchone()  # noqa: S608 - our own names
-    return None if row is None else load(row)
+    return _TABLE.get(connection, "id = ?", sandbox_id)
 
 
 def find(connection: sqlite3.Connection, owner: Owner, session_key: str) -> Sandbox | None:
     """Read the sandbox of a session key."""
-    row = connection.execute(
-        f"SELECT {_READ} FROM sandboxes WHERE tenant = ? AND subject = ? AND session_key = ?",  # noqa: S608 - our own names
-        (*map(dump_text, owner), dump_text(session_key)),
-    ).fetchone()
-    return None if row is None else load(row)
+    return _TABLE.get(connection, "tenant = ? AND subject = ? AND session_key = ?", *owner, session_key)
 
 
 def touch(connection: sqlite3.Connection, sandbox_id: str, active_at: float) -> None:
@@ -98,7 +117,7 @@ def remove(connection: sqlite3.Connection, sandbox_id: str) -> None:
     connection.execute("DELETE FROM sandboxes WHERE id = ?", (dump_text(sandbox_id),))
 
 
-def holding(connection: sqlite3.Connection, owner: Owner | None, tenant: str | None = None) -> ResourceUse:
+def holding(connection: sqlite3.Connection, owner: Owner | None = None, *, tenant: str | None = None) -> ResourceUse:
     """Sum the resources of an owner, of a tenant, or of all."""
     where: str = ""
     values: tuple[str | bytes, ...] = ()
@@ -122,70 +141,10 @@ def page(connection: sqlite3.Connection, query: SandboxQuery) -> Page[Sandbox]:
         filters.add("session_key = ?", dump_text(query.session_key))
     if query.metadata:
         filters.add("holds(metadata, ?)", dump_json(dict(query.metadata)))
-    return filters.page(
-        connection,
-        table="sandboxes",
-        columns=_READ,
-        order="created_at DESC, seq DESC",
-        load=load,
-        offset=query.offset,
-        limit=query.limit,
-    )
+    return _TABLE.page(connection, filters, "created_at DESC, seq DESC", offset=query.offset, limit=query.limit)
 
 
 def _dump(sandbox: Sandbox) -> tuple[Any, ...]:
-    return (
-        dump_text(sandbox.id),
-        *map(dump_text, sandbox.owner),
-        sandbox.status,
-        dump_text(sandbox.engine),
-        dump_text(sandbox.image),
-        dump_text(sandbox.image_digest),
-        dump_json(asdict(sandbox.limits)),
-        sandbox.storage,
-        dump_json(dict(sandbox.env)),
-        dump_egress(sandbox.egress),
-        dump_json(list(sandbox.gpus)),
-        dump_json(dict(sandbox.metadata)),
-        None if sandbox.session_key is None else dump_text(sandbox.session_key),
-        sandbox.idle_timeout_s,
-        sandbox.max_lifetime_s,
-        sandbox.created_at,
-        sandbox.active_at,
-        sandbox.changed_at,
-        None if sandbox.reason is None else dump_text(sandbox.reason),
-        sandbox.is_active,
-        sandbox.limits.memory_bytes,
-        sandbox.limits.disk_bytes,
-        len(sandbox.gpus),
-    )
-
-
-def load(row: Sequence[Any]) -> Sandbox:
-    """Build a sandbox from its columns. Raises ValueError or TypeError for invalid ones."""
-    fields = dict(zip(_COLUMNS, row, strict=True))
-    for name in ("id", "engine", "image", "image_digest"):
-        fields[name] = load_text(fields[name])
-    for name in ("session_key", "reason"):
-        fields[name] = None if fields[name] is None else load_text(fields[name])
-    owner = Owner(load_text(fields.pop("tenant")), load_text(fields.pop("subject")))
-    return Sandbox(
-        **{
-            **fields,
-            "owner": owner,
-            "status": Status(fields["status"]),
-            "storage": Storage(fields["storage"]),
-            "limits": _load_limits(fields["limits"]),
-            "env": load_mapping(fields["env"]),
-            "egress": load_egress(fields["egress"]),
-            "gpus": tuple(map(str, load_json(fields["gpus"]))),
-            "metadata": load_mapping(fields["metadata"]),
-        }
-    )
-
-
-def _load_limits(stored: object) -> Limits:
-    try:
-        return Limits(**load_mapping(stored))
-    except InvalidRequest as exc:
-        raise ValueError(str(exc)) from exc
+    limits = sandbox.limits
+    sums = (sandbox.is_active, limits.memory_bytes, limits.disk_bytes, len(sandbox.gpus))
+    return (*_TABLE.dump(sandbox)[:-1], *sums)

@@ -5,11 +5,16 @@ Text columns hold text, or bytes where the text is not Unicode (`encoding.dump_t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
+from typing import TYPE_CHECKING
 
 from warren.domain.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _FOLDER = os.path.join(os.path.dirname(__file__), "migrations")
 
@@ -41,19 +46,25 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _make(connection: sqlite3.Connection, number: int, file: str) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection, "IMMEDIATE"):
         # WHY: another process may have applied it while this one waited for the lock.
         if read_version(connection) < number:
             connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, made_at REAL)")
             for statement in read_statements(file):
                 connection.execute(statement)
             connection.execute("INSERT INTO schema_version VALUES (?, ?)", (number, time.time()))
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
+    """Open a transaction: DEFERRED for a snapshot, IMMEDIATE to exclude all other writers."""
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
         connection.execute("COMMIT")
-    except BaseException:
+    finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        raise
 
 
 def read_statements(file: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from warren.core.policy.slides import EDITABLE, PICTURES
+from warren.core.policy.policy import EDITABLE, PICTURES
 from warren.core.slides.job import DeckFailed, NewRender
 from warren.domain.errors import InvalidRequest, RenderFailed
 from warren.domain.records import Scope
