@@ -110,13 +110,6 @@ def _furnish(folder: str) -> None:
         os.symlink(target, f"{folder}/{name}")
 
 
-def _root_proc(context: Context, how: str) -> None:
-    if how == "mount":
-        mounts.proc(context.at("/proc"), hide_others=True)
-    else:
-        mounts.bind("/proc", context.at("/proc"), readonly=False)
-
-
 def _enter_root(context: Context) -> None:
     old = context.at("/old")
     os.mkdir(old)
@@ -235,7 +228,6 @@ _ACTS: dict[str, Callable[..., None]] = {
     "write": _write,
     "make_folder": _make_folder,
     "make_devices": _make_devices,
-    "root_proc": _root_proc,
     "enter_root": _enter_root,
     "become": _become,
     "proc": _proc,
