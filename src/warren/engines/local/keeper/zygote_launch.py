@@ -11,6 +11,7 @@ has put that child into a control group, and before capabilities and system call
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from warren.engines import procfs
 from warren.engines.local.containment import contain, plan
 from warren.engines.local.linux import (
     capabilities,
@@ -33,6 +35,7 @@ from warren.engines.local.linux import (
 ID_COUNT = 65_536
 LISTENER_FD = 3
 _KEEPER_FD = 4
+_TITLE = b"warren: reaps the orphans of a zygote"
 _NAMESPACES = (
     namespaces.CLONE_NEWNS
     | namespaces.CLONE_NEWIPC
@@ -80,8 +83,11 @@ def launch_zygote(launch: Launch, listener_fd: int, log_fd: int, keeper_fd: int,
             _enter_first_namespace()
         else:
             syscalls.unshare(_NAMESPACES)
+        first, last = procfs.arguments_at()
         if os.fork() == 0:
             if os.fork() != 0:
+                # Named as what it is: in a list of processes it would be another keeper.
+                ctypes.memmove(first, _TITLE[: last - first - 1].ljust(last - first, b"\0"), last - first)
                 _reap(launch.base_uid)
             _become_zygote(launch, staging)
         os._exit(0)
