@@ -87,17 +87,16 @@ def test_a_killed_zygote_is_replaced_and_its_sandboxes_live_on(tell: Any) -> Non
         await run(s.engine, handle, "x = 41")
         zygote = s.zygote_pid
         os.kill(zygote, signal.SIGKILL)
-        while True:
+        # The first may be a process that it had forked ahead.
+        while s.zygote_pid == zygote:
             try:
                 other = await s.engine.create(s.spec())
-                break
             except Exception as error:
                 if "try again" not in str(error):
                     raise
 
         assert (await run(s.engine, handle, "print(x + 1)")).stdout == b"42\n"
         assert (await run(s.engine, other, "print(2)")).stdout == b"2\n"
-        assert s.zygote_pid != zygote
 
     tell(story)
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from security.arena import PROMPTLY_S, ROOTLESS, answers, program
+from security.arena import PROMPTLY_S, ROOTLESS, answers, program, stands
 from warren.domain.errors import Error
 from warren.engines.local.keeper import guest_snapshot
+from warren.engines.local.linux import capabilities
+from warren.engines.local.linux.host import describe
 from warren.testing.subject import printed, refused
 
 if TYPE_CHECKING:
@@ -31,10 +33,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
+_NEEDED = 1 << capabilities.SETGID | 1 << capabilities.SETUID | 1 << capabilities.SETFCAP
+if describe().userns_restricted:
+    _NEEDED |= 1 << capabilities.SYS_ADMIN
 
-@pytest.fixture(scope="module")
-def folder(python_image: Image) -> Iterator[str]:
-    """An image without packages but for one."""
+
+@pytest.fixture(scope="module", params=["preload", "pth"])
+def folder(python_image: Image, request: pytest.FixtureRequest) -> Iterator[str]:
+    """An image without packages but for one, which is preloaded, or which the interpreter's start imports."""
     path = tempfile.mkdtemp(prefix="warren-hostile-")
     os.chmod(path, 0o755)
     venv = os.path.join(path, "venv")
@@ -44,6 +50,9 @@ def folder(python_image: Image) -> Iterator[str]:
     os.mkdir(os.path.join(library, "site-packages"))
     with open(os.path.join(library, "site-packages", "hostile.py"), "w", encoding="utf-8") as file:
         file.write(program("hostile_image"))
+    if request.param == "pth":
+        with open(os.path.join(library, "site-packages", "hostile.pth"), "w", encoding="utf-8") as file:
+            file.write("import hostile\n")
     yield path
     shutil.rmtree(path)
 
@@ -53,9 +62,10 @@ def make_image(folder: str, python_image: Image, host: Host, data_dir: str) -> M
     """Make an image that preloads the hostile module, in one of its modes."""
 
     def make(mode: str) -> Image:
-        digest = hashlib.sha256(mode.encode()).hexdigest()[:32]
+        digest = hashlib.sha256(f"{folder} {mode}".encode()).hexdigest()[:32]
         env = {"HOSTILE": json.dumps({"mode": mode, **_targets(host, data_dir)})}
-        return dataclasses.replace(python_image, name=mode, digest=digest, path=folder, preload=("hostile",), env=env)
+        name = f"{mode} {os.path.basename(folder)}"
+        return dataclasses.replace(python_image, name=name, digest=digest, path=folder, preload=("hostile",), env=env)
 
     return make
 
@@ -88,7 +98,7 @@ def _zygotes_of(data_dir: str, mode: str) -> list[int]:
 
 
 async def test_code_of_an_image_reaches_neither_host_nor_other_images(
-    subject: Subject, make_image: MakeImage, sibling: Handle, host: Host
+    subject: Subject, make_image: MakeImage, sibling: Handle, data_dir: str
 ) -> None:
     """It may do what it likes to its own sandboxes; it holds no right over anything else."""
     del sibling  # Its image's zygote is one of the targets.
@@ -97,24 +107,84 @@ async def test_code_of_an_image_reaches_neither_host_nor_other_images(
         found = json.loads(await printed(agent, "import hostile, json; print(json.dumps(hostile.FOUND))"))
 
     assert ROOTLESS or found["map"][1] != "0", "the zygote is the host's root"
-    del found["map"]
-    signals = {name for name in found if name.startswith("kill ")}
-    assert set(found) - signals == set()
-    # Processes with its host id can be signalled, though not looked into: other zygotes, which are then replaced, and
-    # for an ordinary user everything of his.
-    assert ROOTLESS or f"kill {host.process.pid}" not in signals
+    assert ROOTLESS or _maps(data_dir).count(found["map"]) == 1, "two images have the same host ids"
+    assert int(found["capabilities"], 16) & ~_NEEDED == 0
+    # Process 1, which is ours, and itself. The mapper of its ids may not have been reaped yet.
+    assert set(found["processes"]) <= {1, 2, 3}
+    assert set(found) - {"map", "capabilities", "processes"} == set()
 
 
+def _maps(data_dir: str) -> list[list[str]]:
+    """List the id maps of all zygotes."""
+    found = []
+    for name in glob.glob(os.path.join(data_dir, "local", "zygotes", "*", "zygote.json")):
+        with open(name, encoding="utf-8") as state:
+            pid = json.load(state)["pid"]
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/uid_map", encoding="utf-8") as file:
+            found.append(file.read().split())
+    return found
+
+
+@pytest.mark.parametrize("mode", ["betray", "conscript", "unasked"])
 async def test_a_zygote_cannot_have_a_process_of_the_host_killed(
-    subject: Subject, make_image: MakeImage, host: Host
+    subject: Subject, make_image: MakeImage, host: Host, sibling: Handle, mode: str
 ) -> None:
-    """It names processes of the host as its sandboxes; the keeper, who is root, would kill them one day."""
-    spec = subject.make_spec(image=make_image("betray"))
+    """It names processes of the host as its sandboxes; the keeper, which is root, would kill them one day."""
+    spec = subject.make_spec(image=make_image(mode))
+    groups = _groups(host.process.pid)
     with anyio.fail_after(60):
         await refused(Error, subject.engine.create(spec))
 
     assert spec.id not in await subject.listed()
     assert host.process.poll() is None
+    assert _groups(host.process.pid) == groups
+    await stands(subject, sibling)
+
+
+def _groups(pid: int) -> str:
+    with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
+        return file.read()
+
+
+async def test_a_process_outside_the_control_group_of_its_sandbox_is_refused(
+    subject: Subject, make_image: MakeImage
+) -> None:
+    image = make_image("stale")
+    first = await refused(Error, subject.engine.create(subject.make_spec(image=image)))
+    second = await refused(Error, subject.engine.create(subject.make_spec(image=image)))
+
+    assert "not now" in first
+    assert second
+
+
+async def test_a_process_that_an_image_leaves_behind_ends_with_its_sandboxes(
+    subject: Subject, make_image: MakeImage
+) -> None:
+    async with subject.linked_sandbox(image=make_image("daemon")) as agent:
+        await answers(agent)
+        assert _named("strayling")
+
+    assert not _named("strayling")
+
+
+def _named(name: str) -> list[str]:
+    found = []
+    for path in glob.glob("/proc/[0-9]*/comm"):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+            found += [path] if file.read().strip() == name else []
+    return found
+
+
+async def test_a_silent_zygote_keeps_no_other_image_waiting(subject: Subject, make_image: MakeImage) -> None:
+    """It is ready and never answers: its own create fails in time, and others are served meanwhile."""
+    spec = subject.make_spec(image=make_image("silent"))
+    with anyio.fail_after(120):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(refused, Error, subject.engine.create(spec))
+            async with subject.linked_sandbox() as agent:
+                await answers(agent)
+
+    assert spec.id not in await subject.listed()
 
 
 @pytest.mark.parametrize("mode", ["raise", "exit", "thread", "garbage", "a huge frame", "no frame", "flood"])

@@ -50,6 +50,13 @@ def start_time(pid: int) -> int:
     return process.start if process is not None else 0
 
 
+def arguments_at() -> tuple[int, int]:
+    """Return the addresses in this process at which its command line begins and ends, as others see it."""
+    with open("/proc/self/stat", "rb") as stat:
+        fields = stat.read().rpartition(b")")[2].split()
+    return int(fields[45]), int(fields[46])
+
+
 def is_alive(pid: int, start: int) -> bool:
     """Whether process `pid` is the one that began at `start`, and has not ended."""
     return start > 0 and start_time(pid) == start

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from unit.local.forked import run_in_child
 from warren.engines.local.linux import cgroup_hierarchies
 from warren.engines.local.linux.cgroup import Group, GroupLimits
 from warren.engines.local.linux.cgroup_hierarchies import Search
@@ -42,9 +41,7 @@ def group(cgroups: Cgroups) -> Group:
 
 
 def _join(group: Group) -> None:
-    for descriptor in group.procs_fds():
-        os.write(descriptor, b"0")
-        os.close(descriptor)
+    group.add(os.getpid())
 
 
 def _start(group: Group, code: str) -> subprocess.Popen[bytes]:
@@ -161,20 +158,12 @@ def test_remove_all_leaves_nothing(cgroups: Cgroups) -> None:
     assert [place.folder for place in cgroups._places.values() if os.path.exists(place.folder)] == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root can give up its rights to a group")
-def test_a_process_without_rights_can_wait_in_a_group_through_handed_descriptors(group: Group) -> None:
-    descriptors = group.procs_fds()
+def test_a_process_is_moved_into_a_group_from_outside(group: Group) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        before = group.has(process.pid)
+        group.add(process.pid)
 
-    def attempt() -> bool:
-        for descriptor in descriptors:
-            os.write(descriptor, b"0")
-        return os.getpid() in group.pids()
-
-    try:
-        assert run_in_child(attempt, uid=65534)
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+        assert (before, group.has(process.pid), group.has(os.getpid())) == (False, True, False)
 
 
 def test_more_processors_than_the_group_above_has_are_cut_to_what_it_has(tmp_path: Path) -> None:

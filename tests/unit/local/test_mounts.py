@@ -93,7 +93,7 @@ def test_proc_shows_only_the_own_pid_namespace(tmp_path: Path) -> None:
         enter_namespaces(namespaces.ALL)
 
         def inside() -> list[str]:
-            mounts.proc(str(tmp_path), hide_others=True)
+            mounts.proc(str(tmp_path))
             return [name for name in os.listdir(tmp_path) if name.isdigit()]
 
         found: list[str] = run_in_child(inside)

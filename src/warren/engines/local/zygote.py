@@ -1,15 +1,15 @@
 """The zygote: a process with everything imported, forked for each sandbox. One for each image.
 
-It runs the image's interpreter and the image's code, so it is not trusted: it lives in a read-only root, in a user
-namespace, without any capability on the host. It never sees a byte from a client or from a sandbox; only the keeper
-talks to it. Its children do not need it: a zygote that dies is replaced, and the sandboxes it made run on.
+It runs the image's interpreter and the image's code, so it is not trusted: it lives in a read-only root, in user and
+pid namespaces of its own, with host ids of its image alone, under a system-call filter, and it holds nothing of the
+keeper's. It never sees a byte from a client or from a sandbox; only the keeper talks to it. Its children do not need
+it: a zygote that dies is replaced, and the sandboxes it made run on.
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` wraps it, and makes enumeration members all the time
 import contextlib
-import errno
 import gc
 import importlib
 import os
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def main(listener_fd: int, preload: list[str], version: str, environment: dict[str, str]) -> NoReturn:
     """Import everything once, then fork sandboxes for the keeper that is connected."""
-    # WHY: all zygotes of a keeper have one host uid; one image's code must not read another image's zygote.
+    # WHY: rootless, all zygotes have one host uid; one image's code must not read another image's zygote.
     forking.set_dumpable(False)
     listener = socket.socket(fileno=listener_fd)
     ready = _prepare(preload, environment)
@@ -75,49 +75,27 @@ def _prepare(preload: Iterable[str], environment: dict[str, str]) -> dict[str, A
 
 
 class _Serving:
-    """One keeper's connection, and whether the zygote waits in the control group of the next sandbox."""
+    """One keeper's connection. The keeper has moved the zygote into the control group of each sandbox it requests."""
 
     def __init__(self, keeper: socket.socket, program: bytes) -> None:
         self._keeper = keeper
         self._receiver = fd_passing.Receiver(keeper)
         self._program = program
-        self._parked = False
 
     def answer_next(self) -> None:
         """Answer the next request. Raises EOFError when the keeper is gone."""
-        request = self._receiver.receive()
-        if request["t"] == "park":
-            self._park(request["count"])
-        elif request["t"] == "spawn":
-            self._spawn(request)
+        self._spawn(self._receiver.receive())
 
     def close(self) -> None:
         """Close the connection."""
         self._receiver.close()
 
-    def _park(self, count: int) -> None:
-        # WHY: on cgroup v1 a process that joins a group later waits for an RCU grace period, about 17 ms on an idle
-        # machine. So the zygote waits inside the next sandbox's group, and the child is forked there.
-        try:
-            for fd in [self._receiver.take_fd() for _ in range(count)]:
-                os.write(fd, b"0")
-                os.close(fd)
-            self._parked = True
-            fd_passing.send(self._keeper, {"t": "parked"})
-        except OSError:
-            # The next spawn is refused: a sandbox outside its group would have no limits.
-            self._parked = False
-            traceback.print_exc()
-
     def _spawn(self, request: dict[str, Any]) -> None:
         boot_fd = self._receiver.take_fd()
-        cgroup_fd = self._receiver.take_fd() if request["cgroup"] else None
-        parked, self._parked = self._parked, False
         answer = {"sandbox": request["sandbox"]}
         mapped, done_mapping = os.pipe()
         try:
-            _check_parked(parked=parked)
-            pid, pidfd = forking.clone(namespaces.ALL, cgroup_fd)
+            pid, pidfd = forking.clone(namespaces.ALL)
             if pid == 0:
                 _become_sandbox(boot_fd, mapped, self._program)
             try:
@@ -131,13 +109,8 @@ class _Serving:
         except OSError as error:
             fd_passing.send(self._keeper, {"t": "failed", **answer, "error": f"{type(error).__name__}: {error}"})
         finally:
-            for fd in (boot_fd, mapped, done_mapping, *(() if cgroup_fd is None else (cgroup_fd,))):
+            for fd in (boot_fd, mapped, done_mapping):
                 os.close(fd)
-
-
-def _check_parked(*, parked: bool) -> None:
-    if not parked:
-        raise OSError(errno.EINVAL, "the zygote could not enter the control group of the sandbox")
 
 
 def _become_sandbox(boot_fd: int, mapped: int, program: bytes) -> NoReturn:

@@ -98,13 +98,6 @@ def _furnish(folder: str) -> None:
         os.symlink(target, f"{folder}/{name}")
 
 
-def _root_proc(context: Context, how: str) -> None:
-    if how == "mount":
-        mounts.proc(context.at("/proc"), hide_others=True)
-    else:
-        mounts.bind("/proc", context.at("/proc"), readonly=False)
-
-
 def _enter_root(context: Context) -> None:
     old = context.at("/old")
     os.mkdir(old)
@@ -186,7 +179,6 @@ _ACTS: dict[str, Callable[..., None]] = {
     "write": _write,
     "make_folder": lambda context, path: os.makedirs(context.at(path), exist_ok=True),
     "make_devices": _make_devices,
-    "root_proc": _root_proc,
     "enter_root": _enter_root,
     "become": _become,
     "proc": lambda context, target: mounts.proc(context.at(target)),

@@ -95,8 +95,6 @@ class RootRequest:
     guest_path: str
     interpreter_prefix: str
     interpreter_inside: str
-    proc: str = "mount"
-    """`mount` a /proc that hides others (root), or `bind` the host's (rootless: only that is allowed)."""
     shared_path: str | None = None
     driver: Mapping[str, Any] | None = None
     """Of a zygote whose sandboxes have GPUs: `libraries` and `programs` of this host. Never a device."""
@@ -123,7 +121,7 @@ def build_root_plan(request: RootRequest, *, exists: Iterable[str]) -> tuple[Ste
     steps += [step("link", path="/home/sandbox", target=WORKSPACE)]
     if request.shared_path is not None:
         steps += [step("bind", source=request.shared_path, target=SHARED, readonly=False)]
-    steps += [step("root_proc", how=request.proc)]
+    steps += [step("proc", target="/proc")]
     steps += [step("tmpfs", target="/tmp", size_bytes=64 << 20, inodes=4096)]
     steps += [step("enter_root")]
     return tuple(steps)

@@ -43,13 +43,10 @@ class Kind(NamedTuple):
 class Prefork:
     """Makes the processes of the sandboxes of one data folder."""
 
-    def __init__(
-        self, folder: str, workspaces: Workspaces, layers: frozenset[str], base_uid: int | None, *, debug: bool
-    ) -> None:
+    def __init__(self, folder: str, workspaces: Workspaces, layers: frozenset[str], *, debug: bool) -> None:
         self._folder = folder
         self._workspaces = workspaces
         self._layers = layers
-        self._base_uid = base_uid
         self._debug = debug
         self._next: dict[Kind, SandboxProcess] = {}
         """The process that is ready, of each kind."""
@@ -75,23 +72,20 @@ class Prefork:
     ) -> None:
         """Have a process forked and contained, with what it `needs` for GPUs. Returns before it is contained."""
         record = process.record
-        try:
-            process.spawn(0 if self._base_uid is None else record.uid_index)
-            owner = os.getuid() if self._base_uid is None else self._base_uid + record.uid_index
-            workspace, mount_fd = await self._workspaces.attach(record, limits, owner)
-            request = self._request(limits, workspace)
-            if needs is not None and control is not None:
-                try:
-                    await process.confine(needs, control)
-                except BaseException:
-                    if mount_fd >= 0:
-                        os.close(mount_fd)
-                    raise
-                request = dataclasses.replace(request, nodes=needs.paths)
-            process.contain(request, mount_fd, ahead=ahead, debug=self._debug)
-        finally:
-            # The zygote still waits in the group of this one.
-            process.zygote.get_ready()
+        process.spawn()
+        base_uid = process.zygote.base_uid
+        owner = os.getuid() if base_uid is None else base_uid + record.uid_index
+        workspace, mount_fd = await self._workspaces.attach(record, limits, owner)
+        request = self._request(limits, workspace)
+        if needs is not None and control is not None:
+            try:
+                await process.confine(needs, control)
+            except BaseException:
+                if mount_fd >= 0:
+                    os.close(mount_fd)
+                raise
+            request = dataclasses.replace(request, nodes=needs.paths)
+        process.contain(request, mount_fd, ahead=ahead, debug=self._debug)
 
     def take(self, kind: Kind, limits: Limits) -> SandboxProcess | None:
         """Return the ready process for such a sandbox, if there is one; it is the caller's then."""

@@ -52,10 +52,10 @@ class SandboxProcess:
         self._socket.setblocking(False)
         self._receiver = fd_passing.Receiver(self._socket)
 
-    def spawn(self, outside_id: int) -> None:
+    def spawn(self) -> None:
         """Have the zygote fork the process, in a control group with its limits."""
         with self._theirs:
-            self._group, self._coming = self.zygote.spawn(self.record.id, outside_id, self._theirs)
+            self._group, self._coming = self.zygote.spawn(self.record.id, self.record.uid_index, self._theirs)
         self.record.group = self._group.name
         # From here on the zygote works at the same time. Messages wait for the process in its socket.
         self._group.resize(self._limits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import shutil
 from dataclasses import asdict
@@ -49,7 +50,8 @@ class Sandboxes:
         self._booting = asyncio.Semaphore(BOOTS_AT_ONCE)
         self._layers: frozenset[str] = frozenset()
         self._caveats: list[str] = []
-        self._base_uid: int | None = None
+        self._has_uids = False
+        """Whether sandboxes have host ids of their own: as root."""
 
     @property
     def is_busy(self) -> bool:
@@ -63,11 +65,10 @@ class Sandboxes:
         probe.check_names(self._optional)
         self._cgroups = Cgroups.open(self._search, self._at("cgroups.json"))
         self._layers = self._check_layers()
-        if "uid" in self._layers:
-            self._base_uid = uids.claim(self._folder)
+        self._has_uids = "uid" in self._layers
         self._devices = DeviceControl(
             group_name(self._folder),
-            is_root=self._base_uid is not None,
+            is_root=self._has_uids,
             holds=devices.LAYER in self._layers,
             is_optional=devices.LAYER in self._optional,
         )
@@ -86,17 +87,17 @@ class Sandboxes:
         self._registry = Registry(self._at("sandboxes"), self._cgroups, self._devices)
         self._workspaces = Workspaces(
             self._at("templates"),
-            as_images=self._base_uid is not None and "disk" in self._layers,
-            can_mount=self._base_uid is not None,
+            as_images=self._has_uids and "disk" in self._layers,
+            can_mount=self._has_uids,
         )
         # The folder has the name by which a keeper of an earlier version removes it.
-        self._prefork = Prefork(self._at("births"), self._workspaces, self._layers, self._base_uid, debug=self._debug)
+        self._prefork = Prefork(self._at("births"), self._workspaces, self._layers, debug=self._debug)
         self._zygotes = ZygotePool(
             self._at("zygotes"),
             self._cgroups,
             guest_path,
-            base_uid=self._base_uid,
-            shared_path=None if self._base_uid is not None else self._at("sandboxes"),
+            find_base_uid=self._find_base_uid,
+            shared_path=None if self._has_uids else self._at("sandboxes"),
             on_end=self._prefork.drop_image,
         )
         self._timer = PreforkTimer(
@@ -137,7 +138,7 @@ class Sandboxes:
         limits = Limits(**params["limits"])
         storage = Storage(params["storage"])
         image = params["image"]
-        if storage == Storage.PERSISTENT and self._base_uid is None and "disk" not in self._optional:
+        if storage == Storage.PERSISTENT and not self._has_uids and "disk" not in self._optional:
             raise EngineUnavailable(remedies.PERSISTENT)
         if not os.path.isdir(os.path.join(image["path"], "venv")):
             raise NotFound(f"image {image['name']} is not built: run `warren image build {image['name']}`")
@@ -288,6 +289,14 @@ class Sandboxes:
                 group = self._cgroups.group(name)
                 group.kill()
                 group.remove()
+
+    def _find_base_uid(self, image_name: str) -> int | None:
+        """Return the first host id of an image: images have blocks of their own, which all their builds share."""
+        if not self._has_uids:
+            return None
+        folder = self._at(f"uids/{hashlib.sha256(image_name.encode()).hexdigest()[:32]}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return uids.claim(folder)
 
     def _find_uid_index(self) -> int:
         used = self._registry.uid_indexes | self._prefork.uid_indexes

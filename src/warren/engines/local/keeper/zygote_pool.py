@@ -25,7 +25,7 @@ class ZygotePool:
         cgroups: Cgroups,
         guest_path: str,
         *,
-        base_uid: int | None,
+        find_base_uid: Callable[[str], int | None],
         shared_path: str | None,
         on_end: Callable[[str], None],
     ) -> None:
@@ -33,7 +33,7 @@ class ZygotePool:
         self._cgroups = cgroups
         self._guest_path = guest_path
         self._version = os.path.basename(guest_path)
-        self._base_uid = base_uid
+        self._find_base_uid = find_base_uid
         self._shared_path = shared_path
         self._on_end = on_end
         self._zygotes: dict[str, Zygote] = {}
@@ -46,10 +46,12 @@ class ZygotePool:
 
     async def adopt_all(self) -> None:
         """Connect to the zygotes that an earlier keeper left; those of another version are ended."""
-        for key in os.listdir(self._folder):
-            zygote = self._new(key)
-            if await zygote.adopt(self._version):
-                self._zygotes[key] = zygote
+        zygotes = {key: self._new(key) for key in os.listdir(self._folder)}
+        # At once: a silent one must not keep the others waiting.
+        adopted = await asyncio.gather(*(zygote.adopt(self._version) for zygote in zygotes.values()))
+        self._zygotes |= {
+            key: zygote for (key, zygote), is_ours in zip(zygotes.items(), adopted, strict=True) if is_ours
+        }
 
     def find_ready(self, key: str) -> Zygote | None:
         """Return a running zygote, or None."""
@@ -71,7 +73,7 @@ class ZygotePool:
                         env=env,
                         guest_path=self._guest_path,
                         version=self._version,
-                        base_uid=self._base_uid,
+                        base_uid=self._find_base_uid(image["name"]),
                         shared_path=self._shared_path,
                         driver=None if needs is None else needs.driver,
                     )

@@ -37,10 +37,10 @@ def tmpfs(target: str, size_bytes: int, inodes: int, mode: int = 0o755) -> None:
     syscalls.mount("tmpfs", target, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
 
 
-def proc(target: str, hide_others: bool = False) -> None:
-    """Mount the processes of this pid namespace; `hide_others` hides those of other users."""
+def proc(target: str) -> None:
+    """Mount the processes of this pid namespace."""
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
-    syscalls.mount("proc", target, "proc", flags, "hidepid=2" if hide_others else "")
+    syscalls.mount("proc", target, "proc", flags)
 
 
 def devpts(target: str) -> None:

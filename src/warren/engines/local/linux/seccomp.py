@@ -47,8 +47,11 @@ _Code = list[tuple[int, int, int, int]]
 """Instructions: operation, how many to skip if true, how many if false, constant."""
 
 
-def build_filter(arch: str | None = None) -> bytes:
-    """Assemble the filter for an architecture, by default this machine's. Raises RuntimeError for an unknown one."""
+def build_filter(arch: str | None = None, *, zygote: bool = False) -> bytes:
+    """Assemble the filter for an architecture, by default this machine's. Raises RuntimeError for an unknown one.
+
+    A zygote may also make the calls of a containment plan: its children perform that under their parent's filter.
+    """
     arch = arch or syscalls.MACHINE
     if arch not in _AUDIT_ARCH:
         raise RuntimeError(f"no system-call table for {arch}: Warren's local engine needs x86_64 or aarch64")
@@ -57,7 +60,7 @@ def build_filter(arch: str | None = None) -> bytes:
         (_JUMP_EQUAL, 1, 0, _AUDIT_ARCH[arch]),
         (_RETURN, 0, 0, KILL),
         (_LOAD, 0, 0, _OFFSET_NUMBER),
-        *_search(_segments(arch)),
+        *_search(_segments(arch, zygote=zygote)),
     ]
     return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
 
@@ -71,13 +74,15 @@ def install(program: bytes) -> None:
     syscalls.prctl(syscalls.PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(pointer))
 
 
-def _segments(arch: str) -> list[tuple[int, _Code]]:
+def _segments(arch: str, *, zygote: bool) -> list[tuple[int, _Code]]:
     """Divide all numbers into runs with one answer: the first number of each, and its code."""
     refused = _answer(_ERRNO | errno.EPERM)
     unknown = _answer(_ERRNO | errno.ENOSYS)
     answers = dict.fromkeys(syscall_table.denied(arch).values(), refused)
     for name, number in syscall_table.allowed(arch).items():
         answers[number] = _RULES[name] if name in _RULES else _answer(ALLOW)
+    if zygote:
+        answers |= dict.fromkeys(syscall_table.for_containment(arch).values(), _answer(ALLOW))
     runs = [(0, answers.get(0, unknown))]
     for number in range(1, max(answers) + 2):
         code = answers.get(number, unknown)

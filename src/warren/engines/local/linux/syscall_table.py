@@ -124,6 +124,18 @@ _DENIED = (
 )
 
 
+_CONTAINMENT = (
+    # New namespaces, and what the containment plan does in them before it seals them.
+    "clone 56 220  clone3 435 435  mount 165 40  umount2 166 39  open_tree 428 428  move_mount 429 429  "
+    "mount_setattr 442 442  sethostname 170 161  "
+)
+
+
+def for_containment(arch: str) -> dict[str, int]:
+    """Return the calls that a zygote and its children need besides, until a sandbox is sealed."""
+    return _parse(_CONTAINMENT, arch)
+
+
 def allowed(arch: str) -> dict[str, int]:
     """Return the calls a sandbox may make, some of them only with certain arguments."""
     return _parse(_ALLOWED, arch)
