@@ -7,14 +7,13 @@ import http.server
 import json
 import os
 import shutil
-import subprocess
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from api.served import Served
-from e2e.test_docs_run import BIN, ROOTLESS, Reader, blocks
+from e2e.test_docs_run import ROOTLESS, Reader, blocks, stop_engine
 from warren.bootstrap.app import build_policy
 from warren.domain.egress import EgressMode
 from warren.settings import Settings
@@ -67,8 +66,7 @@ def served(tmp_path: Path, images_dir: str, python_image: Image) -> Iterator[Ser
     served.start()
     yield served
     served.stop()
-    environ = {"PATH": BIN, "WARREN_DATA_DIR": str(folder)}
-    subprocess.run([os.path.join(BIN, "warren"), "stop-engine"], env=environ, check=True)
+    stop_engine(folder)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed (Debian: apt install curl)")
