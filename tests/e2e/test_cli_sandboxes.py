@@ -9,16 +9,17 @@ import os
 import signal
 import socket
 import stat
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from e2e import forked
+from e2e.forked import Forked
 from e2e.person import Person
-from e2e.serving import DEADLINE_S, PROGRAM, RunningService, create, wait_until
+from e2e.serving import DEADLINE_S, RunningService, create, wait_until
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -53,15 +54,8 @@ class Desk:
         assert len(said.splitlines()) == 1, said
         return said
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*PROGRAM, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.folder,
-            env=self.env,
-        )
+    def start(self, *arguments: str) -> Forked:
+        return Forked([*arguments], cwd=self.folder, env=self.env)
 
     def listed(self, *arguments: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.get("ps", "--json", *arguments))

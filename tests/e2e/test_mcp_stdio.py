@@ -16,6 +16,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from api.mcp_client import text
+from e2e.forked import Forked
 from e2e.serving import DEADLINE_S, PROGRAM, RunningService
 
 if TYPE_CHECKING:
@@ -42,13 +43,8 @@ class Pipes:
     """A client that writes and reads lines, whatever is in them."""
 
     def __init__(self, place: RunningService, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [*PROGRAM, "mcp", *arguments],
-            env=place.env,
-            cwd="/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+        self.process = Forked(
+            ["mcp", *arguments], env=place.env, cwd="/", stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self._id = 0
 
