@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from warren.domain.values import Image
 
-# The same examples in every run, and no time limit for one: a failure is somebody's change, not the machine's mood.
+# The same examples in every run, and no time limit for one: a failure comes from a change, not the machine's mood.
 hypothesis.settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )

@@ -1,4 +1,4 @@
-"""The page on the way out, followed by somebody with a shell, with a host outside that is on this machine."""
+"""The page on egress, followed in a shell, with a host outside that is on this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[str]:
-    """A server that sandboxes reach through the way out alone: `host:port`."""
+    """A server that sandboxes reach through egress alone: `host:port`."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "index.html").write_text("from outside\n")
@@ -70,7 +70,7 @@ def served(tmp_path: Path, images_dir: str, python_image: Image) -> Iterator[Ser
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed (Debian: apt install curl)")
-def test_the_page_on_the_way_out_can_be_followed(tmp_path: Path, served: Served, outside: str) -> None:
+def test_the_page_on_egress_can_be_followed(tmp_path: Path, served: Served, outside: str) -> None:
     reader = Reader(tmp_path, served)
     script = "\n".join(blocks(PAGE)) + "python3 - << 'END'\n" + "\n".join(blocks(PAGE, "python")) + "END\n"
     said = reader.run(script, WARREN_URL=served.url, WARREN_API_KEY=served.keys["ann"], TRY=outside)

@@ -40,7 +40,7 @@ def read(name: str) -> str:
 
 
 def follow(service: RunningService, home: Path, *scripts: str, **env: str) -> str:
-    """Run scripts one after the other in one shell, as somebody who operates this service."""
+    """Run scripts one after the other in one shell, as an operator of this service."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(scripts)],
         env=service.env | {"PATH": forked.search_path(), "HOME": str(home)} | env,

@@ -40,7 +40,7 @@ def stop_engine(folder: Path) -> None:
 
 
 class Reader:
-    """Somebody with a shell, a data folder that has the images, and a service."""
+    """A reader with a shell, a data folder that has the images, and a service."""
 
     def __init__(self, home: Path, served: Served) -> None:
         self.home = home

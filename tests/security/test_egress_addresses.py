@@ -36,7 +36,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, images_dir: str, python_imag
             yield world
 
 
-def test_nothing_is_reached_or_looked_up_without_a_way_out(world: World) -> None:
+def test_nothing_is_reached_or_looked_up_without_egress(world: World) -> None:
     sandbox = world.create("none")
     world.looked_up.clear()
 
